@@ -4,5 +4,11 @@
 //! Nothing here knows a protocol, a socket, a file or a clock.
 
 mod error;
+mod limit;
+mod reader;
+mod writer;
 
 pub use error::ErrorKind;
+pub use limit::{Limit, LimitExceeded};
+pub use reader::{Reader, Truncated};
+pub use writer::Writer;
