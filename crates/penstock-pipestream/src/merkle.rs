@@ -1,0 +1,215 @@
+//! The Merkle root of a scope's digest (section 9.4 and what the decisions restored of it).
+//!
+//! ```text
+//!  leaf  = SHA-256(entity ID, 4 octets big-endian ‖ Stat code in the low 4 bits of 1 octet)
+//!  node  = SHA-256(left ‖ right)              no prefixes
+//!  level = pairs from the left; an odd last node goes up unhashed
+//!  root of nothing = SHA-256 of the empty string (decision 11)
+//! ```
+//!
+//! Only IDs and statuses are covered; what the parts contain is the business of [`crate::ContentTree`].
+//!
+//! Leaf and node are messages of fixed length, so their padding is fixed as well and the block function is called
+//! directly: one block for a leaf, two for a node, no hasher in between.
+
+use sha2::block_api::compress256;
+
+use crate::status::Status;
+
+/// A SHA-256 digest.
+pub(crate) type Digest = [u8; 32];
+
+/// The initial state of SHA-256 (FIPS 180-4, section 5.3.3).
+const INITIAL: [u32; 8] =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+/// SHA-256 of the empty string.
+pub(crate) const EMPTY_ROOT: Digest = [
+    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24, 0x27, 0xae, 0x41,
+    0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+];
+/// The second block of a 64-octet message: the end mark and the length, 512 bits.
+const NODE_PADDING: [u8; 64] = {
+    let mut block = [0; 64];
+    block[0] = 0x80;
+    block[62] = 0x02;
+    block
+};
+
+/// The streaming root: leaves go in by ascending entity ID, and what is kept is one node for each level.
+#[derive(Debug, Clone, Default)]
+pub struct MerkleTree {
+    peaks: Peaks,
+}
+
+impl MerkleTree {
+    /// A tree without leaves.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the next entity in the order of their IDs, which the caller keeps.
+    pub fn push(&mut self, entity_id: u32, status: Status) {
+        self.peaks.push(leaf(entity_id, status), node);
+    }
+
+    /// How many entities were added.
+    pub fn len(&self) -> u64 {
+        self.peaks.len
+    }
+
+    /// Whether none was added.
+    pub fn is_empty(&self) -> bool {
+        self.peaks.len == 0
+    }
+
+    /// The root over all entities added so far; more may be added afterwards.
+    pub fn root(&self) -> [u8; 32] {
+        self.peaks.root(node)
+    }
+}
+
+/// The root over entities in any order: they are sorted by ID first.
+pub fn merkle_root(entities: impl IntoIterator<Item = (u32, Status)>) -> [u8; 32] {
+    let mut entities: Vec<_> = entities.into_iter().collect();
+    entities.sort_by_key(|(entity_id, _)| *entity_id);
+    let mut tree = MerkleTree::new();
+    for (entity_id, status) in entities {
+        tree.push(entity_id, status);
+    }
+    tree.root()
+}
+
+/// The complete subtrees of a tree under construction, the largest first, as the ones in the binary form of its
+/// length. Promoting odd last nodes is the same as joining these from the smallest up.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Peaks {
+    nodes: Vec<Digest>,
+    pub(crate) len: u64,
+}
+
+impl Peaks {
+    /// Adds a leaf's digest. It allocates only where the tree grows by levels, so at most a few times in its life.
+    pub(crate) fn push(&mut self, mut digest: Digest, join: impl Fn(&Digest, &Digest) -> Digest) {
+        for _ in 0..self.len.trailing_ones() {
+            if let Some(left) = self.nodes.pop() {
+                digest = join(&left, &digest);
+            }
+        }
+        self.nodes.push(digest);
+        self.len += 1;
+    }
+
+    pub(crate) fn root(&self, join: impl Fn(&Digest, &Digest) -> Digest) -> Digest {
+        let mut peaks = self.nodes.iter().rev();
+        match peaks.next() {
+            Some(smallest) => peaks.fold(*smallest, |right, left| join(left, &right)),
+            None => EMPTY_ROOT,
+        }
+    }
+}
+
+fn leaf(entity_id: u32, status: Status) -> Digest {
+    let [a, b, c, d] = entity_id.to_be_bytes();
+    let mut block = [0; 64];
+    block[..6].copy_from_slice(&[a, b, c, d, status.code(), 0x80]);
+    block[63] = 40;
+    let mut state = INITIAL;
+    compress256(&mut state, &[block]);
+    to_digest(&state)
+}
+
+fn node(left: &Digest, right: &Digest) -> Digest {
+    let mut block = [0; 64];
+    block[..32].copy_from_slice(left);
+    block[32..].copy_from_slice(right);
+    let mut state = INITIAL;
+    compress256(&mut state, &[block, NODE_PADDING]);
+    to_digest(&state)
+}
+
+fn to_digest(state: &[u32; 8]) -> Digest {
+    let mut digest = [0; 32];
+    for (octets, word) in digest.chunks_exact_mut(4).zip(state) {
+        octets.copy_from_slice(&word.to_be_bytes());
+    }
+    digest
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sha2::{Digest as _, Sha256};
+
+    use super::*;
+
+    /// The construction word for word, level by level.
+    fn plain_root(entities: &[(u32, Status)]) -> Vec<u8> {
+        let mut level: Vec<Vec<u8>> = entities
+            .iter()
+            .map(|(id, status)| {
+                let mut leaf = id.to_be_bytes().to_vec();
+                leaf.push(status.code());
+                Sha256::digest(leaf).to_vec()
+            })
+            .collect();
+        while level.len() > 1 {
+            level = level
+                .chunks(2)
+                .map(|pair| if pair.len() == 2 { Sha256::digest(pair.concat()).to_vec() } else { pair[0].clone() })
+                .collect();
+        }
+        level.pop().unwrap_or_else(|| Sha256::digest([]).to_vec())
+    }
+
+    fn hex(octets: &[u8]) -> String {
+        octets.iter().map(|octet| format!("{octet:02x}")).collect()
+    }
+
+    #[test]
+    fn the_golden_root_of_the_decisions() {
+        let root = merkle_root([(3, Status::Failed), (1, Status::Complete), (2, Status::Complete)]);
+        assert_eq!(hex(&root), "bd7c6e1d581366151db93921858e5ab9ec0f71d574b5dc33208300a3b37d4297");
+    }
+
+    #[test]
+    fn an_empty_scopes_root_is_the_digest_of_nothing() {
+        assert_eq!(MerkleTree::new().root().to_vec(), Sha256::digest([]).to_vec());
+        assert!(MerkleTree::new().is_empty());
+    }
+
+    #[test]
+    fn every_vector_holds() {
+        let text = include_str!("../../../tests/vectors/pipestream/merkle.json");
+        let vectors: Vec<Vector> = serde_json::from_str(text).expect("valid JSON");
+        assert!(vectors.len() >= 10, "only {} vectors", vectors.len());
+        for vector in vectors {
+            let leaves = vector.leaves.iter().map(|(id, name)| {
+                let status = Status::ALL.into_iter().find(|status| status.name() == name).expect("a status");
+                (*id, status)
+            });
+            assert_eq!(hex(&merkle_root(leaves)), vector.root, "{}", vector.name);
+        }
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Vector {
+        name: String,
+        leaves: Vec<(u32, String)>,
+        root: String,
+    }
+
+    proptest! {
+        #[test]
+        fn the_streaming_root_is_the_plain_one_at_every_length(
+            entities in prop::collection::vec((any::<u32>(), prop::sample::select(&Status::ALL[..])), 0..200),
+        ) {
+            let mut tree = MerkleTree::new();
+            for (index, (id, status)) in entities.iter().enumerate() {
+                prop_assert_eq!(tree.root().to_vec(), plain_root(&entities[..index]));
+                tree.push(*id, *status);
+            }
+            prop_assert_eq!(tree.root().to_vec(), plain_root(&entities));
+            prop_assert_eq!(tree.len(), entities.len() as u64);
+        }
+    }
+}
