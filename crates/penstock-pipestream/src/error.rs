@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use penstock_wire::ErrorKind;
+use penstock_wire::{ErrorKind, Truncated};
 
 /// What this crate's fallible functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -192,6 +192,13 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<Truncated> for Error {
+    /// Octets that end too early are ENTITY_INVALID (decision 3).
+    fn from(error: Truncated) -> Self {
+        Self::malformed(ErrorCode::EntityInvalid, error.to_string())
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,86 @@
+//! CHECKPOINT, 0x81 (section 9.3, decision 13).
+
+use bytes::BytesMut;
+
+use crate::error::Result;
+use crate::messages::{CheckpointMessage, decode_message};
+
+pub(super) const TYPE: u8 = 0x81;
+
+/// A checkpoint, or the answer to one: the same message with flags. What is not set is 0 or empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// For logs, and to tell checkpoints apart.
+    pub checkpoint_id: String,
+    /// Counts the checkpoints.
+    pub sequence_number: u64,
+    /// The last entity that it covers; 0 means all assigned so far.
+    pub checkpoint_entity_id: u32,
+    /// The scope that it is about.
+    pub scope_id: u32,
+    /// [`FLAG_SATISFIED`](Self::FLAG_SATISFIED), [`FLAG_TIMED_OUT`](Self::FLAG_TIMED_OUT); 0 in a question.
+    pub flags: u32,
+    /// How long the answer may take; 0 means 30 s.
+    pub timeout_ms: u32,
+}
+
+impl Checkpoint {
+    /// In an answer: all three conditions hold.
+    pub const FLAG_SATISFIED: u32 = 1;
+    /// In an answer: the time was over first.
+    pub const FLAG_TIMED_OUT: u32 = 2;
+
+    /// Appends the frame.
+    pub fn encode(&self, out: &mut BytesMut) {
+        let message = CheckpointMessage {
+            checkpoint_id: Some(self.checkpoint_id.clone()),
+            sequence_number: Some(self.sequence_number),
+            checkpoint_entity_id: Some(self.checkpoint_entity_id),
+            scope_id: Some(self.scope_id),
+            flags: Some(self.flags),
+            timeout_ms: Some(self.timeout_ms),
+        };
+        super::encode_variable(TYPE, &message, out);
+    }
+
+    /// The frame alone.
+    pub fn encode_to_vec(&self) -> Vec<u8> {
+        super::to_vec(|out| self.encode(out))
+    }
+
+    /// Parses a payload.
+    pub(super) fn parse(payload: &[u8]) -> Result<Self> {
+        let message: CheckpointMessage = decode_message(payload)?;
+        Ok(Self {
+            checkpoint_id: message.checkpoint_id.unwrap_or_default(),
+            sequence_number: message.sequence_number.unwrap_or_default(),
+            checkpoint_entity_id: message.checkpoint_entity_id.unwrap_or_default(),
+            scope_id: message.scope_id.unwrap_or_default(),
+            flags: message.flags.unwrap_or_default(),
+            timeout_ms: message.timeout_ms.unwrap_or_default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Frame;
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_comes_back_and_what_is_not_set_is_zero() {
+        let checkpoint = Checkpoint {
+            checkpoint_id: "cp-1".into(),
+            sequence_number: 1,
+            checkpoint_entity_id: 7,
+            scope_id: 2,
+            flags: Checkpoint::FLAG_SATISFIED,
+            timeout_ms: 30_000,
+        };
+        let octets = checkpoint.encode_to_vec();
+        let length = octets.len();
+        assert_eq!(Frame::decode(&octets), Ok(Some((Frame::Checkpoint(checkpoint), length))));
+        let empty = Frame::Checkpoint(Checkpoint::default());
+        assert_eq!(Frame::decode(&[0x81, 0, 0, 0, 0]), Ok(Some((empty, 5))));
+    }
+}

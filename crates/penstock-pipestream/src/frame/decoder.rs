@@ -1,0 +1,120 @@
+//! The control stream's octets, in pieces of any size, become frames.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::{Extent, Frame, VARIABLE_HEAD, measure, parse};
+use crate::error::Result;
+
+/// Takes the control stream as it comes and gives frame after frame.
+///
+/// It holds at most one incomplete frame (16 MiB, section 6.1), and only what has come of it: a length is refused or
+/// believed, but never allocated. The payloads of private frames are dropped as they come.
+#[derive(Debug, Default)]
+pub struct FrameDecoder {
+    buffer: BytesMut,
+    /// Octets still to come of a skipped payload.
+    skip: usize,
+}
+
+impl FrameDecoder {
+    /// A decoder at the start of the stream.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next octets of the stream. Call [`next_frame`](Self::next_frame) until it gives none.
+    pub fn push(&mut self, mut octets: Bytes) {
+        let skipped = self.skip.min(octets.len());
+        octets.advance(skipped);
+        self.skip -= skipped;
+        self.buffer.extend_from_slice(&octets);
+    }
+
+    /// The next frame; `None` until more octets come. A private frame is given as soon as its length is known. An
+    /// error is final: the stream cannot be read beyond it.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>> {
+        match measure(&self.buffer)? {
+            None => Ok(None),
+            Some(Extent::Whole(length)) if self.buffer.len() < length => Ok(None),
+            Some(Extent::Whole(length)) => parse(&self.buffer.split_to(length).freeze()).map(Some),
+            Some(Extent::Skipped { frame_type, payload }) => {
+                self.buffer.advance(VARIABLE_HEAD);
+                let there = payload.min(self.buffer.len());
+                self.buffer.advance(there);
+                self.skip = payload - there;
+                Ok(Some(Frame::Private(frame_type)))
+            }
+        }
+    }
+
+    /// Whether the stream would end inside a frame, if it ended here: ENTITY_INVALID then (decision 4).
+    pub fn is_mid_frame(&self) -> bool {
+        self.skip > 0 || !self.buffer.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorCode;
+    use crate::frame::barrier::Barrier;
+    use crate::frame::status::StatusFrame;
+
+    #[test]
+    fn a_private_frame_is_given_before_its_payload_and_nothing_of_it_is_kept() {
+        let mut decoder = FrameDecoder::new();
+        decoder.push(Bytes::from_static(&[0xC1, 0x00, 0xFF, 0xFF, 0xFF, 1, 2, 3]));
+        assert_eq!(decoder.next_frame(), Ok(Some(Frame::Private(0xC1))));
+        let mut left = 0xFF_FFFF - 3;
+        while left > 0 {
+            assert!(decoder.is_mid_frame());
+            let piece = left.min(65_536);
+            decoder.push(Bytes::from(vec![0x50; piece]));
+            assert_eq!((decoder.next_frame(), decoder.buffer.capacity() < 1024), (Ok(None), true));
+            left -= piece;
+        }
+        assert!(!decoder.is_mid_frame());
+        decoder.push(StatusFrame::heartbeat().encode_to_vec().into());
+        assert_eq!(decoder.next_frame(), Ok(Some(Frame::Status(StatusFrame::heartbeat()))));
+    }
+
+    #[test]
+    fn a_length_above_the_limit_is_refused_at_once() {
+        for frame_type in [0x80, 0x81, 0xC0, 0xC1, 0xFF] {
+            let mut decoder = FrameDecoder::new();
+            decoder.push(Bytes::copy_from_slice(&[frame_type, 0x01, 0, 0, 0]));
+            assert_eq!(decoder.next_frame().expect_err("too long").code(), ErrorCode::EntityTooLarge);
+        }
+    }
+
+    #[test]
+    fn an_unknown_type_is_refused_by_its_first_octet() {
+        let known = [0x50, 0x54, 0x55, 0x80, 0x81];
+        for frame_type in (0x00..=0xBF).filter(|frame_type| !known.contains(frame_type)) {
+            let mut decoder = FrameDecoder::new();
+            decoder.push(Bytes::copy_from_slice(&[frame_type]));
+            assert_eq!(decoder.next_frame().expect_err("unknown").code(), ErrorCode::EntityInvalid);
+        }
+    }
+
+    #[test]
+    fn a_length_is_believed_without_taking_memory_for_it() {
+        let mut decoder = FrameDecoder::new();
+        decoder.push(Bytes::from_static(&[0x81, 0x00, 0xFF, 0xFF, 0xFF]));
+        assert_eq!(decoder.next_frame(), Ok(None));
+        assert!(decoder.is_mid_frame() && decoder.buffer.capacity() < 1024);
+    }
+
+    #[test]
+    fn frames_that_come_together_are_given_one_by_one() {
+        let barrier = Barrier { released: true, barrier_id: 2, parent_id: 3 };
+        let mut octets = BytesMut::new();
+        barrier.encode(&mut octets);
+        StatusFrame::heartbeat().encode(&mut octets);
+        let mut decoder = FrameDecoder::new();
+        decoder.push(octets.freeze());
+        assert_eq!(decoder.next_frame(), Ok(Some(Frame::Barrier(barrier))));
+        assert_eq!(decoder.next_frame(), Ok(Some(Frame::Status(StatusFrame::heartbeat()))));
+        assert_eq!((decoder.next_frame(), decoder.is_mid_frame()), (Ok(None), false));
+    }
+}

@@ -1,0 +1,316 @@
+//! The head of an entity stream (section 6.7).
+//!
+//! ```text
+//! +------------------+------------------------+------------------------------+
+//! | header length 32 | EntityHeader, protobuf | payload until the stream ends|
+//! +------------------+------------------------+------------------------------+
+//! ```
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use penstock_wire::{Reader, Writer};
+use prost::Message;
+
+use crate::error::{Error, ErrorCode, Result};
+use crate::messages::{ChunkInfo as ChunkInfoMessage, CompletionPolicy, EntityHeaderMessage, decode_message};
+
+/// The longest header that is read (decision 14): 1 MiB.
+pub const MAX_HEADER_LENGTH: u32 = 1024 * 1024;
+
+const LENGTH_FIELD: usize = 4;
+const CHECKSUM_LENGTH: usize = 32;
+const MAX_DATA_LAYER: u32 = 3;
+
+/// What an entity stream carries, before its payload. What is not set is 0 or empty.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct EntityHeader {
+    /// The entity, unique in its scope.
+    pub entity_id: u32,
+    /// The parent; 0 for a root entity.
+    pub parent_id: u32,
+    /// The scope.
+    pub scope_id: u32,
+    /// The data layer, 0 to 3.
+    pub layer: u32,
+    /// The MIME type.
+    pub content_type: String,
+    /// The length of the whole payload, over all chunks.
+    pub payload_length: u64,
+    /// SHA-256 of the whole payload, as it came: [`check`](Self::check) wants 32 octets.
+    pub checksum: Bytes,
+    /// Anything else, in order, so that equal headers have equal octets.
+    pub metadata: BTreeMap<String, String>,
+    /// Which part of the payload this stream carries; without it, all.
+    pub chunk_info: Option<ChunkInfo>,
+    /// What becomes of the entity when children fail (layer 2).
+    pub completion_policy: Option<CompletionPolicy>,
+}
+
+/// Which part of a payload a stream carries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChunkInfo {
+    /// How many streams carry the payload.
+    pub total_chunks: u32,
+    /// Which of them this is, from 0.
+    pub chunk_index: u32,
+    /// Where its octets begin in the whole payload.
+    pub chunk_offset: u64,
+}
+
+impl EntityHeader {
+    /// The header with its length before it. The same header always gives the same octets.
+    pub fn encode(&self) -> Bytes {
+        let message = EntityHeaderMessage {
+            entity_id: Some(self.entity_id),
+            parent_id: Some(self.parent_id),
+            scope_id: Some(self.scope_id),
+            layer: Some(self.layer),
+            content_type: Some(self.content_type.clone()).filter(|content_type| !content_type.is_empty()),
+            payload_length: Some(self.payload_length),
+            checksum: Some(self.checksum.clone()),
+            metadata: self.metadata.clone(),
+            chunk_info: self.chunk_info.map(|chunk| ChunkInfoMessage {
+                total_chunks: Some(chunk.total_chunks),
+                chunk_index: Some(chunk.chunk_index),
+                chunk_offset: Some(chunk.chunk_offset),
+            }),
+            completion_policy: self.completion_policy,
+        };
+        let header = message.encode_to_vec();
+        let mut writer = Writer::with_capacity(LENGTH_FIELD.saturating_add(header.len()));
+        writer.u32(u32::try_from(header.len()).unwrap_or(u32::MAX));
+        writer.bytes(&header);
+        writer.into_bytes()
+    }
+
+    /// Refuses what fails the entity alone, while the session lives on (decisions 14 to 16): a data layer above 3, a
+    /// checksum that is not 32 octets, a payload above `max_payload`, a chunk that cannot be.
+    pub fn check(&self, max_payload: u64) -> Result<()> {
+        let refused = |error: Error| Err(error.at(self.scope_id, self.entity_id));
+        let violation = |message: String| refused(Error::violation(ErrorCode::EntityInvalid, message));
+        if self.layer > MAX_DATA_LAYER {
+            return violation(format!("data layer {} is above {MAX_DATA_LAYER}", self.layer));
+        }
+        if self.checksum.len() != CHECKSUM_LENGTH {
+            return violation(format!("the checksum has {} octets, not {CHECKSUM_LENGTH}", self.checksum.len()));
+        }
+        if self.payload_length > max_payload {
+            return refused(Error::limit(
+                ErrorCode::EntityTooLarge,
+                format!("a payload of {} octets is above the limit of {max_payload}", self.payload_length),
+            ));
+        }
+        match self.chunk_info.map_or(Ok(()), |chunk| chunk.check(self.payload_length)) {
+            Ok(()) => Ok(()),
+            Err(message) => violation(message),
+        }
+    }
+
+    fn parse(octets: &[u8]) -> Result<Self> {
+        let message: EntityHeaderMessage = decode_message(octets)?;
+        Ok(Self {
+            entity_id: message.entity_id.unwrap_or_default(),
+            parent_id: message.parent_id.unwrap_or_default(),
+            scope_id: message.scope_id.unwrap_or_default(),
+            layer: message.layer.unwrap_or_default(),
+            content_type: message.content_type.unwrap_or_default(),
+            payload_length: message.payload_length.unwrap_or_default(),
+            checksum: message.checksum.unwrap_or_default(),
+            metadata: message.metadata,
+            chunk_info: message.chunk_info.map(|chunk| ChunkInfo {
+                total_chunks: chunk.total_chunks.unwrap_or_default(),
+                chunk_index: chunk.chunk_index.unwrap_or_default(),
+                chunk_offset: chunk.chunk_offset.unwrap_or_default(),
+            }),
+            completion_policy: message.completion_policy,
+        })
+    }
+}
+
+impl ChunkInfo {
+    /// Decision 15, as far as one header shows it. A chunk may be empty only if the payload is, so there are no more
+    /// chunks than octets; this also bounds what [`ChunkTracker`](crate::ChunkTracker) keeps.
+    fn check(&self, payload_length: u64) -> std::result::Result<(), String> {
+        if self.total_chunks == 0 {
+            return Err("total_chunks is 0".into());
+        }
+        if self.chunk_index >= self.total_chunks {
+            return Err(format!("chunk {} of {}", self.chunk_index, self.total_chunks));
+        }
+        if u64::from(self.total_chunks) > payload_length.max(1) {
+            return Err(format!("{} chunks for a payload of {payload_length} octets", self.total_chunks));
+        }
+        if self.chunk_offset > payload_length {
+            return Err(format!("a chunk at {} of a payload of {payload_length} octets", self.chunk_offset));
+        }
+        Ok(())
+    }
+}
+
+/// Takes an entity stream as it comes, and gives its header.
+#[derive(Debug, Default)]
+pub struct HeaderDecoder {
+    buffer: BytesMut,
+    rest: Bytes,
+    complete: bool,
+}
+
+impl HeaderDecoder {
+    /// A decoder at the start of a stream.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next octets of the stream and gives the header once it is complete. What comes after it is payload:
+    /// [`take_rest`](Self::take_rest) has what came of that, and no further push is allowed. An error is final.
+    pub fn push(&mut self, mut octets: Bytes) -> Result<Option<EntityHeader>> {
+        if self.complete {
+            return Err(Error::misuse("what comes after a header is payload"));
+        }
+        if self.buffer.is_empty() {
+            let length = header_length(&octets)?;
+            if octets.len() >= length {
+                // The usual case: the header came in one piece.
+                let header = octets.split_to(length);
+                return self.finish(&header, octets);
+            }
+        }
+        loop {
+            let missing = header_length(&self.buffer)?.saturating_sub(self.buffer.len());
+            if missing == 0 {
+                let header = std::mem::take(&mut self.buffer);
+                return self.finish(&header, octets);
+            }
+            if octets.is_empty() {
+                return Ok(None);
+            }
+            self.buffer.extend_from_slice(&octets.split_to(missing.min(octets.len())));
+        }
+    }
+
+    fn finish(&mut self, header: &[u8], rest: Bytes) -> Result<Option<EntityHeader>> {
+        let header = EntityHeader::parse(header.get(LENGTH_FIELD..).unwrap_or_default())?;
+        self.rest = rest;
+        self.complete = true;
+        Ok(Some(header))
+    }
+
+    /// Whether the header has been given; a stream that ends before is ENTITY_INVALID (decision 14).
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// The payload octets that came with the end of the header.
+    pub fn take_rest(&mut self) -> Bytes {
+        std::mem::take(&mut self.rest)
+    }
+}
+
+/// How many octets the header at the start of `octets` takes, with its length; 4 while that is not there. A length
+/// above 1 MiB is refused at once.
+fn header_length(octets: &[u8]) -> Result<usize> {
+    let Ok(length) = Reader::new(octets).u32() else { return Ok(LENGTH_FIELD) };
+    if length > MAX_HEADER_LENGTH {
+        return Err(Error::limit(
+            ErrorCode::EntityTooLarge,
+            format!("a header of {length} octets is above the limit of {MAX_HEADER_LENGTH}"),
+        ));
+    }
+    Ok(usize::try_from(length).unwrap_or(usize::MAX).saturating_add(LENGTH_FIELD))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> EntityHeader {
+        EntityHeader {
+            entity_id: 7,
+            payload_length: 5,
+            checksum: Bytes::from_static(&[9; 32]),
+            metadata: [("b", "2"), ("a", "1"), ("c", "3")].map(|(k, v)| (k.into(), v.into())).into(),
+            ..EntityHeader::default()
+        }
+    }
+
+    fn refused(header: EntityHeader) -> ErrorCode {
+        let error = header.check(100).expect_err("refused");
+        assert_eq!(error.entity(), Some(7));
+        error.code()
+    }
+
+    #[test]
+    fn a_header_comes_back_from_pieces_of_any_size_and_the_payload_after_it_is_kept() {
+        let mut octets = header().encode().to_vec();
+        octets.extend(b"hello");
+        for size in 1..=octets.len() {
+            let mut decoder = HeaderDecoder::new();
+            let mut found = None;
+            let mut payload = Vec::new();
+            for piece in octets.chunks(size).map(Bytes::copy_from_slice) {
+                match found {
+                    None => {
+                        found = decoder.push(piece).expect("valid");
+                        payload.extend(decoder.take_rest());
+                    }
+                    Some(_) => payload.extend(piece),
+                }
+            }
+            assert_eq!((found, payload.as_slice()), (Some(header()), b"hello".as_slice()));
+            assert!(decoder.is_complete() && decoder.push(Bytes::new()).is_err());
+        }
+    }
+
+    #[test]
+    fn the_payload_behind_a_header_is_a_slice_of_what_came() {
+        let mut octets = header().encode().to_vec();
+        octets.extend(b"hello");
+        let octets = Bytes::from(octets);
+        let mut decoder = HeaderDecoder::new();
+        decoder.push(octets.clone()).expect("valid").expect("whole");
+        assert_eq!(decoder.take_rest().as_ptr(), octets.slice(octets.len() - 5..).as_ptr());
+    }
+
+    #[test]
+    fn a_header_above_1_mib_is_refused_by_its_length_and_a_length_takes_no_memory() {
+        let mut decoder = HeaderDecoder::new();
+        assert_eq!(decoder.push(Bytes::from_static(&[0, 0x10, 0])), Ok(None));
+        let error = decoder.push(Bytes::from_static(&[1])).expect_err("too long");
+        assert_eq!(error.code(), ErrorCode::EntityTooLarge);
+        let mut decoder = HeaderDecoder::new();
+        assert_eq!(decoder.push(Bytes::from_static(&[0, 0x10, 0, 0])), Ok(None));
+        assert!(decoder.buffer.capacity() < 1024);
+    }
+
+    #[test]
+    fn an_unknown_completion_mode_is_refused() {
+        let policy = CompletionPolicy { mode: Some(5), ..CompletionPolicy::default() };
+        let octets = EntityHeader { completion_policy: Some(policy), ..header() }.encode();
+        let error = HeaderDecoder::new().push(octets).expect_err("unknown");
+        assert_eq!(error.code(), ErrorCode::EntityInvalid);
+        assert!(error.message().contains("CompletionPolicy.mode"), "{error}");
+    }
+
+    #[test]
+    fn what_fails_one_entity_is_told_by_its_code() {
+        assert_eq!(header().check(5), Ok(()));
+        assert_eq!(refused(EntityHeader { layer: 4, ..header() }), ErrorCode::EntityInvalid);
+        assert_eq!(refused(EntityHeader { checksum: Bytes::new(), ..header() }), ErrorCode::EntityInvalid);
+        assert_eq!(refused(EntityHeader { payload_length: 101, ..header() }), ErrorCode::EntityTooLarge);
+    }
+
+    #[test]
+    fn a_chunk_that_cannot_be_fails_its_entity() {
+        let with = |total_chunks, chunk_index, chunk_offset| EntityHeader {
+            chunk_info: Some(ChunkInfo { total_chunks, chunk_index, chunk_offset }),
+            ..header()
+        };
+        for bad in [with(0, 0, 0), with(2, 2, 0), with(6, 0, 0), with(2, 1, 6)] {
+            assert_eq!(refused(bad), ErrorCode::EntityInvalid);
+        }
+        assert_eq!(with(5, 4, 4).check(100), Ok(()));
+        let empty = EntityHeader { payload_length: 0, ..with(1, 0, 0) };
+        assert_eq!(empty.check(100), Ok(()));
+    }
+}

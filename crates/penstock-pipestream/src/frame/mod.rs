@@ -1,0 +1,182 @@
+//! The control stream's frames (section 6), one file for each, encoding beside decoding beside tests.
+//!
+//! ```text
+//! 0x50-0x7F  fixed      type, fields                          size by type (STATUS: also by its flags)
+//! 0x80-0xFF  variable   type, length (4 octets), protobuf     length at most 16,777,215
+//! ```
+//!
+//! | type | frame | | type | frame |
+//! |---|---|---|---|---|
+//! | 0x50 | STATUS | | 0x80 | CAPABILITIES |
+//! | 0x54 | SCOPE_DIGEST | | 0x81 | CHECKPOINT |
+//! | 0x55 | BARRIER | | 0xC0 | ERROR (decision 20) |
+//!
+//! Every other type from 0xC1 is skipped by its length and reported; every other type below is ENTITY_INVALID at its
+//! first octet (decision 3). Whether a frame is allowed now, and at which layer, is the session's matter. Entity
+//! streams carry no frames of this kind, but an [`EntityHeader`](entity::EntityHeader) and a payload.
+
+pub(crate) mod barrier;
+pub(crate) mod capabilities;
+pub(crate) mod checkpoint;
+pub(crate) mod decoder;
+pub(crate) mod entity;
+pub(crate) mod error_frame;
+pub(crate) mod scope_digest;
+pub(crate) mod status;
+
+use bytes::{Bytes, BytesMut};
+use penstock_wire::{Reader, Writer};
+use prost::Message;
+
+use self::barrier::Barrier;
+use self::capabilities::Capabilities;
+use self::checkpoint::Checkpoint;
+use self::error_frame::ErrorFrame;
+use self::scope_digest::ScopeDigest;
+use self::status::StatusFrame;
+use crate::error::{Error, ErrorCode, Result};
+
+/// The largest length of a variable frame, and of a yield token (sections 6.1 and 6.5.1).
+pub const MAX_FRAME_LENGTH: u32 = 0xFF_FFFF;
+
+/// Type and length of a variable frame.
+const VARIABLE_HEAD: usize = 5;
+
+/// A frame of the control stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// 0x50.
+    Status(StatusFrame),
+    /// 0x54.
+    ScopeDigest(ScopeDigest),
+    /// 0x55.
+    Barrier(Barrier),
+    /// 0x80.
+    Capabilities(Capabilities),
+    /// 0x81.
+    Checkpoint(Checkpoint),
+    /// 0xC0.
+    Error(ErrorFrame),
+    /// 0xC1 to 0xFF, by type: its payload is skipped.
+    Private(u8),
+}
+
+impl Frame {
+    /// The frame's type octet.
+    pub const fn frame_type(&self) -> u8 {
+        match self {
+            Self::Status(_) => status::TYPE,
+            Self::ScopeDigest(_) => scope_digest::TYPE,
+            Self::Barrier(_) => barrier::TYPE,
+            Self::Capabilities(_) => capabilities::TYPE,
+            Self::Checkpoint(_) => checkpoint::TYPE,
+            Self::Error(_) => error_frame::TYPE,
+            Self::Private(frame_type) => *frame_type,
+        }
+    }
+
+    /// Appends the frame, from its type octet on. A private frame is written without payload.
+    pub fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Self::Status(frame) => frame.encode(out),
+            Self::ScopeDigest(frame) => frame.encode(out),
+            Self::Barrier(frame) => frame.encode(out),
+            Self::Capabilities(frame) => frame.encode(out),
+            Self::Checkpoint(frame) => frame.encode(out),
+            Self::Error(frame) => frame.encode(out),
+            Self::Private(frame_type) => out.extend_from_slice(&[*frame_type, 0, 0, 0, 0]),
+        }
+    }
+
+    /// The frame alone.
+    pub fn encode_to_vec(&self) -> Vec<u8> {
+        to_vec(|out| self.encode(out))
+    }
+
+    /// The first frame of `octets` and how many of them it takes; `None` while it is incomplete.
+    pub fn decode(octets: &[u8]) -> Result<Option<(Self, usize)>> {
+        let Some(extent) = measure(octets)? else { return Ok(None) };
+        match extent {
+            Extent::Whole(length) => match octets.get(..length) {
+                Some(whole) => Ok(Some((parse(&Bytes::copy_from_slice(whole))?, length))),
+                None => Ok(None),
+            },
+            Extent::Skipped { frame_type, payload } => {
+                let length = VARIABLE_HEAD.saturating_add(payload);
+                Ok((octets.len() >= length).then_some((Self::Private(frame_type), length)))
+            }
+        }
+    }
+}
+
+/// What the first octets of a frame say about the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// The frame takes so many octets, type included.
+    Whole(usize),
+    /// After the head come `payload` octets that nobody looks at.
+    Skipped { frame_type: u8, payload: usize },
+}
+
+/// How long the first frame of `octets` is; `None` while too little of it is there to know. What can be refused by the
+/// head is refused here, before anything is buffered.
+fn measure(octets: &[u8]) -> Result<Option<Extent>> {
+    let Some(frame_type) = octets.first().copied() else { return Ok(None) };
+    match frame_type {
+        status::TYPE => Ok(StatusFrame::measure(octets)?.map(Extent::Whole)),
+        scope_digest::TYPE => Ok(Some(Extent::Whole(scope_digest::LENGTH))),
+        barrier::TYPE => Ok(Some(Extent::Whole(barrier::LENGTH))),
+        capabilities::TYPE | checkpoint::TYPE | error_frame::TYPE => {
+            Ok(variable_length(octets)?.map(|payload| Extent::Whole(VARIABLE_HEAD.saturating_add(payload))))
+        }
+        0xC1..=0xFF => Ok(variable_length(octets)?.map(|payload| Extent::Skipped { frame_type, payload })),
+        0x00..=0x4F => Err(invalid(format!("0x{frame_type:02X} is no frame type"))),
+        0x51..=0x53 | 0x56..=0x7F | 0x82..=0xBF => Err(invalid(format!("frame type 0x{frame_type:02X} is reserved"))),
+    }
+}
+
+/// The payload's length from the head of a variable frame (section 6.1).
+fn variable_length(octets: &[u8]) -> Result<Option<usize>> {
+    let mut head = Reader::new(octets);
+    let (Ok(frame_type), Ok(length)) = (head.u8(), head.u32()) else { return Ok(None) };
+    if length > MAX_FRAME_LENGTH {
+        return Err(Error::limit(
+            ErrorCode::EntityTooLarge,
+            format!("frame 0x{frame_type:02X} has a length of {length}, above the limit of {MAX_FRAME_LENGTH}"),
+        ));
+    }
+    Ok(usize::try_from(length).ok())
+}
+
+/// Parses a whole frame, as [`measure`] cut it out.
+fn parse(whole: &Bytes) -> Result<Frame> {
+    let payload = || whole.get(VARIABLE_HEAD..).unwrap_or_default();
+    match whole.first().copied() {
+        Some(status::TYPE) => StatusFrame::parse(whole).map(Frame::Status),
+        Some(scope_digest::TYPE) => ScopeDigest::parse(whole).map(Frame::ScopeDigest),
+        Some(barrier::TYPE) => Barrier::parse(whole).map(Frame::Barrier),
+        Some(capabilities::TYPE) => Capabilities::parse(payload()).map(Frame::Capabilities),
+        Some(checkpoint::TYPE) => Checkpoint::parse(payload()).map(Frame::Checkpoint),
+        Some(error_frame::TYPE) => ErrorFrame::parse(payload()).map(Frame::Error),
+        other => Err(invalid(format!("no frame of type {other:?}"))),
+    }
+}
+
+/// Appends a variable frame.
+fn encode_variable(frame_type: u8, message: &impl Message, out: &mut BytesMut) {
+    let payload = message.encode_to_vec();
+    let mut writer = Writer::new(out);
+    writer.u8(frame_type);
+    writer.u32(u32::try_from(payload.len()).unwrap_or(u32::MAX));
+    writer.bytes(&payload);
+}
+
+fn to_vec(encode: impl FnOnce(&mut BytesMut)) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    encode(&mut out);
+    out.into()
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::malformed(ErrorCode::EntityInvalid, message)
+}
