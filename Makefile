@@ -1,0 +1,72 @@
+# Every target works from a fresh clone: it makes .venv, installs what requirements/dev.txt locks, builds the
+# extension, and says what is missing. `make help` lists them.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CARGO_LOCKED := --locked
+
+# The same for maturin and for cargo: a build script of pyo3 that sees other values builds pyo3 again.
+export PYO3_BUILD_EXTENSION_MODULE := 1
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+# The scripts that installing puts beside python (penstock, mypy, stubtest) are found without activating the venv.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -type d -o -name '*.rs' -o -name Cargo.toml -o -name '*.pyi')
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+
+.PHONY: demo
+demo: develop ## real documents through Spark and QUIC, then verified (DEMO="--documents DIR" for your own)
+	@scripts/check-tools java
+	penstock demo $(DEMO)
+
+.PHONY: test
+test: develop ## every test, Rust and Python
+	@scripts/check-tools java
+	cargo test $(CARGO_LOCKED) --workspace --exclude penstock-py
+	pytest $(PYTEST)
+
+.PHONY: venv
+venv: $(VENV)/.locked ## .venv with the locked tools, without the extension
+
+.PHONY: develop
+develop: $(VENV)/.extension ## .venv with the extension built into python/penstock
+
+.PHONY: wheel
+wheel: venv ## a release wheel in dist/
+	@scripts/check-tools cargo
+	maturin build $(CARGO_LOCKED) --release --out dist
+
+.PHONY: lock
+lock: $(VENV)/.locked ## write requirements/dev.txt anew from requirements/dev.in and pyproject.toml
+	scripts/lock-requirements
+
+.PHONY: clean
+clean: ## remove everything that was built, .venv too
+	rm -rf $(VENV) target fuzz/target dist site demo-output spark-warehouse artifacts metastore_db derby.log
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find python -name '*.so' -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The content decides, not the date: a checkout that only touches the lock costs nothing.
+$(VENV)/.locked: requirements/dev.txt
+	@scripts/check-tools python
+	@if [ ! -x $(BIN)/python ]; then $(PYTHON) -m venv $(VENV); fi
+	@if ! cmp -s $< $@; then \
+	    echo "installing the packages locked in $<"; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<; \
+	fi
+	@cp $< $@
+
+$(VENV)/.extension: $(VENV)/.locked pyproject.toml $(RUST_SOURCES)
+	@scripts/check-tools cargo
+	maturin develop $(CARGO_LOCKED)
+	@touch $@

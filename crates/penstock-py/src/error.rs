@@ -1,0 +1,30 @@
+//! Errors on their way to Python.
+//!
+//! The exception classes live in `python/penstock/errors.py`, so that they are typed, documented and pickled as any
+//! Python class; here they are only raised. Each takes its fields as positional arguments, which is what makes it
+//! survive a pickle, and so the way back from a Spark worker.
+
+use pyo3::PyErr;
+
+mod python {
+    pyo3::import_exception!(penstock.errors, PipeStreamError);
+}
+
+/// What an error of a core is in Python.
+pub(crate) trait IntoPyErr {
+    /// The Python exception with every field of the error.
+    fn into_py_err(self) -> PyErr;
+}
+
+impl IntoPyErr for penstock_pipestream::Error {
+    fn into_py_err(self) -> PyErr {
+        python::PipeStreamError::new_err((
+            self.message().to_owned(),
+            self.code().code(),
+            self.code().name(),
+            self.kind().name(),
+            self.scope(),
+            self.entity(),
+        ))
+    }
+}

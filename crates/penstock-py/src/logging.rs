@@ -1,0 +1,31 @@
+//! Logs of the Rust side, to stderr.
+
+use std::io::stderr;
+use std::sync::OnceLock;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use tracing_subscriber::EnvFilter;
+
+static INSTALLED: OnceLock<()> = OnceLock::new();
+
+/// Sends the logs of the Rust side to stderr. `level` is a level or a list of directives (`info,penstock_net=debug`),
+/// `format` is "text" or "json". The first call of a process decides; later ones change nothing.
+#[pyfunction]
+pub(crate) fn init_logging(level: &str, format: &str) -> PyResult<()> {
+    let filter = EnvFilter::try_new(level)
+        .map_err(|error| PyValueError::new_err(format!("{level:?} is not a log level: {error}")))?;
+    let json = match format {
+        "text" => false,
+        "json" => true,
+        other => return Err(PyValueError::new_err(format!("{other:?} is not a log format: text or json"))),
+    };
+    INSTALLED.get_or_init(|| install(filter, json));
+    Ok(())
+}
+
+fn install(filter: EnvFilter, json: bool) {
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    // An error means that somebody embedding this module has installed a subscriber of their own: theirs stands.
+    let _ = if json { builder.json().flatten_event(true).try_init() } else { builder.with_ansi(false).try_init() };
+}

@@ -1,0 +1,73 @@
+"""The errors of penstock: one class for each protocol, each with the protocol's code.
+
+Decide by class, ``kind`` and ``code``, never by the text of a message. All of them survive a pickle, and so the way
+from a Spark worker to the driver: what ``__init__`` takes is what ``args`` holds.
+"""
+
+from typing import Literal
+
+__all__ = ["DocumentsError", "Error", "ErrorKind", "PipeStreamError", "SparkError"]
+
+ErrorKind = Literal["malformed", "violation", "limit", "misuse", "io", "deadline"]
+"""Whose fault an error is: the peer's octets do not parse, the peer broke a rule, a limit was exceeded, the caller
+used the API wrongly, a socket or file failed, something took too long."""
+
+
+class Error(Exception):
+    """What every error of penstock descends from."""
+
+
+class PipeStreamError(Error):
+    """PipeStream failed: the session as a whole, or one entity of it where ``entity`` says so."""
+
+    def __init__(
+        self,
+        message: str,
+        code: int,
+        name: str,
+        kind: ErrorKind,
+        scope: int | None = None,
+        entity: int | None = None,
+    ) -> None:
+        """Take what the Rust core knows of the error."""
+        super().__init__(message, code, name, kind, scope, entity)
+        self.message: str = message
+        """What happened, without the code."""
+        self.code: int = code
+        """The number in the registry of PipeStream error codes (section 11.4)."""
+        self.name: str = name
+        """The registry's name, ``PIPESTREAM_ENTITY_INVALID`` for example."""
+        self.kind: ErrorKind = kind
+        """Whose fault it is."""
+        self.scope: int | None = scope
+        """The scope it is about, if it is about one."""
+        self.entity: int | None = entity
+        """The entity it is about, if it is about one."""
+
+    def __str__(self) -> str:
+        """Name the code, what happened, and where."""
+        where = "" if self.entity is None else f" (scope {self.scope}, entity {self.entity})"
+        return f"{self.name} (0x{self.code:02X}): {self.message}{where}"
+
+
+class DocumentsError(Error):
+    """Documents could not be taken apart or put together at all.
+
+    A part that fails on its own is no exception: it is a part with the status FAILED and a reason.
+    """
+
+    def __init__(self, message: str, kind: ErrorKind) -> None:
+        """Say what happened, and whose fault it is."""
+        super().__init__(message, kind)
+        self.message: str = message
+        """What happened."""
+        self.kind: ErrorKind = kind
+        """Whose fault it is."""
+
+    def __str__(self) -> str:
+        """Say what happened."""
+        return self.message
+
+
+class SparkError(Error):
+    """Spark cannot be started or used as asked: no Java, a PySpark that does not fit, an option that is wrong."""
