@@ -1,0 +1,57 @@
+"""The command ``penstock``.
+
+Every subcommand is a file of this package with a function ``register(app)`` that adds it; a name with a leading
+underscore is a helper. Subcommands use only the public classes of penstock, and import what is heavy (Spark, the Rust
+core) when they run, not when they are listed.
+
+Exit codes: 0 done; 1 the job failed, one line on stderr says why; 2 the command line is wrong.
+"""
+
+import sys
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Annotated
+
+import typer
+
+from penstock import Error, __version__
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="penstock",
+    help="Documents taken apart on Spark, carried over QUIC, and proved to have arrived.",
+    no_args_is_help=True,
+    add_completion=False,
+    # A traceback is for a bug of penstock; it is printed as Python prints it.
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
+for _module in iter_modules(__path__):
+    if not _module.name.startswith("_"):
+        import_module(f"{__name__}.{_module.name}").register(app)
+
+
+def main() -> None:
+    """Run the command line of this process and exit."""
+    try:
+        app()
+    except (Error, OSError) as error:
+        typer.echo(f"penstock: {' '.join(str(error).split())}", err=True)
+        sys.exit(1)

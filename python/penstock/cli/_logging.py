@@ -1,0 +1,63 @@
+"""The options ``--log-level`` and ``--log-format`` of every server, and what they set up."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import typer
+
+__all__ = ["LogFormatOption", "LogLevelOption", "configure"]
+
+LogLevelOption = Annotated[
+    Literal["error", "warn", "info", "debug", "trace"], typer.Option("--log-level", help="What to log to stderr.")
+]
+LogFormatOption = Annotated[Literal["text", "json"], typer.Option("--log-format", help="How to log it.")]
+
+_PYTHON_LEVELS = {
+    "error": logging.ERROR,
+    "warn": logging.WARNING,
+    "info": logging.INFO,
+    "debug": logging.DEBUG,
+    "trace": logging.DEBUG,
+}
+_LEVEL_NAMES = {logging.CRITICAL: "ERROR", logging.WARNING: "WARN"}
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class _TextFormatter(logging.Formatter):
+    """Lines like those of the Rust side."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = _LEVEL_NAMES.get(record.levelno, record.levelname)
+        line = f"{_time(record)} {level:>5} {record.name}: {record.getMessage()}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line, with the names that the Rust side uses."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "timestamp": _time(record),
+            "level": _LEVEL_NAMES.get(record.levelno, record.levelname),
+            "message": record.getMessage(),
+            "target": record.name,
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def configure(level: LogLevelOption, log_format: LogFormatOption) -> None:
+    """Send the logs of both sides, Rust and Python, to stderr in one form."""
+    from penstock import _core
+
+    _core.init_logging(level, log_format)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
+    logging.basicConfig(level=_PYTHON_LEVELS[level], handlers=[handler], force=True)
