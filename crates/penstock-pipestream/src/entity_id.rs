@@ -59,7 +59,7 @@ pub const fn is_before(a: u32, b: u32) -> bool {
 }
 
 /// The ID that `steps` steps of [`next_id`] lead to.
-const fn id_after(id: u32, steps: u32) -> u32 {
+pub(crate) const fn id_after(id: u32, steps: u32) -> u32 {
     ((id as u64 + ASSIGNABLE - 1 + steps as u64) % ASSIGNABLE) as u32 + 1
 }
 

@@ -1,0 +1,379 @@
+//! The Assembly Manifest: which entity was taken apart into which children, and which parents are complete
+//! (sections 9.2 and 9.5).
+//!
+//! ```text
+//!            open ──► entry ──add_child, complete_child──► entry ──seal──► in the heap, by unresolved children
+//!   orphans ──┘         │                                                    │ complete_child: decrease-key
+//!                       └── remove, or expired after max_age ◄───────────────┤
+//!                                                                            └─ 0 left: pop_resolved
+//! ```
+//!
+//! Completions are idempotent and may come in any order: before the child was added, before the entry was sealed,
+//! even before the entry was opened, which makes them orphans. Only sealed entries are in the heap, so a key there
+//! only ever falls. An entry leaves the manifest when [`Manifest::pop_resolved`] gives it out.
+//!
+//! The outcome is that of the STRICT policy, the only one below layer 2 (decision 11). Entries expire in the order
+//! in which they were opened, so a list in that order is all that time-outs need.
+
+mod children;
+mod orphans;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use crate::entity_id::is_assignable;
+use crate::error::{Error, ErrorCode, Result};
+use crate::fibonacci_heap::{FibonacciHeap, Handle};
+use crate::status::Status;
+use crate::time::Now;
+
+use self::children::{Change, Children, is_terminal};
+use self::orphans::Orphans;
+pub use self::types::{
+    AssemblyManifestEntry, Completion, EntryKey, ManifestCounters, ManifestLimits, Resolution, ResolutionState,
+};
+
+/// No entry.
+const NIL: u32 = u32::MAX;
+
+#[derive(Debug, Clone)]
+struct Entry {
+    key: EntryKey,
+    created: Instant,
+    created_at: u64,
+    children: Children,
+    unresolved: u32,
+    /// Where the entry is in the heap, once it is sealed.
+    sealed: Option<Handle>,
+    /// The entries opened before and after this one.
+    older: u32,
+    newer: u32,
+}
+
+impl Entry {
+    fn resolution(&self) -> Resolution {
+        let (mut succeeded, mut failed, mut deferred) = (0, 0, 0);
+        for (_, status) in self.children.iter() {
+            match status {
+                Some(Status::Complete) => succeeded += 1,
+                Some(Status::Failed | Status::Abandoned) => failed += 1,
+                Some(Status::Deferred) => deferred += 1,
+                _ => {}
+            }
+        }
+        let children = self.children.len() as u64;
+        let state = if succeeded == children { ResolutionState::Resolved } else { ResolutionState::Failed };
+        Resolution { key: self.key, state, children, succeeded, failed, deferred }
+    }
+
+    fn state(&self) -> ResolutionState {
+        match self.sealed {
+            Some(_) if self.unresolved == 0 => self.resolution().state,
+            _ => ResolutionState::Active,
+        }
+    }
+}
+
+/// The manifest of one endpoint; see the module's documentation.
+#[derive(Debug, Clone)]
+pub struct Manifest {
+    limits: ManifestLimits,
+    by_key: HashMap<EntryKey, u32>,
+    slots: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    /// Both ends of the list of entries in the order in which they were opened.
+    oldest: u32,
+    newest: u32,
+    /// Sealed entries by their number of unresolved children.
+    heap: FibonacciHeap<u32, u32>,
+    orphans: Orphans,
+    counters: ManifestCounters,
+}
+
+impl Default for Manifest {
+    fn default() -> Self {
+        Self::new(ManifestLimits::default())
+    }
+}
+
+impl Manifest {
+    /// An empty manifest.
+    pub fn new(limits: ManifestLimits) -> Self {
+        Self {
+            limits,
+            by_key: HashMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            oldest: NIL,
+            newest: NIL,
+            heap: FibonacciHeap::new(),
+            orphans: Orphans::default(),
+            counters: ManifestCounters::default(),
+        }
+    }
+
+    /// Opens the entry of a parent and takes in the completions that came before it. WINDOW_EXCEEDED at
+    /// `max_entries`; a misuse if it is open already.
+    pub fn open(&mut self, now: Now, key: EntryKey) -> Result<()> {
+        if self.by_key.contains_key(&key) {
+            return Err(misuse(key, key.entity, "the manifest has an entry for this parent already"));
+        }
+        if self.by_key.len() >= self.limits.max_entries.min(NIL as usize) {
+            self.counters.entries_refused += 1;
+            let message = format!("the manifest holds {} entries, which is max_entries", self.by_key.len());
+            return Err(Error::limit(ErrorCode::WindowExceeded, message).at(u32::from(key.scope), key.entity));
+        }
+        let mut children = Children::new();
+        for (child, status) in self.orphans.adopt(key) {
+            children.set(child, Some(status))?;
+            self.counters.orphans_adopted += 1;
+        }
+        self.link(Entry {
+            key,
+            created: now.instant,
+            created_at: now.unix_micros,
+            children,
+            unresolved: 0,
+            sealed: None,
+            older: self.newest,
+            newer: NIL,
+        });
+        self.counters.opened += 1;
+        Ok(())
+    }
+
+    /// Adds a child, or records a known one's status. It is idempotent, and a terminal status stands. A new child
+    /// of a sealed entry is a misuse.
+    pub fn add_child(&mut self, key: EntryKey, child: u32, status: Option<Status>) -> Result<()> {
+        let slot = self.slot(key);
+        let entry = entry_mut(&mut self.slots, slot).ok_or_else(|| no_entry(key))?;
+        if entry.sealed.is_some() && !entry.children.contains(child) {
+            return Err(misuse(key, child, "the entry is sealed and takes no more children"));
+        }
+        match entry.children.set(child, status)? {
+            Change::Added if !is_terminal(status) => entry.unresolved += 1,
+            Change::Completed => return complete_one(entry, &mut self.heap),
+            Change::Added | Change::Nothing => {}
+        }
+        Ok(())
+    }
+
+    /// Records a child's terminal status; the first one stands. Without an entry for the parent it is kept for
+    /// `orphan_age`. A child that an unsealed entry does not know yet is added; one that a sealed entry does not
+    /// know is ENTITY_INVALID.
+    pub fn complete_child(&mut self, now: Now, key: EntryKey, child: u32, status: Status) -> Result<Completion> {
+        if !status.is_terminal() {
+            return Err(misuse(key, child, &format!("{status} completes no child")));
+        }
+        let slot = self.slot(key);
+        let Some(entry) = entry_mut(&mut self.slots, slot) else {
+            return self.keep_orphan(now, key, child, status);
+        };
+        if entry.sealed.is_some() && !entry.children.contains(child) {
+            self.counters.strangers_refused += 1;
+            let message = format!("the sealed entry of entity {} has no such child", key.entity);
+            return Err(Error::violation(ErrorCode::EntityInvalid, message).at(u32::from(key.scope), child));
+        }
+        match entry.children.set(child, Some(status))? {
+            Change::Added => Ok(Completion::Applied),
+            Change::Completed => complete_one(entry, &mut self.heap).map(|()| Completion::Applied),
+            Change::Nothing => {
+                self.counters.repeated += 1;
+                Ok(Completion::Repeated)
+            }
+        }
+    }
+
+    /// Says that the entry has all its children. From now on it is resolved once all of them are terminal; without
+    /// any it is so at once. Sealing again changes nothing.
+    pub fn seal(&mut self, key: EntryKey) -> Result<()> {
+        let slot = self.slot(key).ok_or_else(|| no_entry(key))?;
+        let entry = entry_mut(&mut self.slots, Some(slot)).ok_or_else(|| no_entry(key))?;
+        if entry.sealed.is_none() {
+            entry.sealed = Some(self.heap.insert(entry.unresolved, slot)?);
+        }
+        Ok(())
+    }
+
+    /// Takes out an entry all of whose children are terminal, if there is one.
+    pub fn pop_resolved(&mut self) -> Option<Resolution> {
+        let (unresolved, slot) = self.heap.peek_min()?;
+        if unresolved > 0 {
+            return None;
+        }
+        let entry = self.unlink(slot)?;
+        self.counters.resolved += 1;
+        Some(entry.resolution())
+    }
+
+    /// Takes out an entry, resolved or not, and says whether there was one.
+    pub fn remove(&mut self, key: EntryKey) -> bool {
+        let found = self.slot(key).and_then(|slot| self.unlink(slot)).is_some();
+        self.counters.removed += u64::from(found);
+        found
+    }
+
+    /// Whether the parent has an entry.
+    pub fn contains(&self, key: EntryKey) -> bool {
+        self.by_key.contains_key(&key)
+    }
+
+    /// How many entries are open.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Whether none is open.
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    /// How many completions wait for their parent's entry.
+    pub fn orphan_count(&self) -> usize {
+        self.orphans.len()
+    }
+
+    /// The children of an entry in the order of their IDs, each with its latest status; none without an entry.
+    pub fn children(&self, key: EntryKey) -> impl Iterator<Item = (u32, Option<Status>)> + '_ {
+        self.lookup(key).into_iter().flat_map(|entry| entry.children.iter())
+    }
+
+    /// How many children the entry has; 0 without an entry.
+    pub fn child_count(&self, key: EntryKey) -> usize {
+        self.lookup(key).map_or(0, |entry| entry.children.len())
+    }
+
+    /// How many children of the entry are not terminal; 0 without an entry.
+    pub fn unresolved_count(&self, key: EntryKey) -> usize {
+        self.lookup(key).map_or(0, |entry| entry.unresolved as usize)
+    }
+
+    /// The entry as section 9.2 describes it.
+    pub fn entry(&self, key: EntryKey) -> Option<AssemblyManifestEntry> {
+        self.lookup(key).map(|entry| AssemblyManifestEntry {
+            parent_id: key.entity,
+            scope_id: u32::from(key.scope),
+            children: entry.children.iter().collect(),
+            created_at: entry.created_at,
+            state: entry.state(),
+        })
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> ManifestCounters {
+        self.counters
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let entry = self.entry_at(self.oldest).and_then(|oldest| oldest.created.checked_add(self.limits.max_age));
+        let orphan = self.orphans.oldest().and_then(|kept| kept.checked_add(self.limits.orphan_age));
+        entry.into_iter().chain(orphan).min()
+    }
+
+    /// Drops orphans that have waited too long, and takes out and names the entries that were open too long, the
+    /// oldest first.
+    pub fn handle_timeout(&mut self, now: Now) -> Vec<EntryKey> {
+        self.counters.orphans_dropped += self.orphans.expire(now.instant, self.limits.orphan_age);
+        let mut expired = Vec::new();
+        while let Some(oldest) = self.entry_at(self.oldest) {
+            if now.instant.saturating_duration_since(oldest.created) < self.limits.max_age {
+                break;
+            }
+            expired.push(oldest.key);
+            self.unlink(self.oldest);
+        }
+        self.counters.expired += expired.len() as u64;
+        expired
+    }
+
+    fn keep_orphan(&mut self, now: Now, key: EntryKey, child: u32, status: Status) -> Result<Completion> {
+        if !is_assignable(child) {
+            return Err(misuse(key, child, "a reserved ID cannot be a child's"));
+        }
+        if self.orphans.contains(key, child) {
+            self.counters.repeated += 1;
+            return Ok(Completion::Repeated);
+        }
+        if self.orphans.len() >= self.limits.max_orphans {
+            self.counters.orphans_refused += 1;
+            let message = format!("{} completions wait for their parents, which is max_orphans", self.orphans.len());
+            return Err(Error::limit(ErrorCode::WindowExceeded, message).at(u32::from(key.scope), child));
+        }
+        self.orphans.keep(key, child, status, now.instant);
+        self.counters.orphans_kept += 1;
+        Ok(Completion::Orphaned)
+    }
+
+    fn slot(&self, key: EntryKey) -> Option<u32> {
+        self.by_key.get(&key).copied()
+    }
+
+    fn lookup(&self, key: EntryKey) -> Option<&Entry> {
+        self.entry_at(self.slot(key)?)
+    }
+
+    fn entry_at(&self, slot: u32) -> Option<&Entry> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    /// Puts an entry into a slot and at the end of the list; `open` has seen to it that there are fewer than NIL.
+    fn link(&mut self, entry: Entry) {
+        let (key, older) = (entry.key, entry.older);
+        let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
+        match self.slots.get_mut(slot as usize) {
+            Some(place) => *place = Some(entry),
+            None => self.slots.push(Some(entry)),
+        }
+        match entry_mut(&mut self.slots, Some(older)) {
+            Some(older) => older.newer = slot,
+            None => self.oldest = slot,
+        }
+        self.newest = slot;
+        self.by_key.insert(key, slot);
+    }
+
+    /// Takes an entry out of its slot, the list, the index and the heap.
+    fn unlink(&mut self, slot: u32) -> Option<Entry> {
+        let entry = self.slots.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        match entry_mut(&mut self.slots, Some(entry.older)) {
+            Some(older) => older.newer = entry.newer,
+            None => self.oldest = entry.newer,
+        }
+        match entry_mut(&mut self.slots, Some(entry.newer)) {
+            Some(newer) => newer.older = entry.older,
+            None => self.newest = entry.older,
+        }
+        self.by_key.remove(&entry.key);
+        if let Some(handle) = entry.sealed {
+            self.heap.remove(handle);
+        }
+        Some(entry)
+    }
+}
+
+/// Borrows the slots only, so that the heap and the counters stay free.
+fn entry_mut(slots: &mut [Option<Entry>], slot: Option<u32>) -> Option<&mut Entry> {
+    slots.get_mut(slot? as usize)?.as_mut()
+}
+
+/// One child fewer is unresolved.
+fn complete_one(entry: &mut Entry, heap: &mut FibonacciHeap<u32, u32>) -> Result<()> {
+    entry.unresolved = entry.unresolved.saturating_sub(1);
+    match entry.sealed {
+        Some(handle) => heap.decrease_key(handle, entry.unresolved),
+        None => Ok(()),
+    }
+}
+
+fn misuse(key: EntryKey, entity: u32, message: &str) -> Error {
+    Error::misuse(message).at(u32::from(key.scope), entity)
+}
+
+fn no_entry(key: EntryKey) -> Error {
+    misuse(key, key.entity, "the manifest has no entry for this parent")
+}

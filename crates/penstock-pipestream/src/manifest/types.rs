@@ -1,0 +1,129 @@
+//! What goes into the manifest and what comes out of it.
+
+use std::time::Duration;
+
+use crate::status::Status;
+
+/// Names an entry by the parent that was taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryKey {
+    /// The scope of the parent.
+    pub scope: u16,
+    /// The parent's entity ID.
+    pub entity: u32,
+}
+
+/// How much a manifest holds and for how long (section 9.5, the restored reference notes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ManifestLimits {
+    /// Open entries.
+    pub max_entries: usize,
+    /// How long an entry may stay open.
+    pub max_age: Duration,
+    /// How long a completion waits for its parent's entry.
+    pub orphan_age: Duration,
+    /// Completions that wait for their parent's entry.
+    pub max_orphans: usize,
+}
+
+impl Default for ManifestLimits {
+    fn default() -> Self {
+        Self {
+            max_entries: 1_000_000,
+            max_age: Duration::from_secs(3600),
+            orphan_age: Duration::from_secs(30),
+            max_orphans: 1_000_000,
+        }
+    }
+}
+
+/// ResolutionState of section 9.2, with its codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ResolutionState {
+    /// Children may still be added or completed.
+    Active = 1,
+    /// Complete.
+    Resolved = 2,
+    /// Complete although some children failed or were skipped; never under STRICT.
+    Partial = 3,
+    /// Failed.
+    Failed = 4,
+}
+
+impl ResolutionState {
+    /// The number in the protobuf message.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// An entry as section 9.2 describes it. The policy is layer 2's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssemblyManifestEntry {
+    /// The parent's entity ID.
+    pub parent_id: u32,
+    /// The parent's scope.
+    pub scope_id: u32,
+    /// The children in the order of their IDs, each with its latest status if one is known.
+    pub children: Vec<(u32, Option<Status>)>,
+    /// When the entry was opened, in microseconds since the Unix epoch.
+    pub created_at: u64,
+    /// How far it is.
+    pub state: ResolutionState,
+}
+
+/// A parent all of whose children are terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resolution {
+    /// The parent.
+    pub key: EntryKey,
+    /// The outcome: `Resolved` or `Failed`.
+    pub state: ResolutionState,
+    /// All children.
+    pub children: u64,
+    /// Children that are COMPLETE.
+    pub succeeded: u64,
+    /// Children that are FAILED or ABANDONED.
+    pub failed: u64,
+    /// Children that are DEFERRED.
+    pub deferred: u64,
+}
+
+/// What [`Manifest::complete_child`](super::Manifest::complete_child) did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completion {
+    /// The child is terminal now.
+    Applied,
+    /// The child was terminal already; the first status stands.
+    Repeated,
+    /// There is no entry for the parent yet; the completion waits for it.
+    Orphaned,
+}
+
+/// What a manifest did since it was made, refusals and drops included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ManifestCounters {
+    /// Entries opened.
+    pub opened: u64,
+    /// Entries given out by [`Manifest::pop_resolved`](super::Manifest::pop_resolved).
+    pub resolved: u64,
+    /// Entries taken out by [`Manifest::remove`](super::Manifest::remove).
+    pub removed: u64,
+    /// Entries that stayed open longer than `max_age`.
+    pub expired: u64,
+    /// Entries refused at `max_entries`.
+    pub entries_refused: u64,
+    /// Completions of children that were terminal already, or orphans already.
+    pub repeated: u64,
+    /// Completions of entities that are no children of a sealed entry; refused.
+    pub strangers_refused: u64,
+    /// Completions kept for a parent without an entry.
+    pub orphans_kept: u64,
+    /// Orphans that an entry took in.
+    pub orphans_adopted: u64,
+    /// Orphans dropped after `orphan_age`.
+    pub orphans_dropped: u64,
+    /// Orphans refused at `max_orphans`.
+    pub orphans_refused: u64,
+}
