@@ -57,8 +57,7 @@ impl FrameDecoder {
 mod tests {
     use super::*;
     use crate::error::ErrorCode;
-    use crate::frame::barrier::Barrier;
-    use crate::frame::status::StatusFrame;
+    use crate::frame::{Barrier, StatusFrame};
 
     #[test]
     fn a_private_frame_is_given_before_its_payload_and_nothing_of_it_is_kept() {

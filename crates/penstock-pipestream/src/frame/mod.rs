@@ -13,27 +13,29 @@
 //!
 //! Every other type from 0xC1 is skipped by its length and reported; every other type below is ENTITY_INVALID at its
 //! first octet (decision 3). Whether a frame is allowed now, and at which layer, is the session's matter. Entity
-//! streams carry no frames of this kind, but an [`EntityHeader`](entity::EntityHeader) and a payload.
+//! streams carry no frames of this kind, but an [`EntityHeader`] and a payload.
 
-pub(crate) mod barrier;
-pub(crate) mod capabilities;
-pub(crate) mod checkpoint;
-pub(crate) mod decoder;
-pub(crate) mod entity;
-pub(crate) mod error_frame;
-pub(crate) mod scope_digest;
-pub(crate) mod status;
+mod barrier;
+mod capabilities;
+mod checkpoint;
+mod decoder;
+mod entity;
+mod error_frame;
+mod scope_digest;
+mod status;
 
 use bytes::{Bytes, BytesMut};
 use penstock_wire::{Reader, Writer};
 use prost::Message;
 
-use self::barrier::Barrier;
-use self::capabilities::Capabilities;
-use self::checkpoint::Checkpoint;
-use self::error_frame::ErrorFrame;
-use self::scope_digest::ScopeDigest;
-use self::status::StatusFrame;
+pub use self::barrier::Barrier;
+pub use self::capabilities::{Agreement, Capabilities};
+pub use self::checkpoint::Checkpoint;
+pub use self::decoder::FrameDecoder;
+pub use self::entity::{ChunkInfo, EntityHeader, HeaderDecoder, MAX_HEADER_LENGTH};
+pub use self::error_frame::ErrorFrame;
+pub use self::scope_digest::ScopeDigest;
+pub use self::status::{Extension, StatusFrame, YieldReason};
 use crate::error::{Error, ErrorCode, Result};
 
 /// The largest length of a variable frame, and of a yield token (sections 6.1 and 6.5.1).

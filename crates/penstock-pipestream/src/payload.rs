@@ -1,0 +1,95 @@
+//! Whether a payload is the one that its header announced (sections 6.7 and 10.2).
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, ErrorCode, Result};
+
+/// Counts and hashes a whole payload, in order, as it comes. Nothing of it may be committed before
+/// [`finish`](Self::finish) says that it is the right one (section 10.2).
+#[derive(Debug, Clone)]
+pub struct PayloadCheck {
+    length: u64,
+    checksum: Bytes,
+    seen: u64,
+    hash: Sha256,
+}
+
+impl PayloadCheck {
+    /// Awaits a payload of `length` octets with this SHA-256, both from the header.
+    pub fn new(length: u64, checksum: Bytes) -> Self {
+        Self { length, checksum, seen: 0, hash: Sha256::new() }
+    }
+
+    /// The next octets. More than were announced are ENTITY_INVALID, and are not hashed.
+    pub fn update(&mut self, octets: &[u8]) -> Result<()> {
+        let seen = self.seen.saturating_add(octets.len() as u64);
+        if seen > self.length {
+            return Err(Error::violation(
+                ErrorCode::EntityInvalid,
+                format!("the payload has {seen} octets or more, its header says {}", self.length),
+            ));
+        }
+        self.seen = seen;
+        self.hash.update(octets);
+        Ok(())
+    }
+
+    /// The payload has ended: its digest, if length (ENTITY_INVALID) and checksum (INTEGRITY_ERROR) are right.
+    pub fn finish(self) -> Result<[u8; 32]> {
+        if self.seen != self.length {
+            return Err(Error::violation(
+                ErrorCode::EntityInvalid,
+                format!("the payload has {} octets, its header says {}", self.seen, self.length),
+            ));
+        }
+        let digest: [u8; 32] = self.hash.finalize().into();
+        if digest.as_slice() != self.checksum {
+            return Err(Error::violation(ErrorCode::IntegrityError, "the payload's checksum does not match"));
+        }
+        Ok(digest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(length: u64) -> PayloadCheck {
+        PayloadCheck::new(length, Bytes::copy_from_slice(&Sha256::digest(b"hello world")))
+    }
+
+    #[test]
+    fn the_right_payload_passes_in_pieces_of_any_size() {
+        for size in 1..=11 {
+            let mut check = check(11);
+            for piece in b"hello world".chunks(size) {
+                check.update(piece).expect("within its length");
+            }
+            assert_eq!(check.finish().expect("right").as_slice(), Sha256::digest(b"hello world").as_slice());
+        }
+    }
+
+    #[test]
+    fn a_payload_without_octets_has_the_checksum_of_nothing() {
+        let digest = Sha256::digest(b"");
+        assert_eq!(PayloadCheck::new(0, Bytes::copy_from_slice(&digest)).finish(), Ok(digest.into()));
+    }
+
+    #[test]
+    fn a_wrong_length_is_entity_invalid_and_one_octet_too_many_is_refused_at_once() {
+        let mut long = check(10);
+        long.update(b"hello worl").expect("within its length");
+        assert_eq!(long.update(b"d").expect_err("too long").code(), ErrorCode::EntityInvalid);
+        let mut short = check(12);
+        short.update(b"hello world").expect("within its length");
+        assert_eq!(short.finish().expect_err("too short").code(), ErrorCode::EntityInvalid);
+    }
+
+    #[test]
+    fn a_wrong_octet_is_an_integrity_error() {
+        let mut check = check(11);
+        check.update(b"hello_world").expect("within its length");
+        assert_eq!(check.finish().expect_err("wrong").code(), ErrorCode::IntegrityError);
+    }
+}
