@@ -11,9 +11,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 CARGO_LOCKED := --locked
 
-# The same for maturin and for cargo: a build script of pyo3 that sees other values builds pyo3 again.
-export PYO3_BUILD_EXTENSION_MODULE := 1
-export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 # The scripts that installing puts beside python (penstock, mypy, stubtest) are found without activating the venv.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
