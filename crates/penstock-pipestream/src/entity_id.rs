@@ -318,6 +318,74 @@ mod tests {
         assert_eq!(EntityIdSpace::new(u32::MAX).max_window(), MAX_WINDOW);
     }
 
+    #[derive(serde::Deserialize)]
+    struct Vectors {
+        next_id: Vec<NextVector>,
+        pairs: Vec<PairVector>,
+        spaces: Vec<SpaceVector>,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct NextVector {
+        last: u32,
+        next: u32,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct PairVector {
+        from: u32,
+        to: u32,
+        distance: u32,
+        ordinal_distance: u32,
+        is_before: bool,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct SpaceVector {
+        name: String,
+        max_window: u32,
+        last_assigned: u32,
+        cursor: u32,
+        steps: Vec<Step>,
+    }
+
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum Step {
+        /// `["assign", ID or null]` and `["cursor", ID]`.
+        Value(String, Option<u32>),
+        /// `["resolve", ID, moved]` and `["advance", ID, moved or null for refused]`.
+        Moved(String, u32, Option<bool>),
+    }
+
+    #[test]
+    fn every_vector_holds() {
+        let text = include_str!("../../../tests/vectors/pipestream/entity_id.json");
+        let vectors: Vectors = serde_json::from_str(text).expect("valid JSON");
+        assert!(vectors.next_id.len() >= 5 && vectors.pairs.len() >= 10 && vectors.spaces.len() >= 5);
+        for vector in vectors.next_id {
+            assert_eq!(next_id(vector.last), vector.next);
+        }
+        for PairVector { from, to, distance: d, ordinal_distance: steps, is_before: before } in vectors.pairs {
+            assert_eq!((distance(from, to), ordinal_distance(from, to)), (d, steps), "{from} {to}");
+            assert_eq!(is_before(from, to), before, "{from} {to}");
+        }
+        for SpaceVector { name, max_window, last_assigned, cursor, steps } in vectors.spaces {
+            let mut space = EntityIdSpace::with_start(max_window, last_assigned, cursor).expect(&name);
+            for (index, step) in steps.into_iter().enumerate() {
+                let place = format!("{name}, step {index}");
+                match step {
+                    Step::Value(verb, value) if verb == "assign" => assert_eq!(space.assign(), value, "{place}"),
+                    Step::Value(_, value) => assert_eq!(Some(space.cursor()), value, "{place}"),
+                    Step::Moved(verb, id, moved) if verb == "resolve" => {
+                        assert_eq!(Some(space.resolve(id)), moved, "{place}");
+                    }
+                    Step::Moved(_, id, moved) => assert_eq!(space.advance_to(id).ok(), moved, "{place}"),
+                }
+            }
+        }
+    }
+
     /// The same rules on numbers that never wrap: the n-th ID assigned is number n.
     struct Model {
         base: u32,

@@ -1,0 +1,183 @@
+//! What a receipt proves of the content, beside the protocol's Merkle root, which covers IDs and statuses only.
+//!
+//! ```text
+//!  leaf = SHA-256(0x00 ‖ for each path segment: its length, 4 octets big-endian ‖ its UTF-8
+//!                      ‖ the part's SHA-256, or 32 zero octets where the bytes were never obtained ‖ Stat, 1 octet)
+//!  node = SHA-256(0x01 ‖ left ‖ right)       an odd last node goes up unhashed
+//!  root of no parts = SHA-256 of nothing
+//! ```
+//!
+//! The leaves come in the receipt's own order, depth first in the order of the containers. The JSON around these
+//! digests, and the comparison with a sink's files, are not here.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::error::{Error, Result};
+use crate::merkle::{Digest, Peaks};
+use crate::status::Status;
+
+const LEAF: [u8; 1] = [0x00];
+const NODE: [u8; 1] = [0x01];
+/// Stands for the digest of bytes that were never obtained.
+const NO_BYTES: Digest = [0; 32];
+/// Hex digits of a document's key.
+const KEY_DIGITS: usize = 32;
+
+/// The streaming content root: parts go in by the receipt's order, and what is kept is one node for each level.
+#[derive(Debug, Clone, Default)]
+pub struct ContentTree {
+    peaks: Peaks,
+}
+
+impl ContentTree {
+    /// A tree without parts.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the next part: the way down to it, the digest of its bytes if they were obtained, and its status. A
+    /// segment whose length does not fit into 4 octets is refused.
+    pub fn push<P>(&mut self, path: P, sha256: Option<&[u8; 32]>, status: Status) -> Result<()>
+    where
+        P: IntoIterator<Item: AsRef<str>>,
+    {
+        let mut leaf = Sha256::new_with_prefix(LEAF);
+        for segment in path {
+            let segment = segment.as_ref();
+            let length = u32::try_from(segment.len())
+                .map_err(|_| Error::misuse("a path segment is longer than 4294967295 octets"))?;
+            leaf.update(length.to_be_bytes());
+            leaf.update(segment);
+        }
+        leaf.update(sha256.unwrap_or(&NO_BYTES));
+        leaf.update([status.code()]);
+        self.peaks.push(leaf.finalize().into(), node);
+        Ok(())
+    }
+
+    /// How many parts were added.
+    pub fn len(&self) -> u64 {
+        self.peaks.len
+    }
+
+    /// Whether none was added.
+    pub fn is_empty(&self) -> bool {
+        self.peaks.len == 0
+    }
+
+    /// The root over all parts added so far; more may be added afterwards.
+    pub fn root(&self) -> [u8; 32] {
+        self.peaks.root(node)
+    }
+}
+
+/// The content root over parts in the receipt's order.
+pub fn content_root<P>(parts: impl IntoIterator<Item = (P, Option<[u8; 32]>, Status)>) -> Result<[u8; 32]>
+where
+    P: IntoIterator<Item: AsRef<str>>,
+{
+    let mut tree = ContentTree::new();
+    for (path, sha256, status) in parts {
+        tree.push(path, sha256.as_ref(), status)?;
+    }
+    Ok(tree.root())
+}
+
+/// A document's key, which names its receipt: the first 32 hex digits of SHA-256(path, one zero octet, the
+/// document's SHA-256 in hex).
+pub fn document_key(path: &str, sha256: &[u8; 32]) -> String {
+    let digest = Sha256::new_with_prefix(path).chain_update([0]).chain_update(to_hex(sha256)).finalize();
+    let mut key = to_hex(&digest);
+    key.truncate(KEY_DIGITS);
+    key
+}
+
+fn to_hex(octets: &[u8]) -> String {
+    octets.iter().fold(String::with_capacity(octets.len() * 2), |mut hex, octet| {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{octet:02x}");
+        hex
+    })
+}
+
+fn node(left: &Digest, right: &Digest) -> Digest {
+    Sha256::new_with_prefix(NODE).chain_update(left).chain_update(right).finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Vectors {
+        content_root: Vec<RootVector>,
+        document_key: Vec<KeyVector>,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct RootVector {
+        name: String,
+        parts: Vec<(Vec<String>, Option<String>, String)>,
+        content_root: String,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct KeyVector {
+        document: String,
+        sha256: String,
+        key: String,
+    }
+
+    fn vectors() -> Vectors {
+        let text = include_str!("../../../tests/vectors/pipestream/receipt.json");
+        serde_json::from_str(text).expect("valid JSON")
+    }
+
+    fn digest(hex: &str) -> [u8; 32] {
+        let octets: Vec<u8> =
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect();
+        octets.try_into().expect("32 octets")
+    }
+
+    #[test]
+    fn every_content_root_holds() {
+        let vectors = vectors().content_root;
+        assert!(vectors.len() >= 8, "only {} vectors", vectors.len());
+        for vector in vectors {
+            let parts = vector.parts.iter().map(|(path, sha256, name)| {
+                let status = Status::ALL.into_iter().find(|status| status.name() == name).expect("a status");
+                (path.as_slice(), sha256.as_deref().map(digest), status)
+            });
+            let root = content_root(parts).expect("short names");
+            assert_eq!(to_hex(&root), vector.content_root, "{}", vector.name);
+        }
+    }
+
+    #[test]
+    fn every_document_key_holds() {
+        let vectors = vectors().document_key;
+        assert!(vectors.len() >= 3, "only {} vectors", vectors.len());
+        for vector in vectors {
+            assert_eq!(document_key(&vector.document, &digest(&vector.sha256)), vector.key, "{}", vector.document);
+        }
+    }
+
+    type Part = (&'static [&'static str], Option<[u8; 32]>, Status);
+
+    #[test]
+    fn a_change_to_path_digest_or_status_or_order_changes_the_root() {
+        let part = |path: &'static [&'static str], octet: u8, status| (path, Some([octet; 32]), status);
+        let root = |parts: [Part; 2]| content_root(parts).expect("short");
+        let base = root([part(&["a", "b"], 1, Status::Complete), part(&["c"], 2, Status::Complete)]);
+        for other in [
+            root([part(&["ab"], 1, Status::Complete), part(&["c"], 2, Status::Complete)]),
+            root([part(&["a", "b"], 3, Status::Complete), part(&["c"], 2, Status::Complete)]),
+            root([part(&["a", "b"], 1, Status::Failed), part(&["c"], 2, Status::Complete)]),
+            root([part(&["c"], 2, Status::Complete), part(&["a", "b"], 1, Status::Complete)]),
+        ] {
+            assert_ne!(base, other);
+        }
+    }
+}
