@@ -6,10 +6,40 @@
 //! Section numbers in the comments are those of the draft; a "decision" is a numbered point of
 //! `docs/protocols/pipestream.md`.
 
+mod chunk;
+pub mod entity_id;
 mod error;
+pub mod fibonacci_heap;
+mod frame;
+mod manifest;
+mod merkle;
+pub mod messages;
+mod payload;
+mod receipt;
+mod scope;
+mod session;
 mod status;
 mod time;
+mod uri;
 
+pub use chunk::ChunkTracker;
+pub use entity_id::EntityIdSpace;
 pub use error::{Error, ErrorCode, Result};
+pub use frame::{
+    Agreement, Barrier, Capabilities, Checkpoint, ChunkInfo, EntityHeader, ErrorFrame, Extension, Frame, FrameDecoder,
+    HeaderDecoder, MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, ScopeDigest, StatusFrame, YieldReason,
+};
+pub use manifest::{
+    AssemblyManifestEntry, Completion, EntryKey, Manifest, ManifestCounters, ManifestLimits, Resolution,
+    ResolutionState,
+};
+pub use merkle::{MerkleTree, merkle_root};
+pub use payload::PayloadCheck;
+pub use receipt::{ContentTree, content_root, document_key};
+pub use session::{
+    Accepted, AcceptedChunk, Admission, ChunkProgress, Counters, EntityKey, Event, Reason, Role, ScopeKey, Session,
+    SessionConfig, Ticket, Transmit,
+};
 pub use status::Status;
 pub use time::Now;
+pub use uri::{Authority, Host, PipestreamUri};

@@ -1,0 +1,244 @@
+//! Checkpoints (section 9.3, decision 13), and what a CHECKPOINT does at layer 0 (decision 12).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::Session;
+use super::types::{EntityKey, Event};
+use crate::error::{Error, ErrorCode, Result};
+use crate::time::Now;
+use crate::{Checkpoint, Frame};
+
+/// Section 10.4.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Octets of checkpoint IDs that a peer may have us keep.
+const MAX_OPEN_OCTETS: usize = 16 << 20;
+
+/// A checkpoint of the peer that is not answered yet.
+#[derive(Debug)]
+struct OpenCheckpoint {
+    frame: Checkpoint,
+    scope_id: u16,
+    /// The position behind the last entity that it covers.
+    covers: u64,
+    deadline: Instant,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Checkpoints {
+    open: Vec<OpenCheckpoint>,
+    open_octets: usize,
+    next_sequence: u64,
+    /// Ours, by sequence number, until the peer answers.
+    asked: BTreeMap<u64, Checkpoint>,
+}
+
+impl Checkpoints {
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.open.iter().map(|open| open.deadline).min()
+    }
+}
+
+/// Parents at layer 0, whose children are known only by their headers.
+#[derive(Debug, Default)]
+pub(super) struct LevelZero {
+    /// Dehydrated roots that no CHECKPOINT has closed yet, in the order of their announcements.
+    pub(super) parents: VecDeque<EntityKey>,
+    /// The position that the furthest CHECKPOINT covers.
+    covered: u64,
+    /// Up to here every entity's header has come, or the entity is terminal.
+    known: u64,
+}
+
+impl Session {
+    /// Asks the peer to answer when all that lies before `entity` in `scope` is terminal; 0 means all announced so
+    /// far. `timeout` defaults to 30 s. The answer is [`Event::Checkpoint`] with the sequence number given here.
+    ///
+    /// # Errors
+    ///
+    /// Misuse before the negotiation, or after the session was closed.
+    pub fn checkpoint(&mut self, _now: Now, scope: u32, entity: u32, timeout: Option<Duration>) -> Result<u64> {
+        self.agreed()?;
+        if self.is_closed() {
+            return Err(Error::misuse("the session is closed"));
+        }
+        self.checkpoints.next_sequence += 1;
+        let sequence_number = self.checkpoints.next_sequence;
+        let frame = Checkpoint {
+            checkpoint_id: format!("penstock-{sequence_number}"),
+            sequence_number,
+            checkpoint_entity_id: entity,
+            scope_id: scope,
+            flags: 0,
+            timeout_ms: timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1)),
+        };
+        self.send_frame(&Frame::Checkpoint(frame.clone()));
+        self.checkpoints.asked.insert(sequence_number, frame);
+        Ok(sequence_number)
+    }
+
+    pub(super) fn handle_checkpoint(&mut self, now: Now, frame: Checkpoint) -> Result<()> {
+        if frame.flags & (Checkpoint::FLAG_SATISFIED | Checkpoint::FLAG_TIMED_OUT) != 0 {
+            self.handle_checkpoint_answer(now, frame);
+            return Ok(());
+        }
+        let at = |error: Error| error.at(frame.scope_id, frame.checkpoint_entity_id);
+        let unknown = || {
+            Error::violation(
+                ErrorCode::ScopeInvalid,
+                format!("CHECKPOINT for scope {}, which is not open", frame.scope_id),
+            )
+        };
+        let Ok(scope_id) = u16::try_from(frame.scope_id) else { return Err(at(unknown())) };
+        if self.layer() == 0 && scope_id > 1 {
+            return Err(at(Error::violation(
+                ErrorCode::LayerUnsupported,
+                format!("CHECKPOINT for scope {scope_id} at layer 0"),
+            )));
+        }
+        let octets = self.checkpoints.open_octets + frame.checkpoint_id.len();
+        if self.checkpoints.open.len() >= self.config.max_open_checkpoints || octets > MAX_OPEN_OCTETS {
+            let message = format!("more than {} checkpoints are open", self.config.max_open_checkpoints);
+            return Err(at(Error::limit(ErrorCode::WindowExceeded, message)));
+        }
+        let covers = match self.role.owns(scope_id) {
+            true => self.outbound.get(&scope_id).map(|scope| scope.covered_by(frame.checkpoint_entity_id)),
+            false => self.inbound.get(&scope_id).map(|scope| scope.covered_by(frame.checkpoint_entity_id)),
+        };
+        // Every entity of a released scope is terminal; nothing is left to wait for.
+        let released =
+            self.peer_scopes.is_released(scope_id) || (self.role.owns(scope_id) && self.own_scopes.was_used(scope_id));
+        let Some(covers) = covers.or_else(|| released.then_some(0)) else { return Err(at(unknown())) };
+        let timeout = match frame.timeout_ms {
+            0 => DEFAULT_TIMEOUT,
+            millis => Duration::from_millis(u64::from(millis)),
+        };
+        if self.layer() == 0 && !self.role.owns(scope_id) {
+            self.level_zero.covered = self.level_zero.covered.max(covers);
+        }
+        self.checkpoints.open_octets = octets;
+        self.checkpoints.open.push(OpenCheckpoint { frame, scope_id, covers, deadline: now.instant + timeout });
+        self.advance_level_zero(now);
+        self.evaluate_checkpoints(now);
+        Ok(())
+    }
+
+    fn handle_checkpoint_answer(&mut self, now: Now, frame: Checkpoint) {
+        let asked = self
+            .checkpoints
+            .asked
+            .get(&frame.sequence_number)
+            .is_some_and(|asked| asked.checkpoint_id == frame.checkpoint_id);
+        if !asked {
+            return;
+        }
+        self.checkpoints.asked.remove(&frame.sequence_number);
+        let satisfied = frame.flags & Checkpoint::FLAG_SATISFIED != 0;
+        let sequence = frame.sequence_number;
+        self.events.push_back(Event::Checkpoint { checkpoint: frame, satisfied, ours: true });
+        self.checkpoint_answered(now, sequence);
+    }
+
+    /// Answers every checkpoint of the peer whose three conditions hold (section 9.3).
+    pub(super) fn evaluate_checkpoints(&mut self, now: Now) {
+        let mut index = 0;
+        while let Some(open) = self.checkpoints.open.get(index) {
+            if self.is_satisfied(index, open) {
+                self.answer_checkpoint(now, index, Checkpoint::FLAG_SATISFIED);
+                // What was nested in it, or waited for it, may hold now.
+                index = 0;
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    fn is_satisfied(&self, index: usize, open: &OpenCheckpoint) -> bool {
+        // Condition 1: every entity that it covers is terminal. Condition 2 follows: an entity that was dehydrated is
+        // terminal only when its manifest entry is resolved.
+        let terminal = match self.role.owns(open.scope_id) {
+            true => self.outbound.get(&open.scope_id).is_none_or(|scope| scope.resolved_up_to(open.covers)),
+            false => self
+                .inbound
+                .get(&open.scope_id)
+                .is_none_or(|scope| scope.is_bound() && scope.resolved_up_to(open.covers)),
+        };
+        // Condition 3: the checkpoints that were there before it, in the scopes below its own, are answered.
+        terminal
+            && !self.checkpoints.open.iter().take(index).any(|earlier| self.is_below(earlier.scope_id, open.scope_id))
+    }
+
+    /// Whether a scope lies somewhere below another one.
+    fn is_below(&self, scope_id: u16, ancestor: u16) -> bool {
+        let parent = |scope_id: u16| match self.role.owns(scope_id) {
+            true => self.outbound.get(&scope_id).and_then(|scope| scope.parent),
+            false => self.inbound.get(&scope_id).and_then(|scope| scope.parent),
+        };
+        let mut above = parent(scope_id);
+        while let Some(key) = above {
+            if key.scope == ancestor {
+                return true;
+            }
+            above = parent(key.scope);
+        }
+        false
+    }
+
+    fn answer_checkpoint(&mut self, _now: Now, index: usize, flag: u32) {
+        let open = self.checkpoints.open.remove(index);
+        self.checkpoints.open_octets -= open.frame.checkpoint_id.len();
+        let answer = Checkpoint { flags: flag, ..open.frame };
+        self.send_frame(&Frame::Checkpoint(answer.clone()));
+        self.events.push_back(Event::Checkpoint {
+            checkpoint: answer,
+            satisfied: flag == Checkpoint::FLAG_SATISFIED,
+            ours: false,
+        });
+    }
+
+    pub(super) fn expire_checkpoints(&mut self, now: Now) {
+        let before = self.checkpoints.open.len();
+        while let Some(index) = self.checkpoints.open.iter().position(|open| open.deadline <= now.instant) {
+            self.counters.checkpoints_timed_out += 1;
+            self.answer_checkpoint(now, index, Checkpoint::FLAG_TIMED_OUT);
+        }
+        if self.checkpoints.open.len() != before {
+            // The session goes on (decision 13), and so does what waited for a nested one.
+            self.evaluate_checkpoints(now);
+        }
+    }
+
+    /// Completes the parents at layer 0 that a CHECKPOINT covers and whose children are all terminal, before the
+    /// CHECKPOINT itself is evaluated (decision 12). Whose child an entity is stands in its header, so a parent is
+    /// closed only when the headers of all that is covered have come.
+    pub(super) fn advance_level_zero(&mut self, now: Now) {
+        let root = 1 - self.role.root_scope();
+        let Some(scope) = self
+            .inbound
+            .get(&root)
+            .filter(|_| self.level_zero.covered > self.level_zero.known || !self.level_zero.parents.is_empty())
+        else {
+            return;
+        };
+        self.level_zero.known =
+            scope.first_without(self.level_zero.known, self.level_zero.covered, |entity| entity.header_seen);
+        if self.level_zero.known >= self.level_zero.covered {
+            while let Some(parent) = self.level_zero.parents.front().copied() {
+                if scope.position_of(parent) >= self.level_zero.covered {
+                    break;
+                }
+                self.level_zero.parents.pop_front();
+                let key = super::owner::entry(parent);
+                if self.gathering.contains(key) {
+                    // Open, because it is contained and nothing else closes it.
+                    let sealed = self.gathering.seal(key);
+                    debug_assert!(sealed.is_ok(), "{sealed:?}");
+                }
+            }
+        }
+        while let Some(resolution) = self.gathering.pop_resolved() {
+            self.gather_level_zero(now, &resolution);
+        }
+    }
+}

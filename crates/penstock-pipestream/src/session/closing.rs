@@ -1,0 +1,128 @@
+//! The end of a session: graceful (decision 17), by an error (decision 14), or because the connection is gone
+//! (decision 4, section 5.4).
+
+use super::types::{EntityKey, Event, Reason, Role, Transmit};
+use super::{Session, State};
+use crate::error::{Error, ErrorCode, Result};
+use crate::status::Status;
+use crate::time::Now;
+
+impl Session {
+    /// Closes gracefully. A client announces nothing more and closes with NO_ERROR once every entity, the peer's
+    /// included, is terminal; if it has received entities, a CHECKPOINT makes sure that its last statuses arrived. A
+    /// server, whose clients do that, closes at once.
+    pub fn close(&mut self, now: Now) {
+        match (self.state, self.role) {
+            (State::Closed | State::Draining { .. }, _) => {}
+            (State::Negotiating, _) | (State::Open, Role::Server) => {
+                self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
+            }
+            (State::Open, Role::Client) => {
+                self.state = State::Draining { awaiting: None };
+                self.advance_close(now);
+            }
+        }
+    }
+
+    /// Closes at once with an error of ours.
+    pub fn abort(&mut self, _now: Now, reason: Reason) {
+        self.finish(reason, false, true);
+    }
+
+    /// The connection is gone. Whatever has no terminal status fails here (section 5.4).
+    pub fn handle_connection_lost(&mut self, _now: Now, reason: Reason, by_peer: bool) {
+        self.finish(reason, by_peer, false);
+    }
+
+    /// Stream 0 was finished or reset (decision 4).
+    pub fn handle_control_end(&mut self, _now: Now, reset: bool) -> Result<()> {
+        if self.state == State::Closed {
+            return Ok(());
+        }
+        let what = if reset { "reset" } else { "finished" };
+        let error = match self.decoder.is_mid_frame() {
+            true => Error::malformed(ErrorCode::EntityInvalid, format!("stream 0 was {what} inside a frame")),
+            false => Error::violation(ErrorCode::ControlReset, format!("stream 0 was {what}")),
+        };
+        self.guard(Err(error))
+    }
+
+    pub(super) fn close_with(&mut self, error: &Error) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.events.push_back(Event::Error {
+            reason: Reason { code: error.code(), message: error.message().to_owned() },
+            scope: error.scope(),
+            entity: error.entity(),
+            by_peer: false,
+        });
+        self.finish(Reason { code: error.code(), message: error.to_string() }, false, true);
+    }
+
+    /// Goes on with a graceful close when nothing is open any more.
+    pub(super) fn advance_close(&mut self, now: Now) {
+        let State::Draining { awaiting } = self.state else { return };
+        if self.open_owned > 0 || self.open_received > 0 || awaiting.is_some() {
+            return;
+        }
+        if self.counters.received == 0 {
+            self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
+            return;
+        }
+        match self.checkpoint(now, 0, 0, None) {
+            Ok(sequence) => self.state = State::Draining { awaiting: Some(sequence) },
+            Err(error) => self.close_with(&error),
+        }
+    }
+
+    pub(super) fn checkpoint_answered(&mut self, now: Now, sequence: u64) {
+        if (self.state == State::Draining { awaiting: Some(sequence) }) {
+            // Entities may have come meanwhile; if not, this was the last word.
+            self.state = State::Draining { awaiting: None };
+            if self.open_owned == 0 && self.open_received == 0 {
+                self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
+            } else {
+                self.advance_close(now);
+            }
+        }
+    }
+
+    fn finish(&mut self, reason: Reason, by_peer: bool, close_connection: bool) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.state = State::Closed;
+        self.fail_what_is_open(&reason);
+        if close_connection {
+            self.transmits.push_back(Transmit::Close { code: reason.code, message: reason.message.clone() });
+        }
+        self.events.push_back(Event::Closed { reason, by_peer });
+    }
+
+    fn fail_what_is_open(&mut self, reason: &Reason) {
+        let message = match reason.message.as_str() {
+            "" => "the connection was closed".to_owned(),
+            message => format!("the connection was closed: {message}"),
+        };
+        let reason = Reason { code: reason.code, message };
+        let mut open: Vec<(EntityKey, u32, bool)> = Vec::with_capacity(self.open_owned + self.open_received);
+        for scope in self.outbound.values() {
+            let parent_id = scope.parent.map_or(0, |parent| parent.entity);
+            open.extend(scope.iter_open().map(|(key, entity)| (key, parent_id.max(entity.parent_id()), true)));
+        }
+        for scope in self.inbound.values() {
+            let parent_id = scope.parent.map_or(0, |parent| parent.entity);
+            open.extend(scope.iter_open().map(|(key, entity)| (key, parent_id.max(entity.parent_id), false)));
+        }
+        open.sort_unstable_by_key(|(key, ..)| *key);
+        for (key, parent_id, owned) in open {
+            let reason = Some(reason.clone());
+            self.events.push_back(Event::Resolved { key, parent_id, status: Status::Failed, reason, owned });
+        }
+        self.outbound.clear();
+        self.inbound.clear();
+        self.open_owned = 0;
+        self.open_received = 0;
+    }
+}

@@ -1,0 +1,166 @@
+//! What comes on stream 0: negotiation (decisions 1 to 3) and the way of each frame to the end of the session that
+//! it is for.
+
+use super::types::{Event, Reason, Role};
+use super::{Session, State};
+use crate::entity_id::{CONNECTION_LEVEL, is_assignable};
+use crate::error::{Error, ErrorCode, Result};
+use crate::status::Status;
+use crate::time::Now;
+use crate::{Barrier, Capabilities, ErrorFrame, Frame, ScopeDigest, StatusFrame};
+
+/// Octets of a peer's error message that are kept: it is for people.
+const MAX_MESSAGE: usize = 4_096;
+
+impl Session {
+    pub(super) fn handle_frame(&mut self, now: Now, frame: Frame) -> Result<()> {
+        if self.agreement.is_none() && !matches!(frame, Frame::Capabilities(_)) {
+            return Err(Error::violation(
+                ErrorCode::EntityInvalid,
+                format!("frame type 0x{:02X} came before CAPABILITIES", frame.frame_type()),
+            ));
+        }
+        self.dispatch(now, frame)?;
+        self.adopt_orphaned_scopes(now)
+    }
+
+    fn dispatch(&mut self, now: Now, frame: Frame) -> Result<()> {
+        match frame {
+            Frame::Capabilities(capabilities) => self.handle_capabilities(now, &capabilities),
+            Frame::Status(status) => self.handle_status(now, &status),
+            Frame::ScopeDigest(digest) => self.handle_scope_digest(&digest),
+            Frame::Barrier(barrier) => self.handle_barrier(now, barrier),
+            Frame::Checkpoint(checkpoint) => self.handle_checkpoint(now, checkpoint),
+            Frame::Error(error) => {
+                self.handle_error_frame(error);
+                Ok(())
+            }
+            Frame::Private(frame_type) => self.handle_private(frame_type),
+        }
+    }
+
+    fn handle_capabilities(&mut self, now: Now, theirs: &Capabilities) -> Result<()> {
+        if self.agreement.is_some() {
+            return Err(Error::violation(ErrorCode::EntityInvalid, "a second CAPABILITIES came"));
+        }
+        let agreement = self.config.capabilities.negotiate(theirs)?;
+        if self.role == Role::Server {
+            self.send_capabilities();
+        }
+        self.agreement = Some(agreement);
+        if self.state == State::Negotiating {
+            self.state = State::Open;
+        }
+        self.events.push_back(Event::Agreed(agreement));
+        self.admit_early_streams(now)?;
+        self.advance_close(now);
+        Ok(())
+    }
+
+    fn handle_status(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
+        self.check_layer(frame)?;
+        if frame.status == Status::Checkpoint {
+            return Ok(());
+        }
+        if frame.entity_id == CONNECTION_LEVEL && frame.status == Status::Unspecified && frame.scope_id == 0 {
+            self.counters.heartbeats += 1;
+            return Ok(());
+        }
+        let (scope, entity) = (u32::from(frame.scope_id), frame.entity_id);
+        if !is_assignable(entity) {
+            return Err(Error::violation(ErrorCode::EntityInvalid, "a reserved entity ID").at(scope, entity));
+        }
+        let outcome = if self.role.owns(frame.scope_id) {
+            self.handle_status_of_ours(now, frame)
+        } else {
+            self.handle_status_of_theirs(now, frame)
+        };
+        outcome.map_err(|error| if error.scope().is_some() { error } else { error.at(scope, entity) })
+    }
+
+    /// Frames of a layer that was not negotiated (decision 3).
+    fn check_layer(&self, frame: &StatusFrame) -> Result<()> {
+        let layer = self.agreed()?.layer;
+        let unsupported = |what: String| {
+            Err(Error::violation(ErrorCode::LayerUnsupported, what).at(u32::from(frame.scope_id), frame.entity_id))
+        };
+        if layer < 2 && frame.status.is_layer2() {
+            return unsupported(format!("STATUS {} without layer 2", frame.status));
+        }
+        if layer < 1 && (frame.depth != 0 || frame.scope_id > 1) {
+            return unsupported(format!("STATUS with depth {} in scope {} at layer 0", frame.depth, frame.scope_id));
+        }
+        Ok(())
+    }
+
+    fn check_child_scope_layer(&self, scope: u16, what: &str) -> Result<()> {
+        if self.layer() < 1 && scope > 1 {
+            let message = format!("{what} for scope {scope} at layer 0");
+            return Err(Error::violation(ErrorCode::LayerUnsupported, message).at(u32::from(scope), 0));
+        }
+        Ok(())
+    }
+
+    fn handle_scope_digest(&mut self, digest: &ScopeDigest) -> Result<()> {
+        self.check_child_scope_layer(digest.scope_id, "SCOPE_DIGEST")?;
+        self.events.push_back(Event::Digest { digest: digest.clone(), by_peer: true });
+        self.handle_digest_of_ours(digest)
+    }
+
+    fn handle_barrier(&mut self, now: Now, barrier: Barrier) -> Result<()> {
+        self.check_child_scope_layer(barrier.barrier_id, "BARRIER")?;
+        self.events.push_back(Event::Barrier {
+            barrier_id: barrier.barrier_id,
+            parent_id: barrier.parent_id,
+            released: barrier.released,
+            by_peer: true,
+        });
+        match (self.role.owns(barrier.barrier_id), barrier.released) {
+            (true, true) => self.handle_release(now, barrier),
+            (false, false) => self.handle_end_of_scope(now, barrier),
+            (true, false) => {
+                Err(Error::violation(ErrorCode::ScopeInvalid, "BARRIER S=0 for a scope that is not the sender's")
+                    .at(u32::from(barrier.barrier_id), barrier.parent_id))
+            }
+            (false, true) => Err(Error::violation(ErrorCode::EntityInvalid, "BARRIER S=1 by the scope's own owner")
+                .at(u32::from(barrier.barrier_id), barrier.parent_id)),
+        }
+    }
+
+    /// The peer says why something failed (decision 14); its terminal STATUS says that it did.
+    fn handle_error_frame(&mut self, frame: ErrorFrame) {
+        let mut message = frame.message;
+        if message.len() > MAX_MESSAGE {
+            let end = (0..=MAX_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+            message.truncate(end);
+        }
+        let reason = Reason { code: ErrorCode::from_code(u64::from(frame.code)), message };
+        if let Ok(scope) = u16::try_from(frame.scope_id) {
+            self.remember_reason(scope, frame.entity_id, &reason);
+        }
+        let entity = Some(frame.entity_id).filter(|entity| is_assignable(*entity));
+        self.events.push_back(Event::Error { reason, scope: entity.map(|_| frame.scope_id), entity, by_peer: true });
+    }
+
+    /// A peer's reason belongs to the entity whose terminal STATUS follows, whoever owns it.
+    fn remember_reason(&mut self, scope: u16, entity: u32, reason: &Reason) {
+        let slot = if self.role.owns(scope) {
+            self.outbound.get_mut(&scope).and_then(|scope| scope.get_mut(entity)).map(|entity| &mut entity.reason)
+        } else {
+            self.inbound.get_mut(&scope).and_then(|scope| scope.get_mut(entity)).map(|entity| &mut entity.reason)
+        };
+        if let Some(slot @ None) = slot {
+            *slot = Some(Box::new(reason.clone()));
+        }
+    }
+
+    /// 0xC1 to 0xC5 belong to layer 2; the rest of the private-use range is skipped (decision 3).
+    fn handle_private(&mut self, frame_type: u8) -> Result<()> {
+        if (0xC1..=0xC5).contains(&frame_type) && self.layer() < 2 {
+            let message = format!("frame type 0x{frame_type:02X} without layer 2");
+            return Err(Error::violation(ErrorCode::LayerUnsupported, message));
+        }
+        self.counters.skipped_frames += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,399 @@
+//! The entities that we send: announcing, failing, and what the receiver says of them.
+//!
+//! ```text
+//!               announce()           STATUS COMPLETE or FAILED of the receiver
+//!  (window) ──────────────► open ──────────────────────────────────────────────► resolved
+//!                            │ ▲
+//!           fail(): our FAILED │ the receiver's echo resolves it (decision 8)
+//!
+//!  a dehydrated one at layer 1:  open ──end_children()──► ended ──SCOPE_DIGEST, BARRIER S=1──► released ──► resolved
+//! ```
+
+use super::types::{EntityKey, Event, Reason, ScopeKey, Ticket};
+use super::{Session, State};
+use crate::entity_id::distance;
+use crate::error::{Error, ErrorCode, Result};
+use crate::manifest::EntryKey;
+use crate::scope::{Place, Scope};
+use crate::status::Status;
+use crate::time::Now;
+use crate::{Barrier, EntityHeader, Frame, ScopeDigest, StatusFrame};
+
+/// What we know of an entity of ours that has no terminal status yet.
+#[derive(Debug, Default)]
+pub(super) struct Outbound {
+    parent_id: u32,
+    /// Its children's scope at layer 1.
+    child: Option<ScopeKey>,
+    dehydrated: bool,
+    /// What STRICT makes of it, once the receiver has released its children's scope.
+    released: Option<Status>,
+    /// Whether we have said FAILED.
+    gave_up: bool,
+    /// Why it fails: ours, or the peer's 0xC0.
+    pub(super) reason: Option<Box<Reason>>,
+}
+
+impl Outbound {
+    pub(super) fn parent_id(&self) -> u32 {
+        self.parent_id
+    }
+}
+
+/// The key of a manifest's entry.
+pub(super) fn entry(key: EntityKey) -> EntryKey {
+    EntryKey { scope: key.scope, entity: key.entity }
+}
+
+impl Session {
+    /// Assigns the next ID and queues its PENDING, and DEHYDRATING with it (decisions 7 and 9). `None` is
+    /// back-pressure: [`Event::Capacity`] says when to try again.
+    ///
+    /// A child goes into its parent's scope at layer 1, and into the root scope at layer 0.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was sent. DEPTH_EXCEEDED: the parent is as deep as the agreement allows. WINDOW_EXCEEDED: the scope
+    /// has had as many entities as the agreement allows, or, at layer 0, the parent has more children than the window
+    /// holds (decision 12). Misuse otherwise.
+    pub fn announce(&mut self, now: Now, parent: Option<EntityKey>, dehydrate: bool) -> Result<Option<Ticket>> {
+        if self.state != State::Open {
+            return Err(Error::misuse("entities can be announced only while the session is open"));
+        }
+        let agreement = self.agreed()?;
+        let (scope_id, parent_id) = self.place_of_child(parent, dehydrate)?;
+        let Some(scope) = self.outbound.get(&scope_id) else {
+            return Err(Error::misuse(format!("scope {scope_id} is not open")));
+        };
+        let depth = scope.depth.unwrap_or(0);
+        if scope.ended {
+            return Err(Error::misuse(format!("the announcements of scope {scope_id} have been ended")));
+        }
+        if dehydrate && agreement.layer > 0 && depth >= agreement.max_scope_depth {
+            let message =
+                format!("an entity at depth {depth} cannot be dehydrated; the limit is {}", agreement.max_scope_depth);
+            return Err(Error::limit(ErrorCode::DepthExceeded, message));
+        }
+        if scope.announced() >= u64::from(agreement.max_entities_per_scope) {
+            let message = format!("scope {scope_id} has had {} entities, all it may have", scope.announced());
+            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+        }
+        if agreement.layer == 0 && parent_id != 0 && distance(parent_id, scope.next_id()) >= agreement.max_window_size {
+            let message = format!("the parent has more children than the window of {}", agreement.max_window_size);
+            return Err(Error::limit(ErrorCode::WindowExceeded, message).at(u32::from(scope_id), parent_id));
+        }
+        if scope.is_full(agreement.max_window_size) || self.open_owned >= self.config.max_open_entities {
+            return Ok(self.block());
+        }
+        let child_scope = match dehydrate && agreement.layer > 0 {
+            true => match self.own_scopes.take(|scope| self.outbound.contains_key(&scope)) {
+                Some(key) => Some(key),
+                None => return Ok(self.block()),
+            },
+            false => None,
+        };
+        self.commit_announcement(
+            now,
+            scope_id,
+            Outbound { parent_id, child: child_scope, dehydrated: dehydrate, ..Outbound::default() },
+        )
+        .map(Some)
+    }
+
+    fn block<T>(&mut self) -> Option<T> {
+        self.blocked = true;
+        self.counters.blocked += 1;
+        None
+    }
+
+    /// The scope that a child is announced in, and its parent's ID on the wire.
+    fn place_of_child(&self, parent: Option<EntityKey>, dehydrate: bool) -> Result<(u16, u32)> {
+        let root = self.role.root_scope();
+        let Some(key) = parent else { return Ok((root, 0)) };
+        let known = self.outbound(key).ok_or_else(|| Error::misuse("the parent is not open"))?;
+        if !known.dehydrated {
+            return Err(Error::misuse("the parent was not announced as dehydrated"));
+        }
+        match known.child {
+            Some(child) => Ok((child.scope, key.entity)),
+            None if dehydrate => Err(Error::limit(
+                ErrorCode::LayerUnsupported,
+                "layer 0 has one level: an entity with a parent stays whole",
+            )),
+            None => Ok((root, key.entity)),
+        }
+    }
+
+    fn commit_announcement(&mut self, now: Now, scope_id: u16, entity: Outbound) -> Result<Ticket> {
+        let (child, dehydrated, parent_id) = (entity.child, entity.dehydrated, entity.parent_id);
+        let Some(scope) = self.outbound.get_mut(&scope_id) else {
+            return Err(Error::misuse(format!("scope {scope_id} is not open")));
+        };
+        let depth = scope.depth.unwrap_or(0);
+        let parent = match scope.parent {
+            Some(parent) => Some(entry(parent)),
+            None => Some(EntryKey { scope: scope_id, entity: parent_id }).filter(|_| parent_id != 0),
+        };
+        let next = EntryKey { scope: scope_id, entity: scope.next_id() };
+        if dehydrated {
+            self.sent.open(now, next)?;
+        }
+        let key = scope.announce(entity);
+        if let Some(parent) = parent.filter(|parent| self.sent.contains(*parent)) {
+            self.sent.add_child(parent, key.entity, None)?;
+        }
+        self.open_owned += 1;
+        self.counters.announced += 1;
+        self.send_status(now, key, Status::Pending, depth, None);
+        if dehydrated {
+            self.send_status(now, key, Status::Dehydrating, depth, None);
+        }
+        if let Some(child) = child {
+            self.outbound.insert(child.scope, Scope::child(child, Some(depth + 1), Some(key)));
+        }
+        Ok(Ticket { key, parent_id, depth, child_scope: child })
+    }
+
+    /// Writes into a header what the session knows: the IDs, and the metadata of decisions 9 and 10.
+    pub fn bind_header(&self, ticket: &Ticket, header: &mut EntityHeader) {
+        header.entity_id = ticket.key.entity;
+        header.parent_id = ticket.parent_id;
+        header.scope_id = u32::from(ticket.key.scope);
+        let known = self.outbound(ticket.key);
+        if known.is_some_and(|entity| entity.dehydrated) {
+            header.metadata.insert(metadata::DEHYDRATED.to_owned(), "1".to_owned());
+        }
+        if let Some(child) = ticket.child_scope {
+            header.metadata.insert(metadata::CHILD_SCOPE.to_owned(), child.scope.to_string());
+        }
+        let parent = self.outbound.get(&ticket.key.scope).and_then(|scope| scope.parent);
+        if let Some(parent) = parent.filter(|parent| parent.scope != 0) {
+            header.metadata.insert(metadata::PARENT_SCOPE.to_owned(), parent.scope.to_string());
+        }
+    }
+
+    fn outbound(&self, key: EntityKey) -> Option<&Outbound> {
+        let scope = self.outbound.get(&key.scope).filter(|scope| scope.key() == key.scope_key())?;
+        scope.get(key.entity).filter(|_| scope.entity_key(key.entity) == key)
+    }
+
+    fn outbound_mut(&mut self, key: EntityKey) -> Option<&mut Outbound> {
+        let scope = self.outbound.get_mut(&key.scope).filter(|scope| scope.key() == key.scope_key())?;
+        if scope.entity_key(key.entity) != key {
+            return None;
+        }
+        scope.get_mut(key.entity)
+    }
+
+    /// After the last child: BARRIER S=0 for its scope (decision 11), or a CHECKPOINT at layer 0 (decision 12).
+    ///
+    /// # Errors
+    ///
+    /// Misuse when the parent was not dehydrated, is unknown, or its children were ended before.
+    pub fn end_children(&mut self, now: Now, parent: EntityKey) -> Result<()> {
+        let known = self.outbound(parent).filter(|known| known.dehydrated && known.released.is_none());
+        let child = match known {
+            Some(known) => known.child,
+            // At layer 0 a parent fails without waiting for its children: nothing is left to end.
+            None if self.layer() == 0 => return Ok(()),
+            None => return Err(Error::misuse("only an open, dehydrated entity has children to end")),
+        };
+        if self.sent.contains(entry(parent)) {
+            self.sent.seal(entry(parent))?;
+        }
+        match child {
+            Some(child) => self.end_scope(child.scope, parent.entity),
+            None => self.checkpoint(now, u32::from(self.role.root_scope()), 0, None).map(drop),
+        }
+    }
+
+    /// Ends the announcements of our root scope by a BARRIER with parent 0, which is allowed and never required
+    /// (decision 11); [`Event::Released`] brings the digest.
+    ///
+    /// # Errors
+    ///
+    /// Misuse when they were ended before, or nothing has been negotiated yet.
+    pub fn end_root(&mut self, _now: Now) -> Result<()> {
+        self.agreed()?;
+        self.end_scope(self.role.root_scope(), 0)
+    }
+
+    fn end_scope(&mut self, scope_id: u16, parent_id: u32) -> Result<()> {
+        let scope = self.outbound.get_mut(&scope_id).filter(|scope| !scope.ended);
+        let Some(scope) = scope else {
+            return Err(Error::misuse(format!("the announcements of scope {scope_id} have been ended before")));
+        };
+        scope.ended = true;
+        self.send_barrier(Barrier { released: false, barrier_id: scope_id, parent_id });
+        Ok(())
+    }
+
+    pub(super) fn send_barrier(&mut self, barrier: Barrier) {
+        self.events.push_back(Event::Barrier {
+            barrier_id: barrier.barrier_id,
+            parent_id: barrier.parent_id,
+            released: barrier.released,
+            by_peer: false,
+        });
+        self.send_frame(&Frame::Barrier(barrier));
+    }
+
+    /// An entity of ours that we cannot deliver (decision 8). The receiver's echo resolves it.
+    pub(super) fn give_up(&mut self, now: Now, key: EntityKey, reason: Reason) {
+        let Some(entity) = self.outbound_mut(key).filter(|entity| !entity.gave_up) else { return };
+        entity.gave_up = true;
+        entity.reason = Some(Box::new(reason.clone()));
+        let depth = self.outbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
+        self.send_error(key, &reason);
+        self.send_status(now, key, Status::Failed, depth, None);
+    }
+
+    /// A STATUS of the receiver about an entity of ours.
+    pub(super) fn handle_status_of_ours(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
+        let Some(scope) = self.outbound.get_mut(&frame.scope_id) else {
+            if self.own_scopes.was_used(frame.scope_id) {
+                self.counters.late_statuses += 1;
+                return Ok(());
+            }
+            let message = format!("scope {} has not been opened", frame.scope_id);
+            return Err(Error::violation(ErrorCode::ScopeInvalid, message));
+        };
+        let depth = scope.depth.unwrap_or(0);
+        if frame.depth != depth {
+            let message = format!("depth {} for a scope at depth {depth}", frame.depth);
+            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+        }
+        if let Some(cursor) = frame.cursor.filter(|cursor| !scope.accepts_cursor(*cursor)) {
+            let message = format!("cursor {cursor} does not lie from {} to {}", scope.cursor(), scope.next_id());
+            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+        }
+        let place = scope.place(frame.entity_id);
+        if place == Place::Ahead {
+            return Err(Error::violation(ErrorCode::EntityInvalid, "STATUS about an entity that was never announced"));
+        }
+        let key = scope.entity_key(frame.entity_id);
+        self.events.push_back(Event::Status { key, status: frame.status, depth, cursor: frame.cursor, by_peer: true });
+        match frame.status {
+            Status::Complete | Status::Failed if place == Place::Resolved => {
+                self.counters.late_statuses += 1;
+                Ok(())
+            }
+            Status::Complete | Status::Failed => self.resolve_ours(now, key, frame.status),
+            Status::Unspecified | Status::Processing | Status::Rehydrating | Status::Checkpoint => Ok(()),
+            Status::Pending | Status::Dehydrating => {
+                Err(Error::violation(ErrorCode::EntityInvalid, format!("STATUS {} by the receiver", frame.status)))
+            }
+            Status::Yielded | Status::Deferred | Status::Retrying | Status::Skipped | Status::Abandoned => {
+                Err(Error::violation(ErrorCode::LayerUnsupported, format!("STATUS {} without layer 2", frame.status)))
+            }
+        }
+    }
+
+    fn resolve_ours(&mut self, now: Now, key: EntityKey, status: Status) -> Result<()> {
+        let Some(entity) = self.outbound_mut(key) else { return Ok(()) };
+        if status == Status::Complete && entity.child.is_some() {
+            // The receiver never completes a dehydrated entity before its barrier (decision 9), and below layer 2 the
+            // policy is STRICT (decision 11).
+            match entity.released {
+                Some(Status::Complete) => {}
+                Some(_) => {
+                    return Err(Error::violation(
+                        ErrorCode::EntityInvalid,
+                        "COMPLETE for a parent whose children are not",
+                    ));
+                }
+                None => {
+                    return Err(Error::violation(
+                        ErrorCode::EntityInvalid,
+                        "COMPLETE for a dehydrated entity before its barrier",
+                    ));
+                }
+            }
+        }
+        let (parent_id, reason) = (entity.parent_id, entity.reason.take());
+        let Some(scope) = self.outbound.get_mut(&key.scope) else { return Ok(()) };
+        let parent = match scope.parent {
+            Some(parent) => Some(entry(parent)),
+            None => Some(EntryKey { scope: key.scope, entity: parent_id }).filter(|_| parent_id != 0),
+        };
+        scope.resolve(key.entity, status);
+        if let Some(parent) = parent.filter(|parent| self.sent.contains(*parent)) {
+            self.sent.complete_child(now, parent, key.entity, status)?;
+        }
+        self.sent.remove(entry(key));
+        self.open_owned -= 1;
+        let reason = reason.filter(|_| status != Status::Complete).map(|reason| *reason);
+        self.events.push_back(Event::Resolved { key, parent_id, status, reason, owned: true });
+        self.capacity_came_free();
+        self.evaluate_checkpoints(now);
+        self.advance_close(now);
+        Ok(())
+    }
+
+    /// SCOPE_DIGEST for a scope of ours: equal to our own, or the connection goes (decision 11).
+    pub(super) fn handle_digest_of_ours(&mut self, theirs: &ScopeDigest) -> Result<()> {
+        let scope_id = theirs.scope_id;
+        let at = |error: Error| error.at(u32::from(scope_id), 0);
+        let Some(scope) = self.outbound.get_mut(&scope_id).filter(|_| self.role.owns(scope_id)) else {
+            return Err(at(Error::violation(
+                ErrorCode::ScopeInvalid,
+                format!("SCOPE_DIGEST for scope {scope_id}, which is not open"),
+            )));
+        };
+        if !scope.ended || scope.open() > 0 {
+            return Err(at(Error::violation(
+                ErrorCode::EntityInvalid,
+                "SCOPE_DIGEST before every entity of the scope is terminal",
+            )));
+        }
+        if scope.digest() != *theirs {
+            return Err(at(Error::violation(
+                ErrorCode::IntegrityError,
+                format!("the digest of scope {scope_id} differs from ours"),
+            )));
+        }
+        scope.digest_agreed = true;
+        Ok(())
+    }
+
+    /// BARRIER S=1: the receiver has released a scope of ours.
+    pub(super) fn handle_release(&mut self, now: Now, barrier: Barrier) -> Result<()> {
+        let scope_id = barrier.barrier_id;
+        let at = |error: Error| error.at(u32::from(scope_id), barrier.parent_id);
+        let Some(scope) = self.outbound.get_mut(&scope_id) else {
+            return Err(at(Error::violation(
+                ErrorCode::ScopeInvalid,
+                format!("BARRIER S=1 for scope {scope_id}, which is not open"),
+            )));
+        };
+        if barrier.parent_id != scope.parent.map_or(0, |parent| parent.entity) {
+            return Err(at(Error::violation(ErrorCode::ScopeInvalid, "BARRIER S=1 names another parent")));
+        }
+        if !scope.digest_agreed {
+            return Err(at(Error::violation(ErrorCode::EntityInvalid, "BARRIER S=1 before the scope's SCOPE_DIGEST")));
+        }
+        scope.digest_agreed = false;
+        let (key, parent, depth, digest) = (scope.key(), scope.parent, scope.depth.unwrap_or(0), scope.digest());
+        let outcome = scope.strict_outcome();
+        self.events.push_back(Event::Released { scope: key, parent, depth, digest });
+        if let Some(parent) = parent {
+            self.outbound.remove(&scope_id);
+            if let Some(entity) = self.outbound_mut(parent) {
+                entity.released = Some(outcome);
+            }
+            while self.sent.pop_resolved().is_some() {}
+            self.capacity_came_free();
+        }
+        self.evaluate_checkpoints(now);
+        self.advance_close(now);
+        Ok(())
+    }
+}
+
+/// Metadata keys of the protocol (decisions 9 to 11).
+pub(super) mod metadata {
+    pub(in crate::session) const DEHYDRATED: &str = "pipestream.dehydrated";
+    pub(in crate::session) const CHILD_SCOPE: &str = "pipestream.child-scope";
+    pub(in crate::session) const PARENT_SCOPE: &str = "pipestream.parent-scope";
+    pub(in crate::session) const ORIGINAL_LENGTH: &str = "pipestream.original-length";
+}

@@ -1,0 +1,381 @@
+//! The entities that we receive: announcements, the owner's failures, and the terminal status that we give.
+//!
+//! ```text
+//!  plain:       announced ──header──► receiving ──complete()──► COMPLETE
+//!                   │                     └─fail(), reset──► FAILED
+//!                   └─owner's FAILED──► FAILED
+//!
+//!  dehydrated:  payload ──complete() or failure──► decided ─┐
+//!               children ──all terminal, BARRIER──► gathered ┴─► COMPLETE only if both went well, else FAILED
+//! ```
+//!
+//! At layer 0 a CHECKPOINT stands for the BARRIER, and a failed payload does not wait (decisions 12 and 14).
+
+use super::owner::entry;
+use super::types::{EntityKey, Event, Reason};
+use super::{Session, State};
+use crate::StatusFrame;
+use crate::chunk::ChunkTracker;
+use crate::entity_id::distance;
+use crate::error::{Error, ErrorCode, Result};
+use crate::scope::{Place, Scope};
+use crate::status::Status;
+use crate::time::Now;
+
+/// How an entity's own octets are doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Payload {
+    /// No header has come.
+    #[default]
+    Awaited,
+    /// A stream was accepted.
+    Receiving,
+    /// Verified and delivered.
+    Delivered,
+    /// Failed, ours or the owner's.
+    Failed,
+}
+
+/// The streams that an entity's payload comes by.
+#[derive(Debug, Default)]
+pub(super) enum Streams {
+    #[default]
+    None,
+    Whole(u64),
+    Chunks {
+        tracker: Box<ChunkTracker>,
+        streams: Vec<u64>,
+    },
+}
+
+/// What we know of a received entity that has no terminal status yet.
+#[derive(Debug, Default)]
+pub(super) struct Inbound {
+    pub(super) payload: Payload,
+    pub(super) streams: Streams,
+    pub(super) header_seen: bool,
+    /// From the header; 0 until it has come.
+    pub(super) parent_id: u32,
+    /// Whether DEHYDRATING or the header says that it has children.
+    pub(super) dehydrated: bool,
+    /// Its children's scope, from its header or its BARRIER (decision 10).
+    pub(super) child: Option<u16>,
+    /// How many children it may have (decision 11).
+    pub(super) max_children: u64,
+    /// Children by header at layer 0.
+    pub(super) children: u64,
+    /// What STRICT makes of it, once all its descendants are terminal.
+    pub(super) gathered: Option<Status>,
+    /// Why it fails, where somebody said so.
+    pub(super) reason: Option<Box<Reason>>,
+}
+
+impl Session {
+    pub(super) fn inbound(&self, key: EntityKey) -> Option<&Inbound> {
+        let scope = self.inbound.get(&key.scope).filter(|scope| scope.key() == key.scope_key())?;
+        scope.get(key.entity).filter(|_| scope.entity_key(key.entity) == key)
+    }
+
+    pub(super) fn inbound_mut(&mut self, key: EntityKey) -> Option<&mut Inbound> {
+        let scope = self.inbound.get_mut(&key.scope).filter(|scope| scope.key() == key.scope_key())?;
+        if scope.entity_key(key.entity) != key {
+            return None;
+        }
+        scope.get_mut(key.entity)
+    }
+
+    /// A STATUS of the owner about an entity in a scope of its own.
+    pub(super) fn handle_status_of_theirs(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
+        if !self.inbound.contains_key(&frame.scope_id) {
+            match frame.status {
+                Status::Pending if self.peer_scopes.is_released(frame.scope_id) => {
+                    return Err(Error::violation(
+                        ErrorCode::EntityInvalid,
+                        "a child was announced after its scope's BARRIER",
+                    ));
+                }
+                Status::Pending => self.open_unbound(frame.scope_id),
+                _ if self.peer_scopes.is_released(frame.scope_id) => {
+                    self.counters.late_statuses += 1;
+                    return Ok(());
+                }
+                _ => {
+                    let message = format!("scope {} is not known", frame.scope_id);
+                    return Err(Error::violation(ErrorCode::ScopeInvalid, message));
+                }
+            }
+        }
+        let place = self.check_status_of_theirs(frame)?;
+        match frame.status {
+            Status::Pending => self.handle_pending(now, frame, place),
+            Status::Dehydrating => self.handle_dehydrating(now, frame, place),
+            Status::Failed => self.handle_owner_failed(now, frame, place),
+            Status::Complete => Err(Error::violation(ErrorCode::EntityInvalid, "COMPLETE by the entity's own owner")),
+            Status::Unspecified | Status::Processing | Status::Rehydrating | Status::Checkpoint => {
+                self.log_status(frame);
+                Ok(())
+            }
+            Status::Yielded | Status::Deferred | Status::Retrying | Status::Skipped | Status::Abandoned => {
+                Err(Error::violation(ErrorCode::LayerUnsupported, format!("STATUS {} without layer 2", frame.status)))
+            }
+        }
+    }
+
+    /// What holds for every STATUS of an owner: the depth of its scope, a cursor only where it could be ours, an
+    /// entity that was announced (PENDING excepted).
+    fn check_status_of_theirs(&mut self, frame: &StatusFrame) -> Result<Place> {
+        let Some(scope) = self.inbound.get_mut(&frame.scope_id) else {
+            return Err(Error::violation(ErrorCode::ScopeInvalid, format!("scope {} is not known", frame.scope_id)));
+        };
+        // The first STATUS of a scope that is not bound yet claims its depth; the binding checks it (decision 10).
+        let depth = *scope.depth.get_or_insert(frame.depth);
+        if depth != frame.depth {
+            let message = format!("depth {} for a scope at depth {depth}", frame.depth);
+            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+        }
+        if let Some(cursor) = frame.cursor.filter(|cursor| !scope.accepts_cursor(*cursor)) {
+            let message = format!("cursor {cursor} does not lie from {} to {}", scope.cursor(), scope.next_id());
+            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+        }
+        let place = scope.place(frame.entity_id);
+        if place == Place::Ahead && frame.status != Status::Pending {
+            return Err(Error::violation(ErrorCode::EntityInvalid, "STATUS about an entity that was never announced"));
+        }
+        Ok(place)
+    }
+
+    fn open_unbound(&mut self, scope_id: u16) {
+        let key = self.peer_scopes.open(scope_id);
+        self.inbound.insert(scope_id, Scope::child(key, None, None));
+    }
+
+    /// The scope, opened without a parent if nothing has named it yet.
+    pub(super) fn scope_or_unbound(&mut self, scope_id: u16) -> Option<&mut Scope<Inbound>> {
+        if !self.inbound.contains_key(&scope_id) {
+            self.open_unbound(scope_id);
+        }
+        self.inbound.get_mut(&scope_id)
+    }
+
+    fn log_status(&mut self, frame: &StatusFrame) {
+        if let Some(scope) = self.inbound.get(&frame.scope_id) {
+            let key = scope.entity_key(frame.entity_id);
+            let (status, depth, cursor) = (frame.status, frame.depth, frame.cursor);
+            self.events.push_back(Event::Status { key, status, depth, cursor, by_peer: true });
+        }
+    }
+
+    /// Decisions 6 and 14: the next ID, inside the window, within the limits.
+    fn handle_pending(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
+        let agreement = self.agreed()?;
+        let Some(scope) = self.inbound.get_mut(&frame.scope_id) else { return Ok(()) };
+        if place != Place::Ahead {
+            return Err(Error::violation(ErrorCode::EntityInvalid, "an entity ID was announced twice"));
+        }
+        if scope.ended {
+            return Err(Error::violation(ErrorCode::EntityInvalid, "a child was announced after its scope's BARRIER"));
+        }
+        if distance(scope.cursor(), frame.entity_id) >= agreement.max_window_size {
+            let message =
+                format!("PENDING outside the window of {} from cursor {}", agreement.max_window_size, scope.cursor());
+            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+        }
+        if frame.entity_id != scope.next_id() {
+            return Err(Error::violation(
+                ErrorCode::EntityInvalid,
+                format!("the next entity ID is {}", scope.next_id()),
+            ));
+        }
+        if scope.announced() >= u64::from(agreement.max_entities_per_scope) {
+            let message = format!("more than {} entities in a scope", agreement.max_entities_per_scope);
+            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+        }
+        if self.open_received >= self.config.max_open_entities {
+            let message = format!("more than {} entities without a terminal status", self.config.max_open_entities);
+            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+        }
+        let key = scope.announce(Inbound::default());
+        self.open_received += 1;
+        self.counters.received += 1;
+        self.log_status(frame);
+        if let Some(parent) = self.inbound.get(&key.scope).and_then(|scope| scope.parent) {
+            self.track_child(now, parent, key)?;
+        }
+        self.admit_held(now, key)
+    }
+
+    /// Decisions 9 and 10.
+    fn handle_dehydrating(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
+        let agreement = self.agreed()?;
+        if agreement.layer > 0 && frame.depth >= agreement.max_scope_depth {
+            let message = format!("DEHYDRATING at depth {}; the limit is {}", frame.depth, agreement.max_scope_depth);
+            return Err(Error::limit(ErrorCode::DepthExceeded, message));
+        }
+        self.log_status(frame);
+        if place == Place::Resolved {
+            self.counters.late_statuses += 1;
+            return Ok(());
+        }
+        let Some(scope) = self.inbound.get(&frame.scope_id) else { return Ok(()) };
+        let key = scope.entity_key(frame.entity_id);
+        if let Some(entity) = self.inbound_mut(key)
+            && entity.header_seen
+            && !entity.dehydrated
+        {
+            let message = "DEHYDRATING came after the stream of an entity whose header does not say so";
+            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+        }
+        self.mark_dehydrated(now, key);
+        Ok(())
+    }
+
+    /// Notes that an entity has children; the manifest follows it from here on.
+    pub(super) fn mark_dehydrated(&mut self, now: Now, key: EntityKey) {
+        let children_per_mib = self.config.children_per_mib;
+        let at_layer_zero = self.layer() == 0;
+        let Some(entity) = self.inbound_mut(key).filter(|entity| !entity.dehydrated) else { return };
+        entity.dehydrated = true;
+        entity.max_children = children_per_mib;
+        if at_layer_zero {
+            self.level_zero.parents.push_back(key);
+        }
+        if let Err(error) = self.gathering.open(now, entry(key)) {
+            self.reject(now, key, Reason { code: error.code(), message: error.message().to_owned() });
+        }
+    }
+
+    /// The owner cannot deliver an entity; we echo that (decision 8).
+    fn handle_owner_failed(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
+        self.log_status(frame);
+        if place == Place::Resolved {
+            self.counters.late_statuses += 1;
+            return Ok(());
+        }
+        let Some(scope) = self.inbound.get(&frame.scope_id) else { return Ok(()) };
+        let key = scope.entity_key(frame.entity_id);
+        let Some(entity) = self.inbound.get(&frame.scope_id).and_then(|scope| scope.get(frame.entity_id)) else {
+            return Ok(());
+        };
+        if entity.payload == Payload::Failed {
+            return Ok(());
+        }
+        let waits = entity.dehydrated && self.layer() > 0;
+        let reason = entity.reason.as_deref().cloned().unwrap_or_else(|| Reason {
+            code: ErrorCode::InternalError,
+            message: "its owner could not deliver it".to_owned(),
+        });
+        if waits {
+            // Decision 14: the failure is reported at once, the STATUS waits for the barrier.
+            self.reject(now, key, reason);
+        } else {
+            self.drop_streams(key, ErrorCode::NoError);
+            self.resolve_theirs(now, key, Status::Failed, Some(reason));
+        }
+        self.adopt_orphaned_scopes(now)
+    }
+
+    /// The payload was verified and is safe where it goes. For a dehydrated entity the STATUS waits until its
+    /// children are gathered. Nothing happens when the entity is resolved already.
+    pub fn complete(&mut self, now: Now, key: EntityKey) {
+        let Some(entity) = self.inbound_mut(key) else { return };
+        if entity.payload == Payload::Failed {
+            return;
+        }
+        entity.payload = Payload::Delivered;
+        if entity.dehydrated {
+            self.settle_parent(now, key);
+        } else {
+            self.resolve_theirs(now, key, Status::Complete, None);
+        }
+    }
+
+    /// Fails an entity. A received one is rejected with an 0xC0 ERROR and STATUS FAILED, its streams are stopped; one
+    /// of ours is given up. Nothing happens when the entity is resolved already.
+    pub fn fail(&mut self, now: Now, key: EntityKey, reason: Reason) {
+        if self.state == State::Closed {
+            return;
+        }
+        if self.role.owns(key.scope) {
+            self.give_up(now, key, reason);
+        } else {
+            self.reject(now, key, reason);
+        }
+    }
+
+    /// Decision 14: STOP_SENDING, an 0xC0 ERROR, STATUS FAILED; a dehydrated entity's STATUS waits at layer 1.
+    pub(super) fn reject(&mut self, now: Now, key: EntityKey, reason: Reason) {
+        let waits = self.layer() > 0;
+        let Some(entity) = self.inbound_mut(key).filter(|entity| entity.payload != Payload::Failed) else { return };
+        entity.payload = Payload::Failed;
+        let waits = waits && entity.dehydrated;
+        entity.reason = Some(Box::new(reason.clone()));
+        self.drop_streams(key, reason.code);
+        self.send_error(key, &reason);
+        if waits {
+            if self.inbound(key).is_some_and(|entity| !entity.header_seen) {
+                self.orphans.add_parent(key);
+            }
+            self.settle_parent(now, key);
+        } else {
+            self.resolve_theirs(now, key, Status::Failed, Some(reason));
+        }
+    }
+
+    /// Stops what an entity's payload comes by.
+    pub(super) fn drop_streams(&mut self, key: EntityKey, code: ErrorCode) {
+        let Some(entity) = self.inbound_mut(key) else { return };
+        let streams = match std::mem::take(&mut entity.streams) {
+            Streams::None => Vec::new(),
+            Streams::Whole(stream) => vec![stream],
+            Streams::Chunks { streams, .. } => streams,
+        };
+        for stream in streams {
+            self.stop_stream(stream, code);
+        }
+        // A dehydrated entity's held header still has to bind its children's scope.
+        if !self.inbound(key).is_some_and(|entity| entity.dehydrated && entity.child.is_none()) {
+            self.stop_held(key, code);
+        }
+    }
+
+    /// The terminal STATUS of a dehydrated entity, once its payload is decided and its children are gathered.
+    pub(super) fn settle_parent(&mut self, now: Now, key: EntityKey) {
+        let Some(entity) = self.inbound_mut(key) else { return };
+        let Some(outcome) = entity.gathered else { return };
+        match entity.payload {
+            Payload::Delivered if outcome == Status::Complete => self.resolve_theirs(now, key, Status::Complete, None),
+            Payload::Delivered => {
+                let reason = Reason { code: ErrorCode::NoError, message: "not every child is COMPLETE".to_owned() };
+                self.resolve_theirs(now, key, Status::Failed, Some(reason));
+            }
+            Payload::Failed => {
+                let reason = entity.reason.take().map(|reason| *reason);
+                self.resolve_theirs(now, key, Status::Failed, reason);
+            }
+            Payload::Awaited | Payload::Receiving => {}
+        }
+    }
+
+    /// Gives a received entity its terminal status and tells the owner, with the cursor if that moved (decision 8).
+    pub(super) fn resolve_theirs(&mut self, now: Now, key: EntityKey, status: Status, reason: Option<Reason>) {
+        let Some(entity) = self.inbound(key) else { return };
+        let parent_id = entity.parent_id;
+        let Some(scope) = self.inbound.get_mut(&key.scope) else { return };
+        let (depth, parent) = (scope.depth.unwrap_or(0), scope.parent);
+        let Some(moved) = scope.resolve(key.entity, status) else { return };
+        let cursor = moved.then(|| scope.cursor());
+        self.open_received -= 1;
+        if status == Status::Complete {
+            self.counters.completed += 1;
+        } else {
+            self.counters.failed += 1;
+        }
+        self.gathering.remove(entry(key));
+        self.send_status(now, key, status, depth, cursor);
+        let parent_id = parent.map_or(parent_id, |parent| parent.entity);
+        self.events.push_back(Event::Resolved { key, parent_id, status, reason, owned: false });
+        self.child_resolved(now, key, parent, parent_id, status);
+        self.evaluate_checkpoints(now);
+        self.advance_close(now);
+    }
+}

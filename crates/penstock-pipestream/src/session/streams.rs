@@ -1,0 +1,403 @@
+//! Entity streams of the peer: their headers, those that came too early, and chunks (decisions 7, 9, 10, 14, 15).
+
+use std::collections::HashMap;
+
+use super::owner::{entry, metadata};
+use super::receiver::{Inbound, Payload, Streams};
+use super::types::{Accepted, AcceptedChunk, Admission, ChunkProgress, EntityKey, Event, Reason, Role};
+use super::{Session, State};
+use crate::chunk::ChunkTracker;
+use crate::entity_id::{distance, is_assignable};
+use crate::error::{Error, ErrorCode, Result};
+use crate::scope::Place;
+use crate::time::Now;
+use crate::{ChunkInfo, EntityHeader};
+
+/// Streams whose header came before its PENDING, or before its scope was bound.
+#[derive(Debug, Default)]
+pub(super) struct HeldStreams {
+    by_entity: HashMap<(u16, u32), Vec<(u64, EntityHeader)>>,
+    /// Streams of a server that overtook its CAPABILITIES (decision 2).
+    early: Vec<(u64, EntityHeader)>,
+    octets: usize,
+}
+
+/// What holding a header costs, roughly.
+fn weight(header: &EntityHeader) -> usize {
+    let metadata: usize = header.metadata.iter().map(|(key, value)| key.len() + value.len() + 64).sum();
+    256 + header.content_type.len() + header.checksum.len() + metadata
+}
+
+impl HeldStreams {
+    fn take(&mut self, scope: u16, entity: u32) -> Vec<(u64, EntityHeader)> {
+        let taken = self.by_entity.remove(&(scope, entity)).unwrap_or_default();
+        self.octets -= taken.iter().map(|(_, header)| weight(header)).sum::<usize>();
+        taken
+    }
+}
+
+impl Session {
+    /// The peer opened a unidirectional stream; its header is still to come.
+    pub fn handle_stream_opened(&mut self, _now: Now) -> Result<()> {
+        if self.role == Role::Server && self.agreement.is_none() && self.state != State::Closed {
+            let error = Error::violation(ErrorCode::EntityInvalid, "an entity stream came before CAPABILITIES");
+            return self.guard(Err(error));
+        }
+        Ok(())
+    }
+
+    /// The peer opened a bidirectional stream other than stream 0 (decision 4).
+    pub fn handle_bidirectional(&mut self, _now: Now) -> Result<()> {
+        let error = Error::violation(ErrorCode::EntityInvalid, "a bidirectional stream other than stream 0");
+        self.guard(Err(error))
+    }
+
+    /// An entity stream's header does not parse, is too large, or is not whole when the stream ends (decision 14).
+    pub fn handle_header_error(&mut self, _now: Now, error: Error) -> Result<()> {
+        self.guard(Err(error))
+    }
+
+    /// An entity stream's header is whole. An error has closed the session.
+    pub fn handle_header(&mut self, now: Now, stream: u64, header: &EntityHeader) -> Result<Admission> {
+        if self.state == State::Closed {
+            return Ok(Admission::Stopped(ErrorCode::NoError));
+        }
+        let place =
+            |error: Error| if error.scope().is_some() { error } else { error.at(header.scope_id, header.entity_id) };
+        let admission = self.place_stream(now, stream, header).map_err(place);
+        let admission = self.guard(admission)?;
+        if admission == Admission::Held {
+            self.counters.held_streams += 1;
+        }
+        let adopted = self.adopt_orphaned_scopes(now);
+        self.guard(adopted)?;
+        Ok(admission)
+    }
+
+    fn hold(&mut self, header: &EntityHeader) -> Result<()> {
+        self.held.octets += weight(header);
+        if self.held.octets > self.config.max_held_octets {
+            let message = format!("headers of more than {} octets wait for their PENDING", self.config.max_held_octets);
+            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+        }
+        Ok(())
+    }
+
+    fn place_stream(&mut self, now: Now, stream: u64, header: &EntityHeader) -> Result<Admission> {
+        let Some(agreement) = self.agreement else {
+            self.hold(header)?;
+            self.held.early.push((stream, header.clone()));
+            return Ok(Admission::Held);
+        };
+        let Ok(scope_id) = u16::try_from(header.scope_id) else {
+            return Err(Error::violation(ErrorCode::ScopeInvalid, format!("scope {} is above 65535", header.scope_id)));
+        };
+        if agreement.layer == 0 && scope_id > 1 {
+            return Err(Error::violation(ErrorCode::LayerUnsupported, format!("scope {scope_id} at layer 0")));
+        }
+        if self.role.owns(scope_id) {
+            return Err(Error::violation(ErrorCode::ScopeInvalid, format!("scope {scope_id} is not the sender's")));
+        }
+        if !is_assignable(header.entity_id) {
+            return Err(Error::violation(ErrorCode::EntityInvalid, "a reserved entity ID"));
+        }
+        let late = match self.inbound.get(&scope_id) {
+            None => self.peer_scopes.is_released(scope_id),
+            Some(scope) => match scope.place(header.entity_id) {
+                Place::Resolved => true,
+                Place::Open if scope.is_bound() => {
+                    let key = scope.entity_key(header.entity_id);
+                    return self.admit(now, stream, key, header);
+                }
+                Place::Open => false,
+                Place::Ahead => {
+                    let outside = distance(scope.cursor(), header.entity_id) >= agreement.max_window_size;
+                    if outside || scope.ended {
+                        let code = if outside { ErrorCode::WindowExceeded } else { ErrorCode::EntityInvalid };
+                        return Err(Error::violation(code, "an entity stream whose PENDING cannot come any more"));
+                    }
+                    false
+                }
+            },
+        };
+        if late {
+            self.counters.late_streams += 1;
+            return Ok(Admission::Stopped(ErrorCode::NoError));
+        }
+        self.hold(header)?;
+        self.held.by_entity.entry((scope_id, header.entity_id)).or_default().push((stream, header.clone()));
+        Ok(Admission::Held)
+    }
+
+    /// Streams that overtook the server's CAPABILITIES.
+    pub(super) fn admit_early_streams(&mut self, now: Now) -> Result<()> {
+        for (stream, header) in std::mem::take(&mut self.held.early) {
+            self.held.octets -= weight(&header);
+            let admission = self.place_stream(now, stream, &header)?;
+            self.report_admission(stream, admission);
+        }
+        Ok(())
+    }
+
+    /// Streams that waited for this entity's PENDING, or for its scope.
+    pub(super) fn admit_held(&mut self, now: Now, key: EntityKey) -> Result<()> {
+        if !self.inbound.get(&key.scope).is_some_and(|scope| scope.is_bound()) {
+            return Ok(());
+        }
+        for (stream, header) in self.held.take(key.scope, key.entity) {
+            let admission = self.place_stream(now, stream, &header).map_err(|error| {
+                if error.scope().is_some() { error } else { error.at(header.scope_id, header.entity_id) }
+            })?;
+            self.report_admission(stream, admission);
+        }
+        Ok(())
+    }
+
+    fn report_admission(&mut self, stream: u64, admission: Admission) {
+        match admission {
+            Admission::Accepted(accepted) => self.events.push_back(Event::Admitted { stream, accepted }),
+            Admission::Stopped(code) => self.stop_stream(stream, code),
+            Admission::Held => {}
+        }
+    }
+
+    pub(super) fn stop_held(&mut self, key: EntityKey, code: ErrorCode) {
+        for (stream, _) in self.held.take(key.scope, key.entity) {
+            self.stop_stream(stream, code);
+        }
+    }
+
+    /// A stream of an announced entity in a bound scope.
+    fn admit(&mut self, now: Now, stream: u64, key: EntityKey, header: &EntityHeader) -> Result<Admission> {
+        let Some(entity) = self.inbound_mut(key) else { return Ok(Admission::Stopped(ErrorCode::NoError)) };
+        if entity.header_seen {
+            return self.admit_further(now, stream, key, header);
+        }
+        entity.header_seen = true;
+        entity.parent_id = header.parent_id;
+        let failed = entity.payload == Payload::Failed;
+        self.check_parent(key, header)?;
+        self.check_dehydration(now, key, header)?;
+        let Some(entity) = self.inbound_mut(key) else { return Ok(Admission::Stopped(ErrorCode::NoError)) };
+        if failed || entity.payload == Payload::Failed {
+            return Ok(Admission::Stopped(entity.reason.as_ref().map_or(ErrorCode::NoError, |reason| reason.code)));
+        }
+        let tracker = header.check(self.config.max_payload).and_then(|()| match header.chunk_info {
+            Some(_) => ChunkTracker::new(header).and_then(|mut tracker| {
+                tracker.admit(header)?;
+                Ok(Some(Box::new(tracker)))
+            }),
+            None => Ok(None),
+        });
+        match tracker {
+            Ok(tracker) => Ok(self.accept(stream, key, header, tracker)),
+            Err(error) => {
+                let code = error.code();
+                self.reject(now, key, Reason { code, message: error.message().to_owned() });
+                Ok(Admission::Stopped(code))
+            }
+        }
+    }
+
+    fn accept(
+        &mut self,
+        stream: u64,
+        key: EntityKey,
+        header: &EntityHeader,
+        tracker: Option<Box<ChunkTracker>>,
+    ) -> Admission {
+        if let Some(entity) = self.inbound_mut(key) {
+            entity.payload = Payload::Receiving;
+            entity.streams = match tracker {
+                Some(tracker) => Streams::Chunks { tracker, streams: vec![stream] },
+                None => Streams::Whole(stream),
+            };
+        }
+        self.accepted(key, header.chunk_info.as_ref())
+    }
+
+    fn accepted(&self, key: EntityKey, chunk: Option<&ChunkInfo>) -> Admission {
+        let scope = self.inbound.get(&key.scope);
+        let entity = self.inbound(key);
+        let child_scope =
+            entity.and_then(|entity| entity.child).and_then(|child| self.inbound.get(&child)).map(|scope| scope.key());
+        let parent_id = entity.map_or(0, |entity| entity.parent_id);
+        let parent = match scope.and_then(|scope| scope.parent) {
+            Some(parent) => Some(parent),
+            None => scope.filter(|_| parent_id != 0 && self.layer() == 0).map(|scope| scope.entity_key(parent_id)),
+        };
+        Admission::Accepted(Accepted {
+            key,
+            depth: scope.and_then(|scope| scope.depth).unwrap_or(0),
+            dehydrated: entity.is_some_and(|entity| entity.dehydrated),
+            child_scope,
+            parent,
+            chunk: chunk.map(|chunk| AcceptedChunk { index: chunk.chunk_index, offset: chunk.chunk_offset }),
+        })
+    }
+
+    /// A second stream: another chunk of the same payload, or a peer that breaks the rule of one stream (decision 14).
+    fn admit_further(&mut self, now: Now, stream: u64, key: EntityKey, header: &EntityHeader) -> Result<Admission> {
+        let Some(entity) = self.inbound_mut(key) else { return Ok(Admission::Stopped(ErrorCode::NoError)) };
+        let outcome = match (&mut entity.streams, header.chunk_info) {
+            (_, Some(_)) if entity.payload == Payload::Failed => return Ok(Admission::Stopped(ErrorCode::NoError)),
+            (Streams::Chunks { tracker, streams }, Some(_)) => {
+                let outcome = tracker.admit(header);
+                if outcome.is_ok() {
+                    streams.push(stream);
+                }
+                outcome
+            }
+            (Streams::None | Streams::Whole(_) | Streams::Chunks { .. }, _) => {
+                return Err(Error::violation(
+                    ErrorCode::EntityInvalid,
+                    "a second stream for an entity without chunk_info",
+                ));
+            }
+        };
+        match outcome {
+            Ok(()) => Ok(self.accepted(key, header.chunk_info.as_ref())),
+            Err(error) => {
+                let code = error.code();
+                self.reject(now, key, Reason { code, message: error.message().to_owned() });
+                Ok(Admission::Stopped(code))
+            }
+        }
+    }
+
+    /// The header and the binding of its scope must agree (decision 10); at layer 0 the parent is in the same scope.
+    fn check_parent(&mut self, key: EntityKey, header: &EntityHeader) -> Result<()> {
+        let invalid = |message: String| Err(Error::violation(ErrorCode::ScopeInvalid, message));
+        let Some(scope) = self.inbound.get(&key.scope) else { return Ok(()) };
+        if let Some(parent) = scope.parent {
+            if header.parent_id != parent.entity {
+                return invalid(format!(
+                    "parent {} in the header, {} by the binding of the scope",
+                    header.parent_id, parent.entity
+                ));
+            }
+            let named = header.metadata.get(metadata::PARENT_SCOPE).map_or(Some(0), |value| decimal_scope(value));
+            return match named {
+                Some(named) if named == parent.scope => Ok(()),
+                _ => invalid(format!("{} does not name scope {}", metadata::PARENT_SCOPE, parent.scope)),
+            };
+        }
+        if header.parent_id == 0 || self.layer() > 0 {
+            return Ok(());
+        }
+        self.check_parent_at_layer_zero(key, header)
+    }
+
+    fn check_parent_at_layer_zero(&mut self, key: EntityKey, header: &EntityHeader) -> Result<()> {
+        let dehydrated = self.inbound(key).is_some_and(|entity| entity.dehydrated) || is_dehydrated(header);
+        if dehydrated {
+            return Err(Error::violation(
+                ErrorCode::LayerUnsupported,
+                "DEHYDRATING of an entity with a parent at layer 0",
+            ));
+        }
+        let Some(scope) = self.inbound.get_mut(&key.scope) else { return Ok(()) };
+        let place = if is_assignable(header.parent_id) { scope.place(header.parent_id) } else { Place::Ahead };
+        match place {
+            Place::Ahead => Err(Error::violation(ErrorCode::EntityInvalid, "the parent was never announced")),
+            // The parent has failed already; at layer 0 that does not wait, and its children are still accepted.
+            Place::Resolved => Ok(()),
+            Place::Open => {
+                let parent = scope.entity_key(header.parent_id);
+                match scope.get(header.parent_id) {
+                    Some(Inbound { dehydrated: true, .. }) => self.track_level_zero_child(parent, key),
+                    _ => Err(Error::violation(ErrorCode::EntityInvalid, "the parent is not being dehydrated")),
+                }
+            }
+        }
+    }
+
+    /// Decision 9: a dehydrated entity's header names its children's scope.
+    fn check_dehydration(&mut self, now: Now, key: EntityKey, header: &EntityHeader) -> Result<()> {
+        let announced = self.inbound(key).is_some_and(|entity| entity.dehydrated);
+        if !announced && !is_dehydrated(header) {
+            return Ok(());
+        }
+        let agreement = self.agreed()?;
+        let depth = self.inbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
+        if agreement.layer > 0 && depth >= agreement.max_scope_depth {
+            let message = format!("a dehydrated entity at depth {depth}; the limit is {}", agreement.max_scope_depth);
+            return Err(Error::limit(ErrorCode::DepthExceeded, message));
+        }
+        self.mark_dehydrated(now, key);
+        let per_mib = self.config.children_per_mib;
+        if let Some(entity) = self.inbound_mut(key) {
+            let original = header.metadata.get(metadata::ORIGINAL_LENGTH).and_then(|value| value.parse::<u64>().ok());
+            let mib = original.unwrap_or(header.payload_length).div_ceil(1 << 20).max(1);
+            entity.max_children = per_mib.saturating_mul(mib);
+        }
+        if agreement.layer == 0 {
+            return Ok(());
+        }
+        match header.metadata.get(metadata::CHILD_SCOPE).map(|value| decimal_scope(value)) {
+            Some(Some(child)) => self.bind_scope(now, key, child),
+            Some(None) => {
+                Err(Error::violation(ErrorCode::ScopeInvalid, format!("{} is malformed", metadata::CHILD_SCOPE)))
+            }
+            None => Err(Error::violation(ErrorCode::ScopeInvalid, format!("{} is missing", metadata::CHILD_SCOPE))),
+        }
+    }
+
+    /// The peer reset a stream: an accepted one (`key`), or one that is held. The entity fails (section 5.4).
+    pub fn handle_stream_reset(&mut self, now: Now, stream: u64, key: Option<EntityKey>, code: u64) {
+        if self.state == State::Closed {
+            return;
+        }
+        let key = key.or_else(|| self.held_key(stream));
+        let Some(key) = key else { return };
+        let code = Some(ErrorCode::from_code(code))
+            .filter(|code| *code != ErrorCode::NoError)
+            .unwrap_or(ErrorCode::EntityInvalid);
+        self.fail(now, key, Reason { code, message: "its stream was reset by the peer".to_owned() });
+    }
+
+    /// The open entity that a held stream belongs to; a stream that overtook its PENDING is forgotten, and the
+    /// owner's FAILED resolves the entity.
+    fn held_key(&mut self, stream: u64) -> Option<EntityKey> {
+        let place = self
+            .held
+            .by_entity
+            .iter()
+            .find(|(_, held)| held.iter().any(|(id, _)| *id == stream))
+            .map(|(place, _)| *place);
+        self.held.early.retain(|(id, _)| *id != stream);
+        let (scope_id, entity_id) = place?;
+        let scope = self.inbound.get(&scope_id).filter(|scope| scope.place(entity_id) == Place::Open)?;
+        Some(scope.entity_key(entity_id))
+    }
+
+    /// A chunk's stream has ended after `octets`. When the payload is whole, check its checksum.
+    pub fn chunk_finished(&mut self, now: Now, key: EntityKey, index: u32, octets: u64) -> ChunkProgress {
+        let Some(entity) = self.inbound_mut(key) else { return ChunkProgress::Dropped };
+        let Streams::Chunks { tracker, .. } = &mut entity.streams else { return ChunkProgress::Dropped };
+        match tracker.finish_chunk(index, octets) {
+            Ok(()) if tracker.is_complete() => ChunkProgress::Whole,
+            Ok(()) => ChunkProgress::Waiting,
+            Err(error) => {
+                self.reject(now, key, Reason { code: error.code(), message: error.message().to_owned() });
+                ChunkProgress::Dropped
+            }
+        }
+    }
+
+    fn track_level_zero_child(&mut self, parent: EntityKey, child: EntityKey) -> Result<()> {
+        if self.gathering.contains(entry(parent)) {
+            self.gathering.add_child(entry(parent), child.entity, None)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_dehydrated(header: &EntityHeader) -> bool {
+    header.metadata.get(metadata::DEHYDRATED).is_some_and(|value| value == "1")
+}
+
+/// A scope ID in decimal, without sign, blanks or leading zeros.
+fn decimal_scope(value: &str) -> Option<u16> {
+    value.parse::<u16>().ok().filter(|scope| scope.to_string() == value)
+}

@@ -1,0 +1,286 @@
+//! Sessions in memory, under a clock of the test's own, as dialogues.
+//!
+//! [`Pair`] is both ends and what lies between: control octets in order, entity streams as headers. [`Peer`] is one
+//! end against frames written by hand, for what a well-behaved end never sends.
+
+mod bad_peers;
+mod dehydration;
+mod layer_zero;
+mod lifecycle;
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use super::*;
+use crate::{Barrier, Checkpoint, EntityHeader, ScopeDigest};
+
+pub(super) fn start() -> Now {
+    Now { instant: Instant::now(), unix_micros: 1_700_000_000_000_000 }
+}
+
+pub(super) fn later(now: Now, by: Duration) -> Now {
+    Now { instant: now.instant + by, unix_micros: now.unix_micros + by.as_micros() as u64 }
+}
+
+pub(super) fn config(layer1: bool, window: u32) -> SessionConfig {
+    let mut config = SessionConfig::default();
+    config.capabilities.layer1 = layer1;
+    config.capabilities.max_window_size = Some(window);
+    config
+}
+
+/// A header as a sender makes it, for a payload of zeros.
+pub(super) fn header(session: &Session, ticket: &Ticket, length: u64) -> EntityHeader {
+    let mut header = plain_header(0, 0, length);
+    session.bind_header(ticket, &mut header);
+    header
+}
+
+pub(super) fn plain_header(scope_id: u32, entity_id: u32, payload_length: u64) -> EntityHeader {
+    EntityHeader {
+        entity_id,
+        parent_id: 0,
+        scope_id,
+        layer: 0,
+        content_type: "text/plain".to_owned(),
+        payload_length,
+        checksum: Bytes::from_static(&[7; 32]),
+        metadata: Default::default(),
+        chunk_info: None,
+        completion_policy: None,
+    }
+}
+
+pub(super) fn reason(code: ErrorCode) -> Reason {
+    Reason { code, message: "because".to_owned() }
+}
+
+pub(super) fn drain(session: &mut Session) -> Vec<Event> {
+    std::iter::from_fn(|| session.poll_event()).collect()
+}
+
+/// Both ends of a connection.
+pub(super) struct Pair {
+    pub(super) now: Now,
+    pub(super) client: Session,
+    pub(super) server: Session,
+    pub(super) client_events: Vec<Event>,
+    pub(super) server_events: Vec<Event>,
+    pub(super) client_closed: Option<ErrorCode>,
+    pub(super) server_closed: Option<ErrorCode>,
+    pub(super) stopped: Vec<(u64, ErrorCode)>,
+    next_stream: u64,
+}
+
+impl Pair {
+    pub(super) fn new(layer1: bool, window: u32) -> Self {
+        let now = start();
+        let mut pair = Self {
+            now,
+            client: Session::new(Role::Client, config(layer1, window), now).expect("client"),
+            server: Session::new(Role::Server, config(layer1, window), now).expect("server"),
+            client_events: Vec::new(),
+            server_events: Vec::new(),
+            client_closed: None,
+            server_closed: None,
+            stopped: Vec::new(),
+            next_stream: 2,
+        };
+        pair.drive();
+        assert_eq!(pair.client.agreement(), pair.server.agreement());
+        pair
+    }
+
+    /// Carries control octets both ways until nothing moves.
+    pub(super) fn drive(&mut self) {
+        loop {
+            self.client_events.extend(drain(&mut self.client));
+            self.server_events.extend(drain(&mut self.server));
+            let mut moved = false;
+            // Odd pieces, so that frames arrive split.
+            while let Some(transmit) = self.client.poll_transmit(13) {
+                moved = true;
+                match transmit {
+                    Transmit::Control(octets) => drop(self.server.handle_control(self.now, octets)),
+                    Transmit::StopStream { stream, code } => self.stopped.push((stream, code)),
+                    Transmit::Close { code, message } => {
+                        self.client_closed = Some(code);
+                        self.server.handle_connection_lost(self.now, Reason { code, message }, true);
+                    }
+                }
+            }
+            while let Some(transmit) = self.server.poll_transmit(11) {
+                moved = true;
+                match transmit {
+                    Transmit::Control(octets) => drop(self.client.handle_control(self.now, octets)),
+                    Transmit::StopStream { stream, code } => self.stopped.push((stream, code)),
+                    Transmit::Close { code, message } => {
+                        self.server_closed = Some(code);
+                        self.client.handle_connection_lost(self.now, Reason { code, message }, true);
+                    }
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn wait(&mut self, by: Duration) {
+        self.now = later(self.now, by);
+        self.client.handle_timeout(self.now);
+        self.server.handle_timeout(self.now);
+        self.drive();
+    }
+
+    pub(super) fn announce(&mut self, parent: Option<EntityKey>, dehydrate: bool) -> Ticket {
+        self.client.announce(self.now, parent, dehydrate).expect("allowed").expect("window")
+    }
+
+    /// The client opens an entity's stream; only the header matters here.
+    pub(super) fn open(&mut self, ticket: &Ticket, length: u64) -> Admission {
+        let header = header(&self.client, ticket, length);
+        self.open_with(&header)
+    }
+
+    pub(super) fn open_with(&mut self, header: &EntityHeader) -> Admission {
+        let stream = self.next_stream;
+        self.next_stream += 4;
+        let admission = self.server.handle_header(self.now, stream, header).unwrap_or(Admission::Held);
+        self.drive();
+        admission
+    }
+
+    /// Sends an entity and has the server complete it.
+    pub(super) fn deliver(&mut self, ticket: &Ticket) {
+        self.drive();
+        let admission = self.open(ticket, 0);
+        let Admission::Accepted(accepted) = admission else { panic!("{admission:?}") };
+        self.server.complete(self.now, accepted.key);
+        self.drive();
+    }
+
+    /// What became of an entity of the client's, by the client's own events.
+    pub(super) fn outcome(&self, key: EntityKey) -> Option<Status> {
+        self.client_events.iter().find_map(|event| match event {
+            Event::Resolved { key: resolved, status, owned: true, .. } if *resolved == key => Some(*status),
+            _ => None,
+        })
+    }
+
+    pub(super) fn server_outcome(&self, key: EntityKey) -> Option<(Status, Option<Reason>)> {
+        self.server_events.iter().find_map(|event| match event {
+            Event::Resolved { key: resolved, status, reason, owned: false, .. } if *resolved == key => {
+                Some((*status, reason.clone()))
+            }
+            _ => None,
+        })
+    }
+
+    pub(super) fn released(&self) -> Vec<ScopeDigest> {
+        self.client_events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Released { digest, .. } => Some(digest.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// One end, and a peer that can write any frame.
+pub(super) struct Peer {
+    pub(super) now: Now,
+    pub(super) session: Session,
+}
+
+impl Peer {
+    /// A server that has negotiated with a client.
+    pub(super) fn server(layer1: bool, window: u32) -> Self {
+        Self::new(Role::Server, layer1, window)
+    }
+
+    pub(super) fn new(role: Role, layer1: bool, window: u32) -> Self {
+        let now = start();
+        let session = Session::new(role, config(layer1, window), now).expect("session");
+        let mut peer = Self { now, session };
+        let ours = config(layer1, window).capabilities;
+        peer.say(&Frame::Capabilities(ours)).expect("capabilities");
+        peer.heard();
+        peer
+    }
+
+    pub(super) fn say(&mut self, frame: &Frame) -> Result<()> {
+        let mut octets = BytesMut::new();
+        frame.encode(&mut octets);
+        self.session.handle_control(self.now, octets.freeze())
+    }
+
+    pub(super) fn status(&mut self, status: Status, scope_id: u16, entity_id: u32) -> Result<()> {
+        self.status_at(status, scope_id, entity_id, 0)
+    }
+
+    pub(super) fn status_at(&mut self, status: Status, scope_id: u16, entity_id: u32, depth: u8) -> Result<()> {
+        self.say(&Frame::Status(StatusFrame { status, entity_id, scope_id, depth, cursor: None, extension: None }))
+    }
+
+    pub(super) fn barrier(&mut self, barrier_id: u16, parent_id: u32, released: bool) -> Result<()> {
+        self.say(&Frame::Barrier(Barrier { released, barrier_id, parent_id }))
+    }
+
+    pub(super) fn checkpoint(&mut self, scope_id: u32, entity: u32, timeout_ms: u32) -> Result<()> {
+        self.say(&Frame::Checkpoint(Checkpoint {
+            checkpoint_id: "c".to_owned(),
+            sequence_number: 1,
+            checkpoint_entity_id: entity,
+            scope_id,
+            flags: 0,
+            timeout_ms,
+        }))
+    }
+
+    pub(super) fn open(&mut self, stream: u64, header: &EntityHeader) -> Result<Admission> {
+        self.session.handle_header(self.now, stream, header)
+    }
+
+    /// The frames that the session has sent since the last call.
+    pub(super) fn heard(&mut self) -> Vec<Frame> {
+        let mut decoder = FrameDecoder::new();
+        let mut frames = Vec::new();
+        while let Some(transmit) = self.session.poll_transmit(usize::MAX) {
+            if let Transmit::Control(octets) = transmit {
+                decoder.push(octets);
+                while let Some(frame) = decoder.next_frame().expect("our own frames") {
+                    frames.push(frame);
+                }
+            }
+        }
+        frames
+    }
+
+    /// The statuses among them, as (status, scope, entity, cursor).
+    pub(super) fn statuses(&mut self) -> Vec<(Status, u16, u32, Option<u32>)> {
+        self.heard()
+            .into_iter()
+            .filter_map(|frame| match frame {
+                Frame::Status(status) => Some((status.status, status.scope_id, status.entity_id, status.cursor)),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// A dehydrated entity's header.
+pub(super) fn parent_header(scope_id: u32, entity_id: u32, child_scope: &str) -> EntityHeader {
+    let mut header = plain_header(scope_id, entity_id, 0);
+    header.metadata.insert("pipestream.dehydrated".to_owned(), "1".to_owned());
+    header.metadata.insert("pipestream.child-scope".to_owned(), child_scope.to_owned());
+    header
+}
+
+pub(super) fn child_header(scope_id: u32, entity_id: u32, parent_id: u32) -> EntityHeader {
+    let mut header = plain_header(scope_id, entity_id, 0);
+    header.parent_id = parent_id;
+    header
+}

@@ -1,0 +1,327 @@
+//! What goes into a [`Session`](super::Session) and what comes out of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::error::{Error, ErrorCode, Result};
+use crate::manifest::ManifestLimits;
+use crate::status::Status;
+use crate::{Agreement, Capabilities, Checkpoint, ScopeDigest};
+
+/// Which end of the connection this is. The client opens stream 0 and owns the even scopes; the server owns the odd
+/// ones (decision 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The producer: connects, opens stream 0, closes gracefully.
+    Client,
+    /// The consumer: listens.
+    Server,
+}
+
+impl Role {
+    /// The scope that this end owns from the start.
+    pub const fn root_scope(self) -> u16 {
+        match self {
+            Self::Client => 0,
+            Self::Server => 1,
+        }
+    }
+
+    /// Whether this end owns `scope` (decision 6).
+    pub const fn owns(self, scope: u16) -> bool {
+        scope % 2 == self.root_scope()
+    }
+}
+
+/// What an operator may set. The defaults are those of section 10.4, made stricter where memory must stay bounded.
+#[derive(Debug, Clone)]
+pub struct SessionConfig {
+    /// What we offer; the agreement is the minimum of both ends (decision 1).
+    pub capabilities: Capabilities,
+    /// The largest payload taken, in octets (decision 16). Default: 16 GiB.
+    pub max_payload: u64,
+    /// Entities of the peer without a terminal status, over all scopes; a PENDING beyond it closes with
+    /// WINDOW_EXCEEDED. Default: 1,000,000.
+    pub max_open_entities: usize,
+    /// Octets of headers whose PENDING, or whose scope's binding, has not come yet. Default: 16 MiB.
+    pub max_held_octets: usize,
+    /// Checkpoints of the peer that are not answered yet. Default: 1,024.
+    pub max_open_checkpoints: usize,
+    /// Children allowed for each MiB of the original, and at least this many (decision 11). Default: 1,000.
+    pub children_per_mib: u64,
+    /// Limits of the assembly manifest.
+    pub manifest: ManifestLimits,
+    /// After this long without a STATUS from us, a heartbeat is sent (section 5.1.3). Default: 30 s.
+    pub keepalive: Option<Duration>,
+    /// After this long without an octet on stream 0, the connection is closed with IDLE_TIMEOUT. Default: never, as
+    /// heartbeats are optional; the transport notices a dead peer.
+    pub idle_timeout: Option<Duration>,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self {
+            capabilities: Capabilities {
+                layer0: true,
+                layer1: true,
+                layer2: false,
+                max_scope_depth: Some(7),
+                max_entities_per_scope: Some(0xFFFF_FFFE),
+                max_window_size: Some(65_536),
+            },
+            max_payload: 16 << 30,
+            max_open_entities: 1_000_000,
+            max_held_octets: 16 << 20,
+            max_open_checkpoints: 1_024,
+            children_per_mib: 1_000,
+            manifest: ManifestLimits::default(),
+            keepalive: Some(Duration::from_secs(30)),
+            idle_timeout: None,
+        }
+    }
+}
+
+/// A use of a scope ID. `scope_use` counts the earlier uses, because IDs come again after wrapping (decision 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ScopeKey {
+    /// The ID on the wire.
+    pub scope: u16,
+    /// 0 for the first use in this session.
+    pub scope_use: u32,
+}
+
+/// A use of an entity ID in a use of a scope: names one entity of a session for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EntityKey {
+    /// The scope's ID on the wire.
+    pub scope: u16,
+    /// 0 for the first use of the scope's ID in this session.
+    pub scope_use: u32,
+    /// The entity's ID on the wire.
+    pub entity: u32,
+    /// 0 for the first use of the entity's ID in this use of the scope.
+    pub entity_use: u32,
+}
+
+impl EntityKey {
+    /// The scope that the entity is in.
+    pub const fn scope_key(self) -> ScopeKey {
+        ScopeKey { scope: self.scope, scope_use: self.scope_use }
+    }
+}
+
+/// What a newly announced entity got (decisions 7 and 9). The driver now opens its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    /// The entity's name.
+    pub key: EntityKey,
+    /// The entity's parent on the wire; 0 for a root.
+    pub parent_id: u32,
+    /// Depth of the entity's scope; 0 for a root scope.
+    pub depth: u8,
+    /// The scope of its children, for a dehydrated entity at layer 1.
+    pub child_scope: Option<ScopeKey>,
+}
+
+/// What becomes of an entity stream whose header came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// Receive the payload.
+    Accepted(Accepted),
+    /// Wait: its PENDING, or its scope's binding, has not come (decisions 7 and 10). An [`Event::Admitted`] or a
+    /// [`Transmit::StopStream`] follows. Nothing is read until then.
+    Held,
+    /// Drop it: STOP_SENDING with this code. What the peer must know has been queued.
+    Stopped(ErrorCode),
+}
+
+/// An entity stream that may be received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// The entity.
+    pub key: EntityKey,
+    /// Depth of its scope.
+    pub depth: u8,
+    /// Whether it has children of its own: then [`Event::Gathered`] comes when all of them are terminal.
+    pub dehydrated: bool,
+    /// The scope of its children at layer 1.
+    pub child_scope: Option<ScopeKey>,
+    /// The scope of its parent: its own at layer 0; `None` for a root.
+    pub parent: Option<EntityKey>,
+    /// The chunk that this stream carries.
+    pub chunk: Option<AcceptedChunk>,
+}
+
+/// The place of a chunk's stream in the whole payload (decision 15).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcceptedChunk {
+    /// Its index.
+    pub index: u32,
+    /// Where its octets go.
+    pub offset: u64,
+}
+
+/// What a finished chunk means for its entity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkProgress {
+    /// Other chunks are missing.
+    Waiting,
+    /// The payload is whole, without gaps; check its checksum now.
+    Whole,
+    /// The entity has failed, or is resolved already.
+    Dropped,
+}
+
+/// Why an entity or a connection failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// The registry's code.
+    pub code: ErrorCode,
+    /// In words.
+    pub message: String,
+}
+
+/// What the user of a session learns. Owned; poll until `None`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// Both CAPABILITIES have come; entities may be sent.
+    Agreed(Agreement),
+    /// A STATUS frame was sent or received (heartbeats excepted).
+    Status {
+        /// The entity it is about.
+        key: EntityKey,
+        /// What it says.
+        status: Status,
+        /// Its depth field.
+        depth: u8,
+        /// Its cursor, with C=1.
+        cursor: Option<u32>,
+        /// Whether the peer sent it.
+        by_peer: bool,
+    },
+    /// A held stream may be received now.
+    Admitted {
+        /// The stream.
+        stream: u64,
+        /// What [`Admission::Accepted`] would have said.
+        accepted: Accepted,
+    },
+    /// Every descendant of a received, dehydrated entity is terminal (decision 11; at layer 0 by CHECKPOINT, decision
+    /// 12). Put it together, then call [`complete`](super::Session::complete) or [`fail`](super::Session::fail) for it.
+    Gathered {
+        /// The parent; `None` for a root scope whose BARRIER came.
+        key: Option<EntityKey>,
+        /// Its children's scope; its own at layer 0.
+        scope: ScopeKey,
+        /// The digest that was sent, at layer 1 and for root scopes.
+        digest: Option<ScopeDigest>,
+        /// COMPLETE, or FAILED when a child is not COMPLETE (STRICT).
+        outcome: Status,
+    },
+    /// An entity has its terminal status, ours or the peer's.
+    Resolved {
+        /// The entity.
+        key: EntityKey,
+        /// Its parent on the wire, 0 for a root or when no header came at layer 0.
+        parent_id: u32,
+        /// The terminal status.
+        status: Status,
+        /// Why, where the status is not COMPLETE and somebody said why.
+        reason: Option<Reason>,
+        /// Whether we sent the entity.
+        owned: bool,
+    },
+    /// The peer released one of our scopes; its digest equals ours (decision 11).
+    Released {
+        /// The scope.
+        scope: ScopeKey,
+        /// Its parent; `None` for the root scope.
+        parent: Option<EntityKey>,
+        /// Depth of the scope.
+        depth: u8,
+        /// The digest.
+        digest: ScopeDigest,
+    },
+    /// A SCOPE_DIGEST frame was sent or received.
+    Digest {
+        /// The frame.
+        digest: ScopeDigest,
+        /// Whether the peer sent it.
+        by_peer: bool,
+    },
+    /// A BARRIER frame was sent or received.
+    Barrier {
+        /// The scope that it is about.
+        barrier_id: u16,
+        /// The parent entity, 0 for a root scope.
+        parent_id: u32,
+        /// S.
+        released: bool,
+        /// Whether the peer sent it.
+        by_peer: bool,
+    },
+    /// A checkpoint was answered, ours by the peer or the peer's by us.
+    Checkpoint {
+        /// The answer.
+        checkpoint: Checkpoint,
+        /// True if satisfied, false if it timed out.
+        satisfied: bool,
+        /// Whether we asked.
+        ours: bool,
+    },
+    /// Window or scopes came free after [`Session::announce`](super::Session::announce) had said `None`: try again.
+    Capacity,
+    /// An error of an entity, or the error that closes the connection.
+    Error {
+        /// Code and message.
+        reason: Reason,
+        /// The scope it is about.
+        scope: Option<u32>,
+        /// The entity it is about.
+        entity: Option<u32>,
+        /// Whether the peer reported it.
+        by_peer: bool,
+    },
+    /// The session is over; the last event.
+    Closed {
+        /// Code and message; NO_ERROR for a graceful close.
+        reason: Reason,
+        /// Whether the peer closed.
+        by_peer: bool,
+    },
+}
+
+/// What the driver does on the connection. Poll until `None`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transmit {
+    /// Octets for stream 0.
+    Control(Bytes),
+    /// STOP_SENDING on an entity stream of the peer.
+    StopStream {
+        /// The stream.
+        stream: u64,
+        /// The application error code.
+        code: ErrorCode,
+    },
+    /// CONNECTION_CLOSE; nothing follows. What was queued for stream 0 came before it.
+    Close {
+        /// The application error code.
+        code: ErrorCode,
+        /// The reason phrase.
+        message: String,
+    },
+}
+
+impl SessionConfig {
+    /// Refuses settings that no session could work with.
+    pub fn check(&self) -> Result<()> {
+        if !self.capabilities.layer0 {
+            return Err(Error::misuse("capabilities.layer0 must be offered"));
+        }
+        if self.capabilities.layer2 {
+            return Err(Error::misuse("capabilities.layer2 is not supported"));
+        }
+        Ok(())
+    }
+}
