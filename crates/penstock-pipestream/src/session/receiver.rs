@@ -87,19 +87,17 @@ impl Session {
     /// A STATUS of the owner about an entity in a scope of its own.
     pub(super) fn handle_status_of_theirs(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
         if !self.inbound.contains_key(&frame.scope_id) {
-            match frame.status {
-                Status::Pending if self.peer_scopes.is_released(frame.scope_id) => {
-                    return Err(Error::violation(
-                        ErrorCode::EntityInvalid,
-                        "a child was announced after its scope's BARRIER",
-                    ));
+            match (frame.status == Status::Pending, self.peer_scopes.is_released(frame.scope_id)) {
+                (true, false) => self.open_unbound(frame.scope_id),
+                (true, true) => {
+                    let message = "a child was announced after its scope's BARRIER";
+                    return Err(Error::violation(ErrorCode::EntityInvalid, message));
                 }
-                Status::Pending => self.open_unbound(frame.scope_id),
-                _ if self.peer_scopes.is_released(frame.scope_id) => {
+                (false, true) => {
                     self.counters.late_statuses += 1;
                     return Ok(());
                 }
-                _ => {
+                (false, false) => {
                     let message = format!("scope {} is not known", frame.scope_id);
                     return Err(Error::violation(ErrorCode::ScopeInvalid, message));
                 }

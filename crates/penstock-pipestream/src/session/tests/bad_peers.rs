@@ -2,6 +2,9 @@
 
 use super::*;
 
+type Case = fn(&mut Peer) -> Result<()>;
+type HeaderCase = (ErrorCode, fn(&mut EntityHeader));
+
 fn expect(code: ErrorCode, rule: &str, case: impl FnOnce(&mut Peer) -> Result<()>) {
     let mut peer = Peer::server(true, 4);
     expect_at(&mut peer, code, rule, case);
@@ -20,7 +23,7 @@ fn expect_at(peer: &mut Peer, code: ErrorCode, rule: &str, case: impl FnOnce(&mu
 #[test]
 fn nothing_comes_before_capabilities() {
     let now = start();
-    let cases: [fn(&mut Peer) -> Result<()>; 4] = [
+    let cases: [Case; 4] = [
         |peer| peer.status(Status::Pending, 0, 1),
         |peer| peer.say(&Frame::Private(0xC7)),
         |peer| peer.session.handle_stream_opened(peer.now),
@@ -231,7 +234,7 @@ fn layer_two_was_not_negotiated() {
 
 #[test]
 fn only_the_entity_fails_by_a_bad_header() {
-    let cases: [(ErrorCode, fn(&mut EntityHeader)); 5] = [
+    let cases: [HeaderCase; 5] = [
         (ErrorCode::EntityInvalid, |header| header.checksum = Bytes::from_static(b"short")),
         (ErrorCode::EntityInvalid, |header| header.layer = 4),
         (ErrorCode::EntityTooLarge, |header| header.payload_length = u64::MAX),
@@ -268,7 +271,7 @@ fn client(dehydrated: bool) -> (Peer, Ticket) {
 
 #[test]
 fn a_receiver_may_not_say_more_than_it_knows() {
-    let cases: [(ErrorCode, bool, fn(&mut Peer) -> Result<()>); 9] = [
+    let cases: [(ErrorCode, bool, Case); 9] = [
         (ErrorCode::EntityInvalid, false, |peer| peer.status(Status::Complete, 0, 2)),
         (ErrorCode::EntityInvalid, false, |peer| peer.status(Status::Pending, 0, 1)),
         (ErrorCode::EntityInvalid, true, |peer| peer.status(Status::Complete, 0, 1)),

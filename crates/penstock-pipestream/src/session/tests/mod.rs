@@ -3,6 +3,9 @@
 //! [`Pair`] is both ends and what lies between: control octets in order, entity streams as headers. [`Peer`] is one
 //! end against frames written by hand, for what a well-behaved end never sends.
 
+// A test picks the one variant it is about.
+#![allow(clippy::wildcard_enum_match_arm)]
+
 mod bad_peers;
 mod dehydration;
 mod layer_zero;
@@ -257,17 +260,6 @@ impl Peer {
             }
         }
         frames
-    }
-
-    /// The statuses among them, as (status, scope, entity, cursor).
-    pub(super) fn statuses(&mut self) -> Vec<(Status, u16, u32, Option<u32>)> {
-        self.heard()
-            .into_iter()
-            .filter_map(|frame| match frame {
-                Frame::Status(status) => Some((status.status, status.scope_id, status.entity_id, status.cursor)),
-                _ => None,
-            })
-            .collect()
     }
 }
 
