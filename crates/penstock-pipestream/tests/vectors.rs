@@ -1,5 +1,7 @@
 //! The vectors under `tests/vectors/pipestream`: what is right means what the file says and is written again octet for
 //! octet; what is wrong gets its code; and all of it also in pieces, cut at every place.
+// Vectors that do not say what they should fail the test that reads them.
+#![allow(clippy::expect_used)]
 
 use std::collections::BTreeMap;
 
