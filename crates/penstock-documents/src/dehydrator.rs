@@ -1,25 +1,153 @@
+use crate::child::{Child, Content, Hint, Walker};
+use crate::context::{Context, Fetched, digest};
+use crate::failure::Failure;
 use crate::limits::Limits;
+use crate::name;
+use crate::open::{self, Known, Opened};
 use crate::part::{Event, Part};
 use crate::workspace::{Source, Workspace};
 
-/// Takes one document apart, a step at a time.
+/// Takes one document apart, a step at a time: the document itself, then its parts, depth first in each container's
+/// own order.
+///
+/// Every damage is a failed part, never an error of the whole: the iteration always ends by itself. Each
+/// [`Event::Enter`] has its [`Event::Leave`]. Containers that are being walked are on a stack, so depth costs no call
+/// depth; what a step holds in memory is bounded by [`Limits`].
+///
+/// ```text
+/// Enter a.zip []
+///   Leaf ["x.txt"]
+///   Enter ["b.eml"]
+///     Leaf ["b.eml", "part 1"]
+///   Leave 1
+/// Leave 2
+/// ```
 pub struct Dehydrator<W: Workspace> {
-    root: Option<Box<dyn Source>>,
-    name: String,
+    /// The document, until the first step.
+    root: Option<(String, Box<dyn Source>)>,
     workspace: W,
     limits: Limits,
+    total: u64,
+    path: Vec<String>,
+    stack: Vec<Frame>,
+}
+
+/// A container that is being walked.
+struct Frame {
+    walker: Box<dyn Walker>,
+    sha256: [u8; 32],
+    children: u64,
+    max_children: u64,
+    /// The children were too many; nothing more is asked for.
+    full: bool,
 }
 
 impl<W: Workspace> Dehydrator<W> {
     /// A dehydrator over `source`; `name` is the document's own name (without folders).
     pub fn new(name: &str, source: Box<dyn Source>, workspace: W, limits: Limits) -> Self {
-        Self { root: Some(source), name: name.to_owned(), workspace, limits }
+        let root = Some((name.to_owned(), source));
+        Self { root, workspace, limits, total: 0, path: Vec::new(), stack: Vec::new() }
     }
 
-    /// The next step; the first one is the document itself, `None` comes after the last one.
+    /// The next step; the first one is the document itself, `None` comes after the last one and stays.
     pub fn next_event(&mut self) -> Option<Event> {
-        let _ = (&self.name, self.workspace.now(), &self.limits);
-        let source = self.root.take()?;
-        Some(Event::Leaf(Part { media_type: "application/octet-stream".into(), ..Part::default() }, Some(source)))
+        if let Some((name, source)) = self.root.take() {
+            return Some(self.begin(&name, source));
+        }
+        let mut context = Context { workspace: &mut self.workspace, limits: &self.limits, total: &mut self.total };
+        let frame = self.stack.last_mut()?;
+        let child = if frame.full { None } else { frame.walker.next_child(&mut context) };
+        let Some(child) = child else {
+            let children = frame.children;
+            self.stack.pop();
+            self.path.pop();
+            return Some(Event::Leave { children });
+        };
+        frame.children += 1;
+        let position = frame.children;
+        if position > frame.max_children {
+            frame.full = true;
+            let failure = too_many(frame.max_children, frame.walker.declared());
+            return Some(self.place(position, Child::failed(None, failure)));
+        }
+        Some(self.place(position, child))
     }
+
+    fn begin(&mut self, name: &str, source: Box<dyn Source>) -> Event {
+        match digest(source) {
+            Ok(fetched) => self.look(Part::default(), name, fetched, &Hint::default()),
+            Err(failure) => {
+                let media_type = "application/octet-stream".to_owned();
+                Event::Leaf(Part { media_type, failure: Some(failure), ..Part::default() }, None)
+            }
+        }
+    }
+
+    /// Makes a step out of a child: names it and looks at it.
+    fn place(&mut self, position: u64, child: Child) -> Event {
+        let name = child.name.unwrap_or_else(|| name::part(position));
+        let mut path = self.path.clone();
+        path.push(name.clone());
+        let depth = u32::try_from(path.len()).unwrap_or(u32::MAX);
+        let mut part = Part { path, depth, metadata: child.metadata, ..Part::default() };
+        match child.content {
+            Content::Whole(fetched) => self.look(part, &name, fetched, &child.hint),
+            Content::Typed(fetched, media_type, text) => {
+                (part.media_type, part.text) = (media_type.to_owned(), text);
+                (part.sha256, part.bytes) = (Some(fetched.sha256), Some(fetched.bytes));
+                Event::Leaf(part, Some(fetched.source))
+            }
+            Content::Damaged(fetched, failure) => {
+                (part.sha256, part.bytes) = (Some(fetched.sha256), Some(fetched.bytes));
+                let opened = open::damaged(fetched, &child.hint, failure);
+                leaf(part, opened)
+            }
+            Content::Failed(failure) => {
+                part.media_type = child.hint.media_type.unwrap_or_else(|| "application/octet-stream".to_owned());
+                part.failure = Some(failure);
+                Event::Leaf(part, None)
+            }
+        }
+    }
+
+    /// Tells what a part is whose octets are there, and enters it if it is a container.
+    fn look(&mut self, mut part: Part, name: &str, fetched: Fetched, hint: &Hint) -> Event {
+        let (sha256, bytes) = (fetched.sha256, fetched.bytes);
+        (part.sha256, part.bytes) = (Some(sha256), Some(bytes));
+        let is_ancestor = self.stack.iter().any(|frame| frame.sha256 == sha256);
+        let barred = open::barred(part.depth, self.limits.max_depth, is_ancestor);
+        let mut context = Context { workspace: &mut self.workspace, limits: &self.limits, total: &mut self.total };
+        let mut opened = open::open(fetched, Known { name, hint, bytes, barred }, &mut context);
+        let Some(walker) = opened.walker.take() else { return leaf(part, opened) };
+        let max_children = self.limits.children_of(bytes);
+        self.stack.push(Frame { walker, sha256, children: 0, max_children, full: false });
+        self.path.clone_from(&part.path);
+        part.keeps_payload = opened.payload.is_some();
+        let payload = opened.payload.take();
+        fill(&mut part, opened);
+        Event::Enter(part, payload)
+    }
+}
+
+fn leaf(mut part: Part, mut opened: Opened) -> Event {
+    let payload = opened.payload.take();
+    if payload.is_none() && opened.failure.is_none() {
+        opened.failure = Some(Failure::broken("the part's octets cannot be read again"));
+    }
+    fill(&mut part, opened);
+    Event::Leaf(part, payload)
+}
+
+fn fill(part: &mut Part, opened: Opened) {
+    part.media_type = opened.media_type;
+    part.text = opened.text;
+    part.failure = opened.failure;
+    part.metadata.extend(opened.metadata);
+}
+
+fn too_many(limit: u64, declared: Option<u64>) -> Failure {
+    let all = declared.map(|all| format!(" of {all}")).unwrap_or_default();
+    Failure::limit(format!(
+        "has more than {limit} children, the limit for a container of its size; the rest{all} is left out"
+    ))
 }

@@ -1,0 +1,207 @@
+//! Charsets: which one a text is in, and the text decoded as it is read.
+
+use std::io::{self, BufRead, Read};
+
+use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
+use encoding_rs::{Decoder, Encoding, REPLACEMENT, UTF_8};
+
+use crate::context::PIECE;
+use crate::workspace::Source;
+
+/// How far markup is searched for the charset that it declares.
+const DECLARED_WITHIN: usize = 4096;
+
+/// Chooses the charset of the first `limit` octets of `source` and leaves it at its beginning. A byte order mark
+/// comes first, then what is declared, then UTF-8 if the octets are, then a guess. Declaring UTF-8 or ASCII says
+/// nothing that the octets do not say themselves.
+pub(crate) fn choose(source: &mut dyn Source, declared: Option<&str>, limit: u64) -> io::Result<&'static Encoding> {
+    source.rewind()?;
+    let mut survey = Survey::default();
+    let mut input = Read::take(&mut *source, limit);
+    let mut piece = vec![0; PIECE];
+    let mut first = true;
+    loop {
+        let count = read_some(&mut input, &mut piece)?;
+        let octets = piece.get(..count).unwrap_or_default();
+        if first && let Some((encoding, _)) = Encoding::for_bom(octets) {
+            source.rewind()?;
+            return Ok(encoding);
+        }
+        first = false;
+        survey.feed(octets);
+        if count == 0 {
+            break;
+        }
+    }
+    source.rewind()?;
+    Ok(declared.and_then(label).unwrap_or_else(|| survey.finish()))
+}
+
+/// The encoding that `label` names, unless it says no more than "look".
+pub(crate) fn label(label: &str) -> Option<&'static Encoding> {
+    let label = label.trim();
+    let ascii = ["us-ascii", "ascii", "ansi_x3.4-1968"].iter().any(|known| label.eq_ignore_ascii_case(known));
+    Encoding::for_label(label.as_bytes()).filter(|&encoding| !ascii && encoding != UTF_8 && encoding != REPLACEMENT)
+}
+
+/// Looks at octets as they go by: whether they are UTF-8, and what else they may be.
+struct Survey {
+    detector: EncodingDetector,
+    utf8: bool,
+    /// A character's octets that the last piece ended within.
+    rest: Vec<u8>,
+}
+
+impl Default for Survey {
+    fn default() -> Self {
+        Self { detector: EncodingDetector::new(Iso2022JpDetection::Allow), utf8: true, rest: Vec::new() }
+    }
+}
+
+impl Survey {
+    fn feed(&mut self, octets: &[u8]) {
+        self.detector.feed(octets, octets.is_empty());
+        if !self.utf8 {
+            return;
+        }
+        let mut joined = std::mem::take(&mut self.rest);
+        joined.extend_from_slice(octets);
+        if let Err(error) = std::str::from_utf8(&joined) {
+            self.utf8 = error.error_len().is_none();
+            self.rest = joined.split_off(error.valid_up_to());
+        }
+    }
+
+    /// Pure ASCII may still be ISO-2022-JP, which the detector tells by its escapes.
+    fn finish(&self) -> &'static Encoding {
+        let guess = self.detector.guess(None, Utf8Detection::Allow);
+        match self.utf8 && self.rest.len() < 4 && guess.is_ascii_compatible() {
+            true => UTF_8,
+            false => guess,
+        }
+    }
+}
+
+/// The charset that an HTML or XML text declares within itself.
+pub(crate) fn declared_in_markup(head: &[u8]) -> Option<String> {
+    let start = head.get(..head.len().min(DECLARED_WITHIN)).unwrap_or_default();
+    let text = String::from_utf8_lossy(start).to_ascii_lowercase();
+    let key = ["charset", "encoding"];
+    let rest = text.split('<').find_map(|tag| {
+        let (content, _) = tag.split_once('>').unwrap_or((tag, ""));
+        let declares = content.starts_with("meta") || content.starts_with("?xml");
+        let (_, rest) = key.iter().filter(|_| declares).find_map(|key| content.split_once(key))?;
+        rest.trim_start().strip_prefix('=').map(|rest| rest.trim_start().to_owned())
+    })?;
+    let rest = rest.trim_start_matches(['"', '\'']);
+    let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '/' | '?')).unwrap_or(rest.len());
+    rest.get(..end).filter(|label| !label.is_empty()).map(str::to_owned)
+}
+
+/// A source as decoded text, piece by piece. What does not decode becomes U+FFFD.
+pub(crate) struct Decoded<R> {
+    input: R,
+    decoder: Decoder,
+    piece: Vec<u8>,
+    text: String,
+    /// How much of `text` was consumed by [`BufRead`].
+    given: usize,
+    ended: bool,
+}
+
+impl<R: Read> Decoded<R> {
+    pub(crate) fn new(input: R, encoding: &'static Encoding) -> Self {
+        let decoder = encoding.new_decoder_with_bom_removal();
+        Self { input, decoder, piece: vec![0; PIECE], text: String::new(), given: 0, ended: false }
+    }
+
+    /// The next piece of text; empty only at the end.
+    pub(crate) fn next_piece(&mut self) -> io::Result<&str> {
+        self.text.clear();
+        self.given = 0;
+        while self.text.is_empty() && !self.ended {
+            let count = read_some(&mut self.input, &mut self.piece)?;
+            self.ended = count == 0;
+            let octets = self.piece.get(..count).unwrap_or_default();
+            let room = self.decoder.max_utf8_buffer_length(count).unwrap_or(count.saturating_mul(3));
+            self.text.reserve(room);
+            // The room is the most that the octets can become, so nothing stays behind.
+            let _ = self.decoder.decode_to_string(octets, &mut self.text, self.ended);
+        }
+        Ok(&self.text)
+    }
+}
+
+impl<R: Read> Read for Decoded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut ahead = self.fill_buf()?;
+        let count = ahead.read(buffer)?;
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl<R: Read> BufRead for Decoded<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.given >= self.text.len() {
+            self.next_piece()?;
+        }
+        Ok(self.text.as_bytes().get(self.given..).unwrap_or_default())
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.given += count;
+    }
+}
+
+fn read_some(input: &mut impl Read, piece: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match input.read(piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use encoding_rs::{SHIFT_JIS, UTF_16LE, WINDOWS_1252};
+
+    use super::*;
+
+    fn chosen(octets: &[u8], declared: Option<&str>) -> &'static Encoding {
+        choose(&mut Cursor::new(octets.to_vec()), declared, u64::MAX).unwrap()
+    }
+
+    #[test]
+    fn a_byte_order_mark_comes_first_then_the_declaration_then_utf_8_then_a_guess() {
+        assert_eq!(chosen(b"\xff\xfea\0", Some("shift_jis")), UTF_16LE);
+        assert_eq!(chosen("é".as_bytes(), Some("shift_jis")), SHIFT_JIS);
+        assert_eq!(chosen("é".as_bytes(), Some("us-ascii")), UTF_8);
+        assert_eq!(chosen("é".as_bytes(), None), UTF_8);
+        assert_eq!(chosen(b"Le caf\xe9 est tr\xe8s bon, n'est-ce pas?", Some("utf-8")), WINDOWS_1252);
+        assert_eq!(chosen("日本語のテキスト".as_bytes(), None), UTF_8);
+        assert_eq!(chosen(b"\x1b$BF|K\\8l\x1b(B", None), encoding_rs::ISO_2022_JP);
+    }
+
+    #[test]
+    fn markup_declares_its_charset() {
+        let html = b"<html><head><meta http-equiv=x content=\"text/html; charset=ISO-8859-2\">";
+        assert_eq!(declared_in_markup(html).as_deref(), Some("iso-8859-2"));
+        assert_eq!(declared_in_markup(b"<meta charset='koi8-r'/>").as_deref(), Some("koi8-r"));
+        assert_eq!(declared_in_markup(b"<?xml version=\"1.0\" encoding=\"UTF-16\"?>").as_deref(), Some("utf-16"));
+        assert_eq!(declared_in_markup(b"<p>charset=x</p>"), None);
+    }
+
+    #[test]
+    fn a_character_across_two_pieces_decodes() {
+        let mut octets = vec![b'a'; PIECE - 1];
+        octets.extend_from_slice("éz".as_bytes());
+        let mut text = String::new();
+        Decoded::new(octets.as_slice(), UTF_8).read_to_string(&mut text).unwrap();
+        assert!(text.ends_with("aéz"));
+        assert_eq!(chosen(&octets, None), UTF_8);
+    }
+}

@@ -1,0 +1,199 @@
+//! What every format is given: the caller's workspace, the limits, and the one way in which a part's octets are taken
+//! out of a container. All limits on octets and time are enforced here and nowhere else.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::time::Instant;
+
+use sha2::{Digest, Sha256};
+
+use crate::failure::{Failure, FailureKind};
+use crate::limits::Limits;
+use crate::workspace::{Source, Spool, Workspace};
+
+/// How much is read at once. The limits are checked after each piece, so this is also how far they can be overrun.
+pub(crate) const PIECE: usize = 64 * 1024;
+
+/// The octets of a part, obtained whole.
+pub(crate) struct Fetched {
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) sha256: [u8; 32],
+    pub(crate) bytes: u64,
+}
+
+/// Counts what a decoder takes from a container's own octets, and remembers whether the container's source itself
+/// failed: a decoder's error is damage of the part, the source's error is not.
+#[derive(Default)]
+pub(crate) struct Meter {
+    consumed: Cell<u64>,
+    failed: RefCell<Option<io::Error>>,
+}
+
+impl Meter {
+    /// `inner`, metered.
+    pub(crate) fn tap<R: Read>(&self, inner: R) -> Tap<'_, R> {
+        Tap { inner, meter: self }
+    }
+
+    /// Tells the source's own error from the decoder's.
+    pub(crate) fn blame(&self, error: &io::Error) -> Failure {
+        match self.failed.borrow_mut().take() {
+            Some(source) => Failure::io("reading the container failed", &source),
+            None => Failure::broken(error.to_string()),
+        }
+    }
+}
+
+/// A reader that is watched by a [`Meter`].
+pub(crate) struct Tap<'m, R> {
+    inner: R,
+    meter: &'m Meter,
+}
+
+impl<R: Read> Read for Tap<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.inner.read(buffer) {
+            Ok(count) => {
+                self.meter.consumed.set(self.meter.consumed.get().saturating_add(count as u64));
+                Ok(count)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                let kind = error.kind();
+                *self.meter.failed.borrow_mut() = Some(error);
+                Err(io::Error::from(kind))
+            }
+        }
+    }
+}
+
+/// What a part's octets come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Octets that lie in the container as they are, or nearly so: no ratio to watch.
+    Plain,
+    /// Octets that a decompressor makes out of fewer.
+    Compressed,
+}
+
+/// What formats work with. It lives as long as one step of the dehydrator.
+pub(crate) struct Context<'a> {
+    pub(crate) workspace: &'a mut dyn Workspace,
+    pub(crate) limits: &'a Limits,
+    /// How many octets the document's parts have together so far.
+    pub(crate) total: &'a mut u64,
+}
+
+impl Context<'_> {
+    /// When the time for a part that begins now is over.
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline { at: self.workspace.now().checked_add(self.limits.part_time) }
+    }
+
+    /// Whether `deadline` has passed.
+    pub(crate) fn check(&self, deadline: &Deadline) -> Result<(), Failure> {
+        if deadline.at.is_some_and(|at| self.workspace.now() >= at) {
+            let reason = format!("took longer than {} s", self.limits.part_time.as_secs_f64());
+            return Err(Failure::new(FailureKind::TimedOut, reason));
+        }
+        Ok(())
+    }
+
+    /// Reads `reader` to its end into a fresh spool, within all limits. What was read is dropped when it fails: octets
+    /// that are not whole do not count.
+    pub(crate) fn fetch(&mut self, reader: &mut dyn Read, meter: &Meter, origin: Origin) -> Result<Fetched, Failure> {
+        let deadline = self.deadline();
+        let mut spool = self.spool()?;
+        let mut hash = Sha256::new();
+        let mut bytes: u64 = 0;
+        let mut piece = vec![0; PIECE];
+        loop {
+            let count = match reader.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(meter.blame(&error)),
+            };
+            bytes = bytes.saturating_add(count as u64);
+            *self.total = self.total.saturating_add(count as u64);
+            self.admit(bytes, meter.consumed.get(), origin)?;
+            self.check(&deadline)?;
+            let read = piece.get(..count).unwrap_or_default();
+            hash.update(read);
+            spool.write_all(read).map_err(|error| Failure::io("the spool cannot be written", &error))?;
+        }
+        finish(spool, hash, bytes)
+    }
+
+    /// Keeps octets that are in memory already, as one part.
+    pub(crate) fn keep(&mut self, octets: &[u8]) -> Result<Fetched, Failure> {
+        self.fetch(&mut &*octets, &Meter::default(), Origin::Plain)
+    }
+
+    /// A fresh spool.
+    pub(crate) fn spool(&mut self) -> Result<Box<dyn Spool>, Failure> {
+        self.workspace.spool().map_err(|error| Failure::io("no spool for the part", &error))
+    }
+
+    fn admit(&self, bytes: u64, consumed: u64, origin: Origin) -> Result<(), Failure> {
+        let limits = self.limits;
+        if bytes > limits.max_inflated {
+            return Err(Failure::limit(format!(
+                "has more than {} octets, the limit for one part",
+                limits.max_inflated
+            )));
+        }
+        if *self.total > limits.max_total_inflated {
+            let limit = limits.max_total_inflated;
+            return Err(Failure::limit(format!("the document's parts have more than {limit} octets together")));
+        }
+        let allowed = consumed.max(1).saturating_mul(u64::from(limits.max_ratio));
+        if origin == Origin::Compressed && bytes > Limits::RATIO_FLOOR && bytes > allowed {
+            let ratio = limits.max_ratio;
+            return Err(Failure::limit(format!("inflates to more than {ratio} times its compressed size")));
+        }
+        Ok(())
+    }
+}
+
+fn finish(mut spool: Box<dyn Spool>, hash: Sha256, bytes: u64) -> Result<Fetched, Failure> {
+    let rewound = spool.flush().and_then(|()| spool.seek(SeekFrom::Start(0)));
+    rewound.map_err(|error| Failure::io("the spool cannot be read back", &error))?;
+    Ok(Fetched { source: spool, sha256: hash.finalize().into(), bytes })
+}
+
+/// The moment at which a part's time is over; none if the clock cannot express it.
+pub(crate) struct Deadline {
+    at: Option<Instant>,
+}
+
+/// Reads the whole of `source` for its digest and leaves it at its beginning. The document's own size is the caller's
+/// business: no limits here.
+pub(crate) fn digest(mut source: Box<dyn Source>) -> Result<Fetched, Failure> {
+    let failed = |error: io::Error| Failure::io("the document cannot be read", &error);
+    source.seek(SeekFrom::Start(0)).map_err(failed)?;
+    let mut hash = Sha256::new();
+    let mut bytes: u64 = 0;
+    let mut piece = vec![0; PIECE];
+    loop {
+        let count = match source.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(failed(error)),
+        };
+        bytes = bytes.saturating_add(count as u64);
+        hash.update(piece.get(..count).unwrap_or_default());
+    }
+    source.seek(SeekFrom::Start(0)).map_err(failed)?;
+    Ok(Fetched { source, sha256: hash.finalize().into(), bytes })
+}
+
+/// Reads up to `limit` octets from the beginning of `source` and leaves it at its beginning.
+pub(crate) fn head(source: &mut dyn Source, limit: u64) -> io::Result<Vec<u8>> {
+    source.seek(SeekFrom::Start(0))?;
+    let mut octets = Vec::new();
+    Read::take(&mut *source, limit).read_to_end(&mut octets)?;
+    source.seek(SeekFrom::Start(0))?;
+    Ok(octets)
+}

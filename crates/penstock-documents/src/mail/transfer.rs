@@ -1,0 +1,251 @@
+//! Transfer encodings (RFC 2045, section 6), decoded as the octets go by.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+/// How a part of a mail is encoded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Encoding {
+    /// 7bit, 8bit, binary: the octets are what they are.
+    #[default]
+    Identity,
+    Base64,
+    QuotedPrintable,
+    /// Something else, as it is called.
+    Unknown(String),
+}
+
+impl Encoding {
+    /// The encoding that a Content-Transfer-Encoding header names.
+    pub(crate) fn named(name: &str) -> Self {
+        match name.trim().to_ascii_lowercase().as_str() {
+            "" | "7bit" | "8bit" | "binary" => Self::Identity,
+            "base64" => Self::Base64,
+            "quoted-printable" => Self::QuotedPrintable,
+            other => Self::Unknown(other.to_owned()),
+        }
+    }
+
+    /// `input` without this encoding. What is encoded in an unknown way stays as it is.
+    pub(crate) fn decode<'r>(&self, input: impl Read + 'r) -> Box<dyn Read + 'r> {
+        match self {
+            Self::Identity | Self::Unknown(_) => Box::new(input),
+            Self::Base64 => Box::new(Decoder { input: BufReader::new(input), machine: Base64::default() }),
+            Self::QuotedPrintable => Box::new(Decoder { input: BufReader::new(input), machine: Quoted::default() }),
+        }
+    }
+}
+
+/// Octets in, octets out, with what lies between two calls kept inside. One octet in gives at most three out, and the
+/// end at most two.
+trait Machine {
+    fn step(&mut self, octet: u8, out: &mut Out);
+    fn finish(&mut self, out: &mut Out) -> io::Result<()>;
+}
+
+/// The few octets that one step gives.
+#[derive(Default)]
+struct Out {
+    octets: [u8; 4],
+    length: usize,
+    given: usize,
+}
+
+impl Out {
+    fn push(&mut self, octet: u8) {
+        if let Some(place) = self.octets.get_mut(self.length) {
+            *place = octet;
+            self.length += 1;
+        }
+    }
+
+    fn pop(&mut self) -> Option<u8> {
+        let octet = self.octets.get(..self.length)?.get(self.given).copied();
+        match octet {
+            Some(_) => self.given += 1,
+            None => (self.length, self.given) = (0, 0),
+        }
+        octet
+    }
+}
+
+struct Decoder<R, M> {
+    input: BufReader<R>,
+    machine: M,
+}
+
+impl<R: Read, M: Machine> Read for Decoder<R, M> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut given = 0;
+        let mut out = Out::default();
+        // Room for the most that one step gives; `fetch` reads with far larger buffers.
+        while buffer.len() - given >= out.octets.len() {
+            let ahead = self.input.fill_buf()?;
+            let Some(&octet) = ahead.first() else {
+                self.machine.finish(&mut out)?;
+                while let (Some(octet), Some(place)) = (out.pop(), buffer.get_mut(given)) {
+                    *place = octet;
+                    given += 1;
+                }
+                break;
+            };
+            self.input.consume(1);
+            self.machine.step(octet, &mut out);
+            while let Some(octet) = out.pop() {
+                if let Some(place) = buffer.get_mut(given) {
+                    *place = octet;
+                    given += 1;
+                }
+            }
+        }
+        Ok(given)
+    }
+}
+
+/// Base64. Octets outside of the alphabet are skipped (RFC 2045, 6.8); padding ends a group, so that encoded texts
+/// that were put one behind the other decode.
+#[derive(Default)]
+struct Base64 {
+    bits: u32,
+    sextets: u8,
+    /// A group ended after one sextet, which is no octet.
+    cut: bool,
+}
+
+impl Base64 {
+    fn flush(&mut self, out: &mut Out) {
+        let (bits, sextets) = (self.bits, self.sextets);
+        (self.bits, self.sextets) = (0, 0);
+        match sextets {
+            0 => {}
+            2 => out.push((bits >> 4) as u8),
+            3 => {
+                out.push((bits >> 10) as u8);
+                out.push((bits >> 2) as u8);
+            }
+            _ => self.cut = true,
+        }
+    }
+}
+
+impl Machine for Base64 {
+    fn step(&mut self, octet: u8, out: &mut Out) {
+        let value = match octet {
+            b'A'..=b'Z' => octet - b'A',
+            b'a'..=b'z' => octet - b'a' + 26,
+            b'0'..=b'9' => octet - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            b'=' => return self.flush(out),
+            _ => return,
+        };
+        self.bits = (self.bits << 6) | u32::from(value);
+        self.sextets += 1;
+        if self.sextets == 4 {
+            let [_, a, b, c] = self.bits.to_be_bytes();
+            [a, b, c].into_iter().for_each(|octet| out.push(octet));
+            (self.bits, self.sextets) = (0, 0);
+        }
+    }
+
+    fn finish(&mut self, out: &mut Out) -> io::Result<()> {
+        self.flush(out);
+        match self.cut {
+            true => Err(io::Error::new(io::ErrorKind::InvalidData, "the base64 text is cut off")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Quoted-printable (RFC 2045, 6.7). What is no valid escape stays as it is.
+#[derive(Default)]
+enum Quoted {
+    #[default]
+    Plain,
+    Equals,
+    EqualsCr,
+    EqualsHex(u8),
+}
+
+impl Machine for Quoted {
+    fn step(&mut self, octet: u8, out: &mut Out) {
+        let hex = |octet: u8| char::from(octet).to_digit(16).map(|digit| digit as u8);
+        let state = std::mem::take(self);
+        match (state, octet) {
+            (Self::Equals, b'\r') => *self = Self::EqualsCr,
+            (Self::Equals | Self::EqualsCr, b'\n') => {}
+            (Self::Equals, first) if hex(first).is_some() => *self = Self::EqualsHex(first),
+            (Self::EqualsHex(first), second) if hex(second).is_some() => {
+                out.push(hex(first).unwrap_or_default() << 4 | hex(second).unwrap_or_default());
+            }
+            (state, octet) => {
+                state.give_back(out);
+                match octet {
+                    b'=' => *self = Self::Equals,
+                    _ => out.push(octet),
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, out: &mut Out) -> io::Result<()> {
+        std::mem::take(self).give_back(out);
+        Ok(())
+    }
+}
+
+impl Quoted {
+    /// Gives the octets of an escape that turned out to be none.
+    fn give_back(self, out: &mut Out) {
+        match self {
+            Self::Plain => {}
+            Self::Equals => out.push(b'='),
+            Self::EqualsCr => [b'=', b'\r'].into_iter().for_each(|octet| out.push(octet)),
+            Self::EqualsHex(first) => [b'=', first].into_iter().for_each(|octet| out.push(octet)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decode(encoding: &Encoding, text: &[u8]) -> io::Result<Vec<u8>> {
+        let mut octets = Vec::new();
+        encoding.decode(text).read_to_end(&mut octets)?;
+        Ok(octets)
+    }
+
+    #[test]
+    fn base64_skips_what_is_not_in_the_alphabet() {
+        assert_eq!(decode(&Encoding::Base64, b"aGVs\r\nbG8g d29ybGQ=").unwrap(), b"hello world");
+        assert_eq!(decode(&Encoding::Base64, b"aGk=aGk=").unwrap(), b"hihi");
+        assert_eq!(decode(&Encoding::Base64, b"aGk").unwrap(), b"hi");
+    }
+
+    #[test]
+    fn base64_that_is_cut_off_is_damage() {
+        assert!(decode(&Encoding::Base64, b"aGVsb").is_err());
+        assert!(decode(&Encoding::Base64, b"aGVsb===").is_err());
+    }
+
+    #[test]
+    fn quoted_printable_joins_lines_and_keeps_what_is_no_escape() {
+        let text = b"caf=C3=A9 =\r\nsoft=\nbreak = =ZZ =4";
+        assert_eq!(decode(&Encoding::QuotedPrintable, text).unwrap(), "café softbreak = =ZZ =4".as_bytes());
+    }
+
+    proptest! {
+        #[test]
+        fn quoted_printable_without_escapes_is_identity(text in "[a-zA-Z0-9 \r\n.]*") {
+            prop_assert_eq!(decode(&Encoding::QuotedPrintable, text.as_bytes()).unwrap(), text.as_bytes());
+        }
+
+        #[test]
+        fn nothing_panics(octets: Vec<u8>) {
+            let _ = decode(&Encoding::Base64, &octets);
+            let _ = decode(&Encoding::QuotedPrintable, &octets);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Names of members: one path segment each, as given, never used as a path.
+
+use std::fmt::Write;
+
+/// A member's name out of its octets: what is UTF-8 stays, any other octet is written `\xhh`, in lower case.
+pub(crate) fn decode(octets: &[u8], limit: usize) -> String {
+    let mut name = String::new();
+    for chunk in octets.utf8_chunks() {
+        if name.len() > limit {
+            break;
+        }
+        name.push_str(chunk.valid());
+        for octet in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(name, "\\x{octet:02x}");
+        }
+    }
+    cut(&mut name, limit);
+    name
+}
+
+/// Cuts `text` to at most `limit` octets, between characters. Tells whether something was cut.
+pub(crate) fn cut(text: &mut String, limit: usize) -> bool {
+    if text.len() <= limit {
+        return false;
+    }
+    let end = (0..=limit).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    text.truncate(end);
+    true
+}
+
+/// The name of a part that has none: its place among its container's children, counted from 1.
+pub(crate) fn part(position: u64) -> String {
+    format!("part {position}")
+}
+
+/// The name of what a compressed stream holds, made out of the stream's own name: the suffix goes, and `.tgz` and its
+/// like become `.tar`.
+pub(crate) fn stem(name: &str) -> Option<String> {
+    let (stem, suffix) = name.rsplit_once('.')?;
+    let plain = ["gz", "bz2", "xz", "zst"].iter().any(|known| suffix.eq_ignore_ascii_case(known));
+    let tar = ["tgz", "tbz2", "txz", "tzst"].iter().any(|known| suffix.eq_ignore_ascii_case(known));
+    match (plain, tar) {
+        _ if stem.is_empty() => None,
+        (true, _) => Some(stem.to_owned()),
+        (_, true) => Some(format!("{stem}.tar")),
+        (false, false) => None,
+    }
+}
+
+/// Whether `name` ends in `.` and one of `suffixes`, in any case.
+pub(crate) fn has_suffix(name: &str, suffixes: &[&str]) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, own)| suffixes.iter().any(|suffix| own.eq_ignore_ascii_case(suffix)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn octets_that_do_not_decode_are_written_in_hex() {
+        assert_eq!(decode(b"caf\xe9/\xff.txt", 100), r"caf\xe9/\xff.txt");
+        assert_eq!(decode("höhe/../x".as_bytes(), 100), "höhe/../x");
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        assert_eq!(decode("aéé".as_bytes(), 4), "aé");
+        assert_eq!(decode(&[0xff; 100], 6), r"\xff\x");
+    }
+
+    #[test]
+    fn a_stream_is_named_by_its_container_without_the_suffix() {
+        assert_eq!(stem("a.tar.gz").as_deref(), Some("a.tar"));
+        assert_eq!(stem("a.TGZ").as_deref(), Some("a.tar"));
+        assert_eq!(stem("a.txt"), None);
+        assert_eq!(stem(".gz"), None);
+    }
+}

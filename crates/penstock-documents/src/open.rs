@@ -1,0 +1,272 @@
+//! What a part is once its octets are there: its type, its text, and how to walk it if it is a container.
+
+use std::collections::BTreeMap;
+
+use encoding_rs::Encoding;
+
+use crate::child::{Hint, Walker};
+use crate::context::{Context, Fetched, head};
+use crate::failure::{Failure, FailureKind};
+use crate::html;
+use crate::mail::MailWalker;
+use crate::mbox::MboxWalker;
+use crate::part::Payload;
+use crate::pdf::PdfWalker;
+use crate::sniff::{self, Format};
+use crate::stream::StreamWalker;
+use crate::tar::TarWalker;
+use crate::workspace::Source;
+use crate::zip::{self, ZipWalker};
+use crate::{charset, text, xml};
+
+/// A part, looked at.
+#[derive(Default)]
+pub(crate) struct Opened {
+    pub(crate) media_type: String,
+    pub(crate) text: Option<String>,
+    pub(crate) metadata: BTreeMap<String, String>,
+    /// Why it failed; such a part is not entered.
+    pub(crate) failure: Option<Failure>,
+    /// How to walk it, if it has children.
+    pub(crate) walker: Option<Box<dyn Walker>>,
+    /// Its octets, unless its children stand for them.
+    pub(crate) payload: Option<Payload>,
+}
+
+/// What is known of a part before it is opened.
+pub(crate) struct Known<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) hint: &'a Hint,
+    pub(crate) bytes: u64,
+    /// Why it must not be entered, should it be a container.
+    pub(crate) barred: Option<Failure>,
+}
+
+impl Opened {
+    fn typed(media_type: impl Into<String>) -> Self {
+        Self { media_type: media_type.into(), ..Self::default() }
+    }
+
+    fn entered(mut self, walker: impl Walker + 'static) -> Self {
+        self.walker = Some(Box::new(walker));
+        self
+    }
+
+    fn leaf(mut self, source: Box<dyn Source>) -> Self {
+        self.payload = rewound(source);
+        self
+    }
+
+    fn failed(self, failure: Failure, source: Box<dyn Source>) -> Self {
+        Self { failure: Some(failure), ..self }.leaf(source)
+    }
+
+    fn note(&mut self, key: &str, value: impl Into<String>) {
+        self.metadata.insert(key.to_owned(), value.into());
+    }
+}
+
+/// Looks at a part whose octets were obtained.
+pub(crate) fn open(fetched: Fetched, known: Known<'_>, context: &mut Context<'_>) -> Opened {
+    let mut source = fetched.source;
+    let head = match head(&mut source, sniff::HEAD as u64) {
+        Ok(head) => head,
+        Err(error) => {
+            let failure = Failure::io("the part cannot be read", &error);
+            return Opened { failure: Some(failure), ..Opened::typed("application/octet-stream") };
+        }
+    };
+    match sniff::format(&head, known.hint) {
+        Format::Zip => open_zip(source, known),
+        Format::Tar => enter(Opened::typed("application/x-tar"), source, known, |source, known| {
+            Ok(TarWalker::new(source, known.bytes))
+        }),
+        Format::Stream(codec) => enter(Opened::typed(codec.media_type()), source, known, |source, known| {
+            Ok(StreamWalker::new(codec, source, known.name))
+        }),
+        Format::Mbox => enter(Opened::typed("application/mbox"), source, known, |source, _| {
+            MboxWalker::new(source).map_err(|error| Failure::io("the part cannot be read", &error))
+        }),
+        Format::Mail => open_mail(source, known, context),
+        Format::Pdf => open_pdf(source, known, context),
+        Format::Html(media_type) => open_html(media_type, source, &head, known, context),
+        Format::Xml(media_type, declared) => open_xml(media_type, declared, source, &head, &known, context),
+        Format::Text => open_text(source, &known, context),
+        Format::Binary(media_type) => {
+            // A type that a mail or a data: URI declares is better than none, unless the octets deny it.
+            let declared =
+                known.hint.media_type.as_deref().filter(|declared| {
+                    !["text/", "multipart/", "message/"].iter().any(|kind| declared.starts_with(kind))
+                });
+            Opened::typed(media_type.or(declared).unwrap_or("application/octet-stream")).leaf(source)
+        }
+    }
+}
+
+/// Opens a part as what its container declares it to be or as octets, without looking for children: for parts that
+/// failed although their octets are there.
+pub(crate) fn damaged(fetched: Fetched, hint: &Hint, failure: Failure) -> Opened {
+    let declared = hint.media_type.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
+    Opened::typed(declared).failed(failure, fetched.source)
+}
+
+fn enter<W: Walker + 'static>(
+    opened: Opened,
+    source: Box<dyn Source>,
+    known: Known<'_>,
+    walker: impl FnOnce(Box<dyn Source>, &Known<'_>) -> Result<W, Failure>,
+) -> Opened {
+    match known.barred {
+        Some(failure) => opened.failed(failure, source),
+        None => match walker(source, &known) {
+            Ok(walker) => opened.entered(walker),
+            Err(failure) => Opened { failure: Some(failure), ..opened },
+        },
+    }
+}
+
+fn open_zip(mut source: Box<dyn Source>, known: Known<'_>) -> Opened {
+    let directory = match zip::Directory::locate(&mut source, known.bytes) {
+        Ok(directory) => directory,
+        Err(failure) => return Opened::typed("application/zip").failed(failure, source),
+    };
+    let opened = Opened::typed(zip::media_type(&mut source, &directory));
+    enter(opened, source, known, |source, _| Ok(ZipWalker::new(source, directory)))
+}
+
+fn open_mail(source: Box<dyn Source>, known: Known<'_>, context: &Context<'_>) -> Opened {
+    let mut opened = Opened::typed("message/rfc822");
+    if let Some(failure) = known.barred {
+        return opened.failed(failure, source);
+    }
+    match MailWalker::open(source, context.limits.max_name) {
+        Ok((walker, metadata)) => {
+            opened.metadata = metadata;
+            opened.entered(walker)
+        }
+        Err((failure, Some(source))) => opened.failed(failure, source),
+        Err((failure, None)) => Opened { failure: Some(failure), ..opened },
+    }
+}
+
+fn open_pdf(mut source: Box<dyn Source>, known: Known<'_>, context: &mut Context<'_>) -> Opened {
+    let mut opened = Opened::typed("application/pdf");
+    if let Some(failure) = known.barred {
+        return opened.failed(failure, source);
+    }
+    let limits = context.limits.pdf(known.bytes);
+    match context.workspace.pdf(&mut source, &limits) {
+        Ok(pages) => {
+            for (key, value) in pages.metadata() {
+                opened.note(&format!("pdf.{key}"), value);
+            }
+            opened.note("pdf.pages", pages.page_count().to_string());
+            opened.entered(PdfWalker::new(pages))
+        }
+        Err(reason) => opened.failed(Failure::broken(reason), source),
+    }
+}
+
+fn open_html(
+    media_type: &str,
+    mut source: Box<dyn Source>,
+    head: &[u8],
+    known: Known<'_>,
+    context: &mut Context<'_>,
+) -> Opened {
+    let mut opened = Opened::typed(media_type);
+    let deadline = context.deadline();
+    let read = markup_charset(&mut source, head, &known, context)
+        .and_then(|charset| Ok((charset, html::read(&mut source, known.bytes, charset, context, &deadline)?)));
+    let (charset, page) = match read {
+        Ok(read) => read,
+        Err(failure) => return opened.failed(failure, source),
+    };
+    note_text(&mut opened, charset, page.text, page.cut);
+    opened.metadata.extend(page.title.map(|title| ("html.title".to_owned(), title)));
+    opened.metadata.extend(page.links.map(|links| ("html.links".to_owned(), links)));
+    if page.links_omitted > 0 {
+        opened.note("html.links.omitted", page.links_omitted.to_string());
+    }
+    match (page.walker, known.barred) {
+        (None, _) => opened.leaf(source),
+        (Some(_), Some(failure)) => opened.failed(failure, source),
+        (Some(walker), None) => opened.entered(walker).leaf(source),
+    }
+}
+
+fn open_xml(
+    media_type: &str,
+    declared: bool,
+    mut source: Box<dyn Source>,
+    head: &[u8],
+    known: &Known<'_>,
+    context: &Context<'_>,
+) -> Opened {
+    let mut opened = Opened::typed(media_type);
+    let deadline = context.deadline();
+    let read = markup_charset(&mut source, head, known, context)
+        .and_then(|charset| Ok((charset, xml::read(&mut source, charset, context, &deadline)?)));
+    let (charset, document) = match read {
+        Ok(read) => read,
+        Err(failure) => return opened.failed(failure, source),
+    };
+    let partial = known.bytes > context.limits.max_markup;
+    if let Some(damage) = document.damage.filter(|_| !partial) {
+        if !declared {
+            return open_text(source, known, context);
+        }
+        opened.note("xml.damage", damage);
+    }
+    note_text(&mut opened, charset, document.text, document.cut || partial);
+    opened.leaf(source)
+}
+
+fn open_text(mut source: Box<dyn Source>, known: &Known<'_>, context: &Context<'_>) -> Opened {
+    let limit = context.limits.max_text;
+    let declared = known.hint.charset.as_deref();
+    let read = charset::choose(&mut source, declared, limit)
+        .and_then(|charset| text::read(&mut source, charset, limit).map(|(text, cut)| (charset, text, cut)));
+    let (charset, text, cut) = match read {
+        Ok(read) => read,
+        Err(error) => {
+            return Opened::typed("text/plain").failed(Failure::io("the part cannot be read", &error), source);
+        }
+    };
+    let mut opened = Opened::typed(text::media_type(&text, cut, known.name, known.hint));
+    note_text(&mut opened, charset, text, cut);
+    opened.leaf(source)
+}
+
+fn markup_charset(
+    source: &mut dyn Source,
+    head: &[u8],
+    known: &Known<'_>,
+    context: &Context<'_>,
+) -> Result<&'static Encoding, Failure> {
+    let declared = known.hint.charset.clone().or_else(|| charset::declared_in_markup(head));
+    charset::choose(source, declared.as_deref(), context.limits.max_markup)
+        .map_err(|error| Failure::io("the part cannot be read", &error))
+}
+
+fn note_text(opened: &mut Opened, charset: &'static Encoding, text: String, cut: bool) {
+    opened.note("text.charset", charset.name().to_ascii_lowercase());
+    if cut {
+        opened.note("text.cut", "true");
+    }
+    opened.text = Some(text);
+}
+
+/// Why a container is not entered, if it is not.
+pub(crate) fn barred(depth: u32, max_depth: u32, is_ancestor: bool) -> Option<Failure> {
+    if is_ancestor {
+        return Some(Failure::new(FailureKind::Cycle, "the container lies within itself"));
+    }
+    let reason = || format!("the container's children would lie deeper than {max_depth}, the limit of depth");
+    (depth >= max_depth).then(|| Failure::new(FailureKind::TooDeep, reason()))
+}
+
+/// `source` at its beginning; none if it cannot be brought there.
+pub(crate) fn rewound(mut source: Box<dyn Source>) -> Option<Payload> {
+    source.rewind().is_ok().then_some(source)
+}

@@ -1,0 +1,63 @@
+//! PDF: one child for each page, its octets the page's text. The reader itself is the caller's, in a process of its
+//! own, because a broken file can crash or hang it.
+
+use crate::child::{Child, Content, Walker};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::workspace::PdfPages;
+
+/// Where a reader looks for the beginning of a PDF that something was put before.
+const SEARCHED: usize = 1024;
+
+/// Whether `head` is the beginning of a PDF. What stands before the mark must not be text: a text that speaks of PDFs
+/// is none.
+pub(crate) fn is_pdf(head: &[u8]) -> bool {
+    let mark = b"%PDF-";
+    let start = head.get(..head.len().min(SEARCHED)).unwrap_or_default();
+    let found = start.windows(mark.len()).position(|window| window == mark);
+    found.and_then(|at| start.get(..at)).is_some_and(|before| {
+        let before = before.strip_prefix(b"\xef\xbb\xbf").unwrap_or(before).trim_ascii();
+        before.is_empty() || before.iter().any(|&octet| octet < 0x20 && !octet.is_ascii_whitespace())
+    })
+}
+
+/// Walks the pages of a PDF.
+pub(crate) struct PdfWalker {
+    pages: Box<dyn PdfPages>,
+    given: u64,
+    done: bool,
+}
+
+impl PdfWalker {
+    pub(crate) fn new(pages: Box<dyn PdfPages>) -> Self {
+        Self { pages, given: 0, done: false }
+    }
+}
+
+impl Walker for PdfWalker {
+    fn next_child(&mut self, context: &mut Context<'_>) -> Option<Child> {
+        if self.done {
+            return None;
+        }
+        let promised = u64::from(self.pages.page_count());
+        let name = Some(format!("page {}", self.given + 1));
+        let content = match self.pages.next_page() {
+            Some(Ok(text)) => match context.keep(text.as_bytes()) {
+                Ok(fetched) => Content::Typed(fetched, "text/plain", Some(text)),
+                Err(failure) => Content::Failed(failure),
+            },
+            Some(Err(reason)) => Content::Failed(Failure::broken(reason)),
+            None => {
+                self.done = true;
+                let reason = format!("the reader ended after {} of {promised} pages", self.given);
+                return (self.given < promised).then(|| Child::failed(name, Failure::broken(reason)));
+            }
+        };
+        self.given += 1;
+        Some(Child::new(name, content))
+    }
+
+    fn declared(&self) -> Option<u64> {
+        Some(u64::from(self.pages.page_count()))
+    }
+}

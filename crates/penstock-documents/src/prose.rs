@@ -1,0 +1,54 @@
+//! Readable text out of markup: white space folded, blocks on lines of their own, never more than a limit.
+
+use crate::name;
+
+/// Text that is built up to a limit.
+#[derive(Default)]
+pub(crate) struct Prose {
+    text: String,
+    limit: usize,
+    cut: bool,
+    space: bool,
+    line: bool,
+}
+
+impl Prose {
+    pub(crate) fn new(limit: u64) -> Self {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        Self { text: String::new(), limit, cut: false, space: false, line: false }
+    }
+
+    /// Adds words; white space of any length between them is one space.
+    pub(crate) fn words(&mut self, words: &str) {
+        for c in words.chars() {
+            if c.is_whitespace() {
+                self.space = true;
+                continue;
+            }
+            self.separate();
+            if self.text.len() + c.len_utf8() > self.limit {
+                self.cut = true;
+                return;
+            }
+            self.text.push(c);
+        }
+    }
+
+    /// What follows begins on a new line.
+    pub(crate) fn new_line(&mut self) {
+        self.line = true;
+    }
+
+    fn separate(&mut self) {
+        if !self.text.is_empty() && (self.line || self.space) {
+            self.text.push(if self.line { '\n' } else { ' ' });
+        }
+        (self.line, self.space) = (false, false);
+    }
+
+    /// The text, and whether some of it was cut.
+    pub(crate) fn finish(mut self) -> (String, bool) {
+        let cut = name::cut(&mut self.text, self.limit) || self.cut;
+        (self.text, cut)
+    }
+}

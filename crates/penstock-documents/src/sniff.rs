@@ -1,0 +1,165 @@
+//! What octets are, told by the octets: marks at their beginning, then structure, then whether they are text at all.
+
+use encoding_rs::{Encoding, UTF_8};
+
+use crate::child::Hint;
+use crate::stream::Codec;
+use crate::{html, mail, mbox, pdf, tar, xml};
+
+/// How much of a part is looked at.
+pub(crate) const HEAD: usize = 64 * 1024;
+
+/// What a part is, as far as its beginning tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Zip,
+    Tar,
+    Stream(Codec),
+    Mbox,
+    Mail,
+    Pdf,
+    /// The MIME type: HTML or XHTML.
+    Html(&'static str),
+    /// The MIME type; `false` if only a complete and well-formed document counts as such.
+    Xml(&'static str, bool),
+    /// Some other text.
+    Text,
+    /// A MIME type known by its mark, or `None`.
+    Binary(Option<&'static str>),
+}
+
+/// Tells what begins with `head`. The hint counts only where the octets leave a choice.
+pub(crate) fn format(head: &[u8], hint: &Hint) -> Format {
+    if let Some(format) = marked(head) {
+        return format;
+    }
+    if mbox::is_mbox(head) {
+        return Format::Mbox;
+    }
+    if mail::is_mail(head) || (hint.mail && mail::begins_with_header(head)) {
+        return Format::Mail;
+    }
+    let Some(text) = text(head) else {
+        return Format::Binary(infer::get(head).map(|kind| kind.mime_type()).filter(|kind| !is_container(kind)));
+    };
+    if let Some(kind) = text_mark(&text) {
+        return Format::Binary(Some(kind));
+    }
+    let declared_html = hint.media_type.as_deref() == Some("text/html");
+    match (html::tell(&text), xml::tell(&text)) {
+        (Some(media_type), _) => Format::Html(media_type),
+        (None, Some((media_type, declared))) => Format::Xml(media_type, declared),
+        (None, None) if declared_html => Format::Html("text/html"),
+        (None, None) => Format::Text,
+    }
+}
+
+/// Formats that begin with a mark of their own.
+fn marked(head: &[u8]) -> Option<Format> {
+    let starts = |mark: &[u8]| head.starts_with(mark);
+    let bzip2_block = || {
+        let block = head.get(4..10);
+        block == Some(&[0x31, 0x41, 0x59, 0x26, 0x53, 0x59]) || block == Some(&[0x17, 0x72, 0x45, 0x38, 0x50, 0x90])
+    };
+    if starts(b"PK\x03\x04") || starts(b"PK\x05\x06") || starts(b"PK\x07\x08PK\x03\x04") || starts(b"PK00PK\x03\x04") {
+        Some(Format::Zip)
+    } else if starts(b"\x1f\x8b\x08") {
+        Some(Format::Stream(Codec::Gzip))
+    } else if starts(b"BZh") && matches!(head.get(3), Some(b'1'..=b'9')) && bzip2_block() {
+        Some(Format::Stream(Codec::Bzip2))
+    } else if starts(b"\xfd7zXZ\x00") {
+        Some(Format::Stream(Codec::Xz))
+    } else if is_zstd(head) {
+        Some(Format::Stream(Codec::Zstd))
+    } else if tar::is_header(head) {
+        Some(Format::Tar)
+    } else if pdf::is_pdf(head) {
+        Some(Format::Pdf)
+    } else {
+        None
+    }
+}
+
+/// A zstd frame, perhaps behind skippable ones (RFC 8878, 3.1), which alone would not tell zstd from lz4.
+fn is_zstd(mut head: &[u8]) -> bool {
+    while let [0x50..=0x5f, 0x2a, 0x4d, 0x18, a, b, c, d, ..] = *head {
+        let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        let Some(rest) = head.get(8..).and_then(|rest| rest.get(length..)) else { return false };
+        head = rest;
+    }
+    head.starts_with(b"\x28\xb5\x2f\xfd")
+}
+
+/// The beginning as text, if it is text: no control characters but those of plain text, and UTF-16 only with a mark.
+/// An octet beyond ASCII can be a letter in some charset; which one is told later, over the whole part.
+fn text(head: &[u8]) -> Option<String> {
+    let encoding = Encoding::for_bom(head).map_or(UTF_8, |(encoding, _)| encoding);
+    let control = |c: char| matches!(c, '\0'..='\x07' | '\x0b' | '\x0e'..='\x1a' | '\x1c'..='\x1f' | '\x7f');
+    let (text, _) = encoding.decode_with_bom_removal(head);
+    (!text.contains(control)).then(|| text.into_owned())
+}
+
+/// Formats written in ASCII that are programs for a page or a printer rather than a text to read.
+fn text_mark(text: &str) -> Option<&'static str> {
+    match text {
+        _ if text.starts_with("{\\rtf") => Some("application/rtf"),
+        _ if text.starts_with("%!PS") => Some("application/postscript"),
+        _ => None,
+    }
+}
+
+/// Types that the mark alone does not prove: had the octets been such a container, it would have been told before.
+fn is_container(kind: &str) -> bool {
+    matches!(kind, "application/zip" | "application/x-tar" | "application/pdf" | "text/html" | "text/xml")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(head: &[u8]) -> Format {
+        format(head, &Hint::default())
+    }
+
+    #[test]
+    fn marks_tell_binary_formats() {
+        assert_eq!(told(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), Format::Binary(Some("image/png")));
+        assert_eq!(told(b"\xff\xd8\xff\xe0\0\x10JFIF"), Format::Binary(Some("image/jpeg")));
+        assert_eq!(told(b"\0\x01\x02\x03"), Format::Binary(None));
+        assert_eq!(told(b"PK\x03\x04rest"), Format::Zip);
+        assert_eq!(told(b"\x1f\x8b\x08\0"), Format::Stream(Codec::Gzip));
+        assert_eq!(told(b"{\\rtf1 x}"), Format::Binary(Some("application/rtf")));
+    }
+
+    #[test]
+    fn text_that_begins_like_a_mark_is_text() {
+        assert_eq!(told(b"BZhello, world"), Format::Text);
+        assert_eq!(told(b"BM is short for Birmingham"), Format::Text);
+        assert_eq!(told(b"A file that begins with %PDF- is a PDF"), Format::Text);
+        assert_eq!(told(b"From here on it is text\nFrom: nobody"), Format::Text);
+    }
+
+    #[test]
+    fn mails_are_told_by_their_headers() {
+        assert_eq!(told(b"From: a@b\nTo: c@d\nSubject: hi\n\nbody"), Format::Mail);
+        assert_eq!(told(b"Received: x\r\n\tfolded\r\nDate: y\r\n\r\n\0\x01"), Format::Mail);
+        assert_eq!(told(b"Metadata-Version: 2.1\nName: x\nVersion: 1\n\nFrom: me"), Format::Text);
+        assert_eq!(told(b"From a@b Mon Jun  1 10:00:00 2026\nSubject: x\n\nbody"), Format::Mbox);
+        let hint = Hint { mail: true, ..Hint::default() };
+        assert_eq!(format(b"X-Odd: header\n\nbody", &hint), Format::Mail);
+        assert_eq!(format(b"no header at all", &hint), Format::Text);
+    }
+
+    #[test]
+    fn a_pdf_may_stand_behind_other_octets() {
+        assert_eq!(told(b"%PDF-1.7\n"), Format::Pdf);
+        assert_eq!(told(b"\x01\x02\x03%PDF-1.7\n"), Format::Pdf);
+    }
+
+    #[test]
+    fn zstd_frames_may_stand_behind_skippable_ones() {
+        assert_eq!(told(b"\x28\xb5\x2f\xfd"), Format::Stream(Codec::Zstd));
+        assert_eq!(told(b"\x50\x2a\x4d\x18\x02\0\0\0xy\x28\xb5\x2f\xfd"), Format::Stream(Codec::Zstd));
+        assert_eq!(told(b"\x50\x2a\x4d\x18\x02\0\0\0xyz"), Format::Binary(None));
+    }
+}

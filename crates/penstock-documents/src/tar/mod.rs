@@ -1,0 +1,230 @@
+//! tar: old, ustar, GNU and pax archives, walked header by header. Nothing is ever created from a name or a link.
+//!
+//! ```text
+//! [header for the next member: long name, pax] header data padding | ... | zeros
+//! ```
+//! The library decodes headers; the walk is ours, because the library reads long names whole and expands sparse files.
+
+mod header;
+
+use std::io::{Read, SeekFrom};
+
+use ::tar::{EntryType, Header};
+
+use crate::child::{Child, Walker};
+use crate::context::{Context, Meter, Origin, PIECE};
+use crate::failure::Failure;
+use crate::name;
+use crate::workspace::Source;
+pub(crate) use header::is_header;
+use header::{Ahead, BLOCK};
+
+/// How long a name or a set of pax records may be.
+const MAX_EXTENSION: u64 = 1024 * 1024;
+/// Where GNU's old sparse header, and each block that continues it, says that another such block follows.
+const SPARSE_CONTINUED: u64 = 482;
+const SPARSE_BLOCK_CONTINUED: u64 = 504;
+
+/// Walks a tar archive.
+pub(crate) struct TarWalker {
+    source: Box<dyn Source>,
+    length: u64,
+    /// Where the next header lies.
+    next: u64,
+    /// Whether zeros were seen since the last member.
+    ended: bool,
+    done: bool,
+}
+
+/// What is done after one header was read.
+enum Step {
+    Child(Child),
+    Again,
+}
+
+impl TarWalker {
+    pub(crate) fn new(source: Box<dyn Source>, length: u64) -> Self {
+        Self { source, length, next: 0, ended: false, done: false }
+    }
+
+    /// The rest of the archive cannot be read: one part stands for it.
+    fn give_up(&mut self, failure: Failure) -> Child {
+        self.done = true;
+        Child::failed(None, failure)
+    }
+
+    /// The header at the next place, behind zeros if there are any. `Ok(None)` at the end of the archive.
+    fn next_header(&mut self) -> Result<Option<Header>, Failure> {
+        self.skip_zeros()?;
+        if self.next >= self.length {
+            return match self.ended {
+                true => Ok(None),
+                false => Err(Failure::broken("the archive ends without an end marker; members may be missing")),
+            };
+        }
+        let at = self.next;
+        let block = self.read(at, BLOCK)?;
+        if (block.len() as u64) < BLOCK {
+            return Err(Failure::broken(format!("the archive ends within the header at octet {at}")));
+        }
+        let Some(header) = header::decode(&block) else {
+            let rest = self.length - at;
+            let reason = format!("no header at octet {at}; the remaining {rest} octets cannot be read");
+            return Err(Failure::broken(reason));
+        };
+        self.ended = false;
+        self.next = at + BLOCK;
+        Ok(Some(header))
+    }
+
+    fn skip_zeros(&mut self) -> Result<(), Failure> {
+        loop {
+            let at = self.next;
+            let piece = self.read(at, PIECE as u64)?;
+            let blocks = piece.chunks(BLOCK as usize).take_while(|block| block.iter().all(|&octet| octet == 0)).count();
+            self.ended |= blocks > 0;
+            self.next = at.saturating_add(blocks as u64 * BLOCK).min(self.length);
+            if blocks < PIECE / BLOCK as usize {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read(&mut self, at: u64, length: u64) -> Result<Vec<u8>, Failure> {
+        let mut octets = Vec::new();
+        let sought = self.source.seek(SeekFrom::Start(at));
+        sought
+            .and_then(|_| (&mut self.source).take(length).read_to_end(&mut octets))
+            .map_err(|error| Failure::io("reading the container failed", &error))?;
+        Ok(octets)
+    }
+
+    /// Moves behind `size` octets of data, which begin at the next place, and returns where they begin and end.
+    fn skip(&mut self, size: u64) -> Result<(u64, u64), Failure> {
+        let start = self.next;
+        let present = self.length.saturating_sub(start);
+        if size > present {
+            return Err(Failure::broken(format!("the archive ends after {present} of the member's {size} octets")));
+        }
+        self.next = start.saturating_add(size.div_ceil(BLOCK).saturating_mul(BLOCK)).min(self.length);
+        Ok((start, start + size))
+    }
+
+    fn take_header(&mut self, header: &Header, ahead: &mut Ahead, context: &mut Context<'_>) -> Result<Step, Failure> {
+        let kind = header.entry_type();
+        let own_size = || header.entry_size().map_err(|_| Failure::broken("the member's size is malformed"));
+        if kind.is_gnu_longname() || kind.is_gnu_longlink() || kind.is_pax_local_extensions() || kind.as_byte() == b'X'
+        {
+            let (start, end) = self.skip(own_size()?)?;
+            if end - start > MAX_EXTENSION {
+                let reason = format!("a name or a pax header of more than {MAX_EXTENSION} octets");
+                ahead.damage = Some(Failure::limit(reason));
+                return Ok(Step::Again);
+            }
+            let octets = self.read(start, end - start)?;
+            match kind.is_gnu_longname() || kind.is_gnu_longlink() {
+                true => ahead.take_long(kind, &octets),
+                false => ahead.take_pax(&octets),
+            }
+            return Ok(Step::Again);
+        }
+        if kind.is_pax_global_extensions() || matches!(kind.as_byte(), b'V' | b'D') {
+            self.skip(own_size()?)?;
+            return Ok(Step::Again);
+        }
+        let size = ahead.size.map_or_else(own_size, Ok);
+        self.take_member(header, std::mem::take(ahead), size, context)
+    }
+
+    fn take_member(
+        &mut self,
+        header: &Header,
+        ahead: Ahead,
+        size: Result<u64, Failure>,
+        context: &mut Context<'_>,
+    ) -> Result<Step, Failure> {
+        let octets = ahead.name.unwrap_or_else(|| header.path_bytes().into_owned());
+        let name = Some(name::decode(&octets, context.limits.max_name)).filter(|name| !name.is_empty());
+        let kind = header.entry_type();
+        if kind.is_dir() || (kind.as_byte() == 0 && octets.ends_with(b"/")) {
+            return Ok(Step::Again);
+        }
+        if let Some(media_type) = special(kind) {
+            let target = match media_type {
+                "inode/symlink" => ahead.link.or_else(|| header.link_name_bytes().map(|link| link.into_owned())),
+                _ => None,
+            };
+            let fetched = context.keep(&target.unwrap_or_default());
+            let mut child = Child::typed(name, media_type, ahead.damage.map_or(fetched, Err));
+            if kind.is_hard_link() {
+                child.metadata.insert("tar.link".to_owned(), "hard".to_owned());
+            }
+            return Ok(Step::Child(child));
+        }
+        let mut unsupported = ahead.sparse.then(|| Failure::unsupported("the member is a sparse file"));
+        if kind.is_gnu_sparse() {
+            unsupported = Some(Failure::unsupported("the member is a sparse file"));
+            self.skip_sparse_map(header)?;
+        } else if kind.as_byte() == b'M' {
+            unsupported = Some(Failure::unsupported("the member continues one of another volume"));
+        }
+        let (start, end) = match size.and_then(|size| self.skip(size)) {
+            Ok(range) => range,
+            Err(failure) => {
+                // Where the next header lies is not known.
+                self.done = true;
+                return Ok(Step::Child(Child::failed(name, failure)));
+            }
+        };
+        if let Some(failure) = ahead.damage.or(unsupported) {
+            return Ok(Step::Child(Child::failed(name, failure)));
+        }
+        self.source
+            .seek(SeekFrom::Start(start))
+            .map_err(|error| Failure::io("reading the container failed", &error))?;
+        let meter = Meter::default();
+        let mut reader = meter.tap((&mut self.source).take(end - start));
+        Ok(Step::Child(Child::fetched(name, context.fetch(&mut reader, &meter, Origin::Plain))))
+    }
+
+    fn skip_sparse_map(&mut self, header: &Header) -> Result<(), Failure> {
+        let mut continued = header.as_bytes().get(SPARSE_CONTINUED as usize).is_some_and(|&octet| octet != 0);
+        while continued {
+            let at = self.next.saturating_add(SPARSE_BLOCK_CONTINUED);
+            continued = self.read(at, 1)?.first().is_some_and(|&octet| octet != 0);
+            self.skip(BLOCK)?;
+        }
+        Ok(())
+    }
+}
+
+impl Walker for TarWalker {
+    fn next_child(&mut self, context: &mut Context<'_>) -> Option<Child> {
+        let mut ahead = Ahead::default();
+        let deadline = context.deadline();
+        while !self.done {
+            let step = context.check(&deadline).and_then(|()| self.next_header()).and_then(|header| match header {
+                Some(header) => self.take_header(&header, &mut ahead, context).map(Some),
+                None => Ok(None),
+            });
+            match step {
+                Ok(Some(Step::Child(child))) => return Some(child),
+                Ok(Some(Step::Again)) => {}
+                Ok(None) => self.done = true,
+                Err(failure) => return Some(self.give_up(failure)),
+            }
+        }
+        None
+    }
+}
+
+/// The media type of what is in a file system but is no file with content. Links are never followed.
+fn special(kind: EntryType) -> Option<&'static str> {
+    match kind.as_byte() {
+        b'1' | b'2' => Some("inode/symlink"),
+        b'3' => Some("inode/chardevice"),
+        b'4' => Some("inode/blockdevice"),
+        b'6' => Some("inode/fifo"),
+        _ => None,
+    }
+}

@@ -1,0 +1,194 @@
+//! Plain text, Markdown, CSV and JSON: decoded, and told from one another.
+//!
+//! - JSON is an object or an array that parses, whole.
+//! - CSV has the same number of fields, at least two, in every line: in three lines or more, or in any if it is called so.
+//! - Markdown has two kinds of marks out of headings, fenced code and links, or is called so.
+//!
+//! Content comes first; the name and the declared type only choose between these and plain text.
+
+use std::io::{self, Read};
+
+use encoding_rs::Encoding;
+use serde::de::IgnoredAny;
+
+use crate::charset::Decoded;
+use crate::child::Hint;
+use crate::name;
+use crate::workspace::Source;
+
+/// How many lines are looked at to tell CSV and Markdown.
+const LINES: usize = 1000;
+
+/// Decodes up to `limit` octets of text out of `source`, and tells whether there was more.
+pub(crate) fn read(source: &mut dyn Source, encoding: &'static Encoding, limit: u64) -> io::Result<(String, bool)> {
+    source.rewind()?;
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let mut decoded = Decoded::new(Read::take(&mut *source, u64::MAX), encoding);
+    let mut text = String::new();
+    loop {
+        let piece = decoded.next_piece()?;
+        if piece.is_empty() {
+            return Ok((text, false));
+        }
+        text.push_str(piece);
+        if name::cut(&mut text, limit) {
+            return Ok((text, true));
+        }
+    }
+}
+
+/// The MIME type of a text of which `cut` tells whether it is all.
+pub(crate) fn media_type(text: &str, cut: bool, own_name: &str, hint: &Hint) -> String {
+    let declared = hint.media_type.as_deref().filter(|kind| kind.starts_with("text/") && *kind != "text/plain");
+    let called = |suffixes: &[&str], kind: &str| name::has_suffix(own_name, suffixes) || declared == Some(kind);
+    if !cut && is_json(text) {
+        return "application/json".to_owned();
+    }
+    let csv = called(&["csv", "tsv", "tab"], "text/csv");
+    if let Some(delimiter) = table(text, cut, csv) {
+        let tabs = delimiter == '\t';
+        return if tabs { "text/tab-separated-values" } else { "text/csv" }.to_owned();
+    }
+    if called(&["md", "markdown", "mdown", "mkd"], "text/markdown") || is_markdown(text) {
+        return "text/markdown".to_owned();
+    }
+    declared.filter(|kind| *kind != "text/csv" && *kind != "text/html").unwrap_or("text/plain").to_owned()
+}
+
+fn is_json(text: &str) -> bool {
+    // The parser skips values without recursing.
+    text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// The delimiter, if every line has the same number of fields.
+fn table(text: &str, cut: bool, called: bool) -> Option<char> {
+    [',', ';', '\t'].into_iter().find(|&delimiter| {
+        let mut rows = Rows { text, delimiter };
+        let first = rows.next_row();
+        let wanted = match first {
+            Some((fields, true)) if fields > 1 => fields,
+            _ => return false,
+        };
+        let (mut count, mut same) = (1, true);
+        while let Some((fields, whole)) = rows.next_row().filter(|_| same && count < LINES) {
+            // The last row of a text that was cut, and rows of nothing, say nothing.
+            same = fields == wanted || (!whole && cut) || fields == 0;
+            count += usize::from(fields > 0);
+        }
+        same && (called || (count > 2 && looks_like_data(text, delimiter)))
+    })
+}
+
+/// Prose may have one comma in each of three lines: without a name that says so, a table's fields do not begin with
+/// the space that follows a comma in prose.
+fn looks_like_data(text: &str, delimiter: char) -> bool {
+    let lines = || text.lines().take(LINES);
+    let spaced = lines().filter(|line| line.contains(&format!("{delimiter} "))).count();
+    spaced * 10 < lines().count()
+}
+
+/// Rows of a table; a field in quotes may hold delimiters and line ends.
+struct Rows<'t> {
+    text: &'t str,
+    delimiter: char,
+}
+
+impl Rows<'_> {
+    /// How many fields the next row has (0: the row is empty), and whether its end was seen.
+    fn next_row(&mut self) -> Option<(usize, bool)> {
+        if self.text.is_empty() {
+            return None;
+        }
+        let (mut fields, mut quoted, mut empty) = (1, false, true);
+        for (at, c) in self.text.char_indices() {
+            match c {
+                '"' => quoted = !quoted,
+                '\n' if !quoted => {
+                    self.text = self.text.get(at + 1..).unwrap_or_default();
+                    return Some((if empty { 0 } else { fields }, true));
+                }
+                _ if c == self.delimiter && !quoted => fields += 1,
+                _ => {}
+            }
+            empty &= c == '\r';
+        }
+        self.text = "";
+        Some((if empty { 0 } else { fields }, !quoted))
+    }
+}
+
+fn is_markdown(text: &str) -> bool {
+    let (mut heading, mut fence, mut link, mut inside, mut blank) = (false, false, false, false, true);
+    if text.starts_with("#!") {
+        return false;
+    }
+    for line in text.lines().take(LINES) {
+        let marks = line.chars().take_while(|&c| c == '#').count();
+        // A heading stands behind a blank line; a script's comments mostly do not stand alone.
+        let headed = blank && (1..=6).contains(&marks) && line.get(marks..).is_some_and(|rest| rest.starts_with(' '));
+        if line.trim_start().starts_with("```") {
+            inside = !inside;
+            fence |= !inside;
+        } else if !inside {
+            heading |= headed;
+            link |= has_link(line);
+        }
+        blank = line.trim().is_empty();
+    }
+    usize::from(heading) + usize::from(fence) + usize::from(link) > 1
+}
+
+/// `[text](target)` where the target looks like one.
+fn has_link(line: &str) -> bool {
+    line.split("](").skip(1).any(|rest| {
+        let target = rest.split_once(')').map(|(target, _)| target).unwrap_or_default();
+        target.contains(['/', '#', '.']) && !target.contains(char::is_whitespace)
+    }) && line.contains('[')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> String {
+        media_type(text, false, "", &Hint::default())
+    }
+
+    #[test]
+    fn json_must_parse_whole() {
+        assert_eq!(told("{\"a\": [1, 2]}\n"), "application/json");
+        assert_eq!(told("{\"a\": [1, 2}\n"), "text/plain");
+        assert_eq!(told("[not json]"), "text/plain");
+        assert_eq!(media_type("[1]", true, "x.json", &Hint::default()), "text/plain");
+        assert_eq!(told(&"[".repeat(100_000)), "text/plain");
+        assert_eq!(told(&format!("{}{}", "[".repeat(100_000), "]".repeat(100_000))), "application/json");
+    }
+
+    #[test]
+    fn csv_has_the_same_number_of_fields_in_every_line() {
+        assert_eq!(told("a,b\n1,2\n3,\"x,\ny\"\n"), "text/csv");
+        assert_eq!(told("a;b\r\n1;2\r\n3;4"), "text/csv");
+        assert_eq!(told("a\tb\n1\t2\n3\t4"), "text/tab-separated-values");
+        assert_eq!(told("a,b\n1,2\n3\n"), "text/plain");
+        assert_eq!(told("Dear all, hello\nWell, then\nYours, me\n"), "text/plain");
+        assert_eq!(media_type("a,b\n", false, "t.CSV", &Hint::default()), "text/csv");
+        assert_eq!(media_type("hello", false, "t.csv", &Hint::default()), "text/plain");
+    }
+
+    #[test]
+    fn markdown_has_two_kinds_of_marks() {
+        assert_eq!(told("# Title\n\nSee [here](https://example.org/).\n"), "text/markdown");
+        assert_eq!(told("# Title\n\n```\ncode\n```\n"), "text/markdown");
+        assert_eq!(told("# only a comment\nimport x\n"), "text/plain");
+        assert_eq!(told("#!/bin/sh\n\n# x\n# [a](b/c)\n"), "text/plain");
+        assert_eq!(media_type("just words", false, "README.md", &Hint::default()), "text/markdown");
+    }
+
+    #[test]
+    fn a_declared_kind_of_text_stands_where_the_content_leaves_a_choice() {
+        let hint = |kind: &str| Hint { media_type: Some(kind.to_owned()), ..Hint::default() };
+        assert_eq!(media_type("BEGIN:VCALENDAR\n", false, "", &hint("text/calendar")), "text/calendar");
+        assert_eq!(media_type("{}", false, "", &hint("text/calendar")), "application/json");
+        assert_eq!(media_type("words", false, "", &hint("text/csv")), "text/plain");
+    }
+}

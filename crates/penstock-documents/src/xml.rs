@@ -1,0 +1,148 @@
+//! XML: its character data as text. What an office document says lies in such members (word/document.xml).
+//!
+//! Entities that a document defines itself are not expanded, so none can grow.
+
+use std::io::Read;
+
+use encoding_rs::Encoding;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
+use crate::charset::Decoded;
+use crate::context::{Context, Deadline};
+use crate::failure::Failure;
+use crate::prose::Prose;
+use crate::workspace::Source;
+
+/// Elements that end a line in the formats that matter: paragraphs, headings, rows, breaks, shared strings.
+const LINES: [&str; 12] = ["p", "h", "tr", "row", "br", "si", "title", "li", "item", "table-row", "line-break", "para"];
+/// Elements that stand between words.
+const SPACES: [&str; 7] = ["tab", "td", "th", "c", "s", "table-cell", "cell"];
+
+/// What was read out of a document.
+pub(crate) struct Xml {
+    pub(crate) text: String,
+    pub(crate) cut: bool,
+    /// Why the rest could not be read.
+    pub(crate) damage: Option<String>,
+}
+
+/// The MIME type of a text that begins like XML, and whether it declares itself as such. Without a declaration only a
+/// whole and well-formed document is XML.
+pub(crate) fn tell(head: &str) -> Option<(&'static str, bool)> {
+    let declared = head.trim_start_matches('\u{feff}').trim_start().starts_with("<?xml");
+    let root = first_element(head)?;
+    let local = root.rsplit(':').next().unwrap_or(root);
+    Some((if local == "svg" { "image/svg+xml" } else { "application/xml" }, declared))
+}
+
+/// The name of the first element, behind declarations, comments and instructions.
+pub(crate) fn first_element(head: &str) -> Option<&str> {
+    let mut rest = head.trim_start_matches('\u{feff}').trim_start();
+    loop {
+        let end = if rest.starts_with("<?") {
+            rest.find("?>")? + 2
+        } else if rest.starts_with("<!--") {
+            rest.find("-->")? + 3
+        } else if rest.starts_with("<!") {
+            let subset = rest.find('[').filter(|&open| rest.find('>').is_some_and(|close| open < close));
+            match subset {
+                Some(open) => {
+                    open + rest.get(open..)?.find("]")? + 1 + rest.get(open..)?.split_once(']')?.1.find('>')? + 1
+                }
+                None => rest.find('>')? + 1,
+            }
+        } else {
+            break;
+        };
+        rest = rest.get(end..)?.trim_start();
+    }
+    let name = rest.strip_prefix('<')?;
+    let end = name.find(|c: char| c.is_whitespace() || matches!(c, '>' | '/'))?;
+    name.get(..end).filter(|name| name.starts_with(|c: char| c.is_alphabetic() || c == '_'))
+}
+
+/// Reads the document in `source`.
+pub(crate) fn read(
+    source: &mut dyn Source,
+    encoding: &'static Encoding,
+    context: &Context<'_>,
+    deadline: &Deadline,
+) -> Result<Xml, Failure> {
+    source.rewind().map_err(|error| Failure::io("the part cannot be read", &error))?;
+    let input = Read::take(source, context.limits.max_markup);
+    let mut reader = Reader::from_reader(Decoded::new(input, encoding));
+    let mut prose = Prose::new(context.limits.max_text);
+    let mut buffer = Vec::new();
+    let (mut events, mut depth, mut damage) = (0_u64, 0_u64, None);
+    loop {
+        events += 1;
+        if events.is_multiple_of(1024) {
+            context.check(deadline)?;
+        }
+        buffer.clear();
+        match reader.read_event_into(&mut buffer) {
+            Ok(Event::Eof) => break,
+            Ok(event) => take(&event, &mut prose, &mut depth),
+            Err(error) => {
+                damage = Some(error.to_string());
+                break;
+            }
+        }
+    }
+    if depth > 0 && damage.is_none() {
+        damage = Some("the document ends before its root element does".to_owned());
+    }
+    let (text, cut) = prose.finish();
+    Ok(Xml { text, cut, damage })
+}
+
+fn take(event: &Event<'_>, prose: &mut Prose, depth: &mut u64) {
+    match event {
+        Event::Start(_) => *depth += 1,
+        Event::Text(text) => prose.words(&text.xml10_content()),
+        Event::CData(data) => prose.words(&data.xml10_content()),
+        Event::GeneralRef(reference) => match reference.resolve_char_ref() {
+            Ok(Some(c)) => prose.words(c.encode_utf8(&mut [0; 4])),
+            Ok(None) | Err(_) => prose.words(predefined(&reference.xml10_content())),
+        },
+        Event::End(tag) => {
+            *depth = depth.saturating_sub(1);
+            separate(tag.local_name().as_ref(), prose);
+        }
+        Event::Empty(tag) => separate(tag.local_name().as_ref(), prose),
+        Event::Comment(_) | Event::Decl(_) | Event::PI(_) | Event::DocType(_) | Event::Eof => {}
+    }
+}
+
+fn separate(local: &str, prose: &mut Prose) {
+    if LINES.contains(&local) {
+        prose.new_line();
+    } else if SPACES.contains(&local) {
+        prose.words(" ");
+    }
+}
+
+fn predefined(name: &str) -> &'static str {
+    match name {
+        "amp" => "&",
+        "lt" => "<",
+        "gt" => ">",
+        "quot" => "\"",
+        "apos" => "'",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_element_tells_the_type() {
+        assert_eq!(tell("<?xml version='1.0'?>\n<!-- c -->\n<a/>"), Some(("application/xml", true)));
+        assert_eq!(tell("<!DOCTYPE s [<!ENTITY x 'y'>]><s:svg >"), Some(("image/svg+xml", false)));
+        assert_eq!(tell("a < b > c"), None);
+        assert_eq!(tell("<3 you"), None);
+    }
+}

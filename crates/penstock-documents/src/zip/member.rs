@@ -1,0 +1,112 @@
+//! One member's octets: decompressed, counted and checked against the directory.
+
+use std::io::{self, BufRead, BufReader, Read, SeekFrom};
+
+use flate2::Crc;
+use flate2::bufread::DeflateDecoder;
+
+use super::directory::Entry;
+use crate::codec;
+use crate::context::{Context, Fetched, Meter, Origin};
+use crate::failure::{Failure, FailureKind};
+use crate::workspace::Source;
+
+/// APPNOTE 4.4.4: the member is encrypted; the end of LZMA data is marked.
+const ENCRYPTED: u16 = 1;
+const END_MARKED: u16 = 2;
+/// APPNOTE 4.4.5: the method that stands for WinZip's AES.
+const AES: u16 = 99;
+
+/// Takes the member out that `entry` describes and that lies at `data`.
+pub(crate) fn fetch(
+    source: &mut Box<dyn Source>,
+    entry: &Entry,
+    data: (u64, u64),
+    context: &mut Context<'_>,
+) -> Result<Fetched, Failure> {
+    if entry.flags & ENCRYPTED != 0 || entry.method == AES {
+        return Err(Failure::new(FailureKind::Encrypted, "the member is encrypted"));
+    }
+    admit(entry, context)?;
+    let meter = Meter::default();
+    let mut reader = open(source, entry, data, &meter)?;
+    context.fetch(&mut reader, &meter, Origin::Compressed)
+}
+
+/// Up to `limit` octets of a member, for telling what kind of archive this is; not checked, not counted.
+pub(crate) fn peek(source: &mut Box<dyn Source>, entry: &Entry, data: (u64, u64), limit: u64) -> Option<Vec<u8>> {
+    let meter = Meter::default();
+    let reader = open(source, entry, data, &meter).ok().filter(|_| entry.flags & ENCRYPTED == 0)?;
+    let mut octets = Vec::new();
+    reader.take(limit).read_to_end(&mut octets).ok()?;
+    Some(octets)
+}
+
+/// A bomb mostly says so itself: no octet needs to be inflated to refuse it.
+fn admit(entry: &Entry, context: &Context<'_>) -> Result<(), Failure> {
+    let limits = context.limits;
+    if entry.size > limits.max_inflated {
+        let (size, limit) = (entry.size, limits.max_inflated);
+        return Err(Failure::limit(format!("has {size} octets, the limit for one part is {limit}")));
+    }
+    Ok(())
+}
+
+fn open<'m>(
+    source: &'m mut Box<dyn Source>,
+    entry: &Entry,
+    (start, end): (u64, u64),
+    meter: &'m Meter,
+) -> Result<Box<dyn Read + 'm>, Failure> {
+    source.seek(SeekFrom::Start(start)).map_err(|error| Failure::io("reading the container failed", &error))?;
+    let input = BufReader::new(meter.tap(source.take(end.saturating_sub(start))));
+    let inner = decoder(input, entry).map_err(|error| match error.kind() == io::ErrorKind::Unsupported {
+        true => Failure::unsupported(error.to_string()),
+        false => meter.blame(&error),
+    })?;
+    Ok(Box::new(Checked { inner, crc: Crc::new(), left: entry.size, expected: entry.crc }))
+}
+
+fn decoder<'m>(input: impl BufRead + 'm, entry: &Entry) -> io::Result<Box<dyn Read + 'm>> {
+    Ok(match entry.method {
+        0 => Box::new(input),
+        8 => Box::new(DeflateDecoder::new(input)),
+        9 => Box::new(deflate64::Deflate64Decoder::with_buffer(input)),
+        12 => Box::new(codec::bzip2(input)),
+        14 => Box::new(codec::zip_lzma(input, (entry.flags & END_MARKED == 0).then_some(entry.size))?),
+        20 | 93 => Box::new(codec::zstd(input)?),
+        95 => Box::new(codec::xz(input)?),
+        other => {
+            let message = format!("compression method {other} is not supported");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+    })
+}
+
+/// Gives what `inner` gives, and at its end insists on the size and the CRC that the directory promises.
+struct Checked<'m> {
+    inner: Box<dyn Read + 'm>,
+    crc: Crc,
+    left: u64,
+    expected: u32,
+}
+
+impl Read for Checked<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        let damage = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        if count == 0 && !buffer.is_empty() {
+            return match (self.left, self.crc.sum() == self.expected) {
+                (0, true) => Ok(0),
+                (0, false) => damage("the CRC does not match"),
+                _ => damage("the member is shorter than the directory says"),
+            };
+        }
+        match self.left.checked_sub(count as u64) {
+            Some(left) => self.left = left,
+            None => return damage("the member is longer than the directory says"),
+        }
+        self.crc.update(buffer.get(..count).unwrap_or_default());
+        Ok(count)
+    }
+}
