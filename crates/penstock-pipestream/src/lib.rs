@@ -11,6 +11,8 @@ pub mod entity_id;
 mod error;
 pub mod fibonacci_heap;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod manifest;
 mod merkle;
 pub mod messages;
