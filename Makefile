@@ -25,11 +25,39 @@ demo: develop ## real documents through Spark and QUIC, then verified (DEMO="--d
 	@scripts/check-tools java
 	penstock demo $(DEMO)
 
+# The whole workspace, though the extension has no Rust tests: so cargo chooses the crates' features as it does for
+# maturin, and what `develop` has built is used again.
 .PHONY: test
 test: develop ## every test, Rust and Python
 	@scripts/check-tools java
-	cargo test $(CARGO_LOCKED) --workspace --exclude penstock-py
+	cargo test $(CARGO_LOCKED) --workspace
 	pytest $(PYTEST)
+
+.PHONY: lint
+lint: lint-rust lint-python guards docs ## every check, Rust and Python
+
+.PHONY: lint-rust
+lint-rust: venv
+	@scripts/check-tools cargo
+	cargo fmt --check
+	cargo clippy $(CARGO_LOCKED) --workspace --all-targets -- -D warnings
+	scripts/cargo-deny --locked check bans licenses sources
+	scripts/regenerate-proto.sh --check
+
+.PHONY: lint-python
+lint-python: develop
+	ruff check
+	ruff format --check
+	mypy python/penstock scripts
+	MYPYPATH=python stubtest --mypy-config-file pyproject.toml penstock._core
+
+.PHONY: guards
+guards: develop
+	pytest --quiet tests/guards
+
+.PHONY: docs
+docs: venv ## the documentation in site/, warnings are errors
+	mkdocs build --strict --quiet
 
 .PHONY: venv
 venv: $(VENV)/.locked ## .venv with the locked tools, without the extension

@@ -1,0 +1,43 @@
+"""The documents keep up with the code: every decision is written down, and none is cited that is not."""
+
+import re
+
+import pytest
+
+DECISIONS = set(range(1, 22))
+CITED = re.compile(r"\bdecisions? (\d+)(?:(?:,| and|-) ?(\d+))?")
+
+
+@pytest.fixture(scope="module")
+def decisions(repository) -> set[int]:
+    page = repository / "docs" / "protocols" / "pipestream.md"
+    if not page.exists():
+        pytest.skip("docs/protocols/pipestream.md is not written yet")
+    return {int(number) for number in re.findall(r"^(\d+)\. ", page.read_text(), re.MULTILINE)}
+
+
+def test_every_decision_is_documented(decisions, saw):
+    assert decisions >= DECISIONS, f"docs/protocols/pipestream.md lacks {sorted(DECISIONS - decisions)}"
+    saw(len(decisions), "decisions", at_least=21)
+
+
+def test_the_code_cites_only_decisions_that_exist(tracked, saw):
+    cited = []
+    for path in tracked:
+        if path.suffix == ".rs" and "pipestream" in path.as_posix():
+            for match in CITED.finditer(path.read_text()):
+                cited += [int(number) for number in match.groups() if number]
+    wrong = set(cited) - DECISIONS
+    assert not wrong, f"the code cites decisions {sorted(wrong)}, which are not there"
+    saw(len(cited), "citations", at_least=20)
+
+
+def test_links_between_the_pages_outside_the_site_lead_somewhere(repository, saw):
+    """mkdocs checks those inside docs/."""
+    links = 0
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (repository / name).read_text()):
+            if "://" not in target:
+                assert (repository / target).exists(), f"{name} links to {target}, which is not there"
+                links += 1
+    saw(links, "links", at_least=3)

@@ -1,0 +1,94 @@
+"""The directions between the crates, as docs/architecture.md draws them, and cores that know no runtime."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+CORES = {"pipestream", "vgi", "lumberjack", "quicx", "pimp"}
+ALLOWED: dict[str, set[str]] = {
+    "wire": set(),
+    "pool": set(),
+    "documents": set(),
+    "testkit": set(),
+    **{core: {"wire"} for core in CORES},
+    "quicx": {"wire", "pool"},
+    "net": {"wire"} | CORES,
+    "py": {"wire", "net", "documents"} | CORES,
+}
+TEST_ONLY = {"testkit"}
+WITHOUT_RUNTIME = sorted(CORES | {"wire", "pool", "documents"})
+RUNTIMES = {"async-std", "axum", "h2", "hyper", "mio", "quinn", "quinn-udp", "smol", "socket2", "tokio"}
+IMPURE = re.compile(r"\b(std::(fs|net|thread|process|env)\b|Instant::now\b|SystemTime\b|tokio\b)")
+
+
+@pytest.fixture(scope="module")
+def manifests(repository: Path) -> dict[str, dict[str, dict[str, object]]]:
+    found = {}
+    for manifest in sorted(repository.glob("crates/*/Cargo.toml")):
+        table = tomllib.loads(manifest.read_text())
+        assert table["package"]["name"] == f"penstock-{manifest.parent.name.removeprefix('penstock-')}"
+        found[manifest.parent.name.removeprefix("penstock-")] = table
+    return found
+
+
+def _ours(table: dict[str, dict[str, object]], section: str) -> set[str]:
+    return {name.removeprefix("penstock-") for name in table.get(section, {}) if name.startswith("penstock-")}
+
+
+def test_dependencies_between_crates_go_one_way(manifests, saw):
+    edges = 0
+    for crate, table in manifests.items():
+        assert crate in ALLOWED, f"penstock-{crate} has no place in the layers"
+        for section in ("dependencies", "build-dependencies"):
+            wrong = _ours(table, section) - ALLOWED[crate]
+            assert not wrong, f"penstock-{crate} must not depend on {wrong}"
+        wrong = _ours(table, "dev-dependencies") - ALLOWED[crate] - TEST_ONLY
+        assert not wrong, f"the tests of penstock-{crate} must not depend on {wrong}"
+        assert not table.get("target"), f"penstock-{crate} has dependencies by target, which this guard does not read"
+        edges += len(_ours(table, "dependencies"))
+    saw(len(manifests), "manifests", at_least=6)
+    saw(edges, "dependencies between our crates", at_least=6)
+
+
+def test_every_crate_takes_the_lints_of_the_workspace(manifests, saw):
+    for crate, table in manifests.items():
+        assert table.get("lints") == {"workspace": True}, f"penstock-{crate} has lints of its own"
+    saw(len(manifests), "manifests", at_least=6)
+
+
+def test_cores_know_no_runtime(repository, manifests, saw):
+    crates = 0
+    for name in WITHOUT_RUNTIME:
+        if name not in manifests:
+            continue
+        tree = subprocess.run(
+            ["cargo", "tree", "--locked", "-p", f"penstock-{name}", "-e", "normal,build", "--prefix", "none"],
+            cwd=repository,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        names = {line.split()[0] for line in tree.stdout.splitlines() if line}
+        assert f"penstock-{name}" in names
+        assert not names & RUNTIMES, f"penstock-{name} pulls in {names & RUNTIMES}"
+        crates += len(names)
+    saw(crates, "crates in the trees of the cores", at_least=20)
+
+
+def test_cores_touch_no_file_socket_thread_or_clock(repository, manifests, saw):
+    files = 0
+    for name in sorted(CORES | {"wire"}):
+        if name not in manifests:
+            continue
+        for source in sorted((repository / "crates" / f"penstock-{name}" / "src").rglob("*.rs")):
+            # Tests stand at the end of a file, or in a file of their own.
+            code = source.read_text().split("#[cfg(test)]")[0]
+            if "test" not in source.stem:
+                for number, line in enumerate(code.splitlines(), 1):
+                    hit = IMPURE.search(line.split("//")[0])
+                    assert not hit, f"{source.relative_to(repository)}:{number} uses {hit and hit[0]}"
+            files += 1
+    saw(files, "source files of cores", at_least=20)
