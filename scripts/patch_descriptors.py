@@ -15,12 +15,12 @@ FIELD = pb.FieldDescriptorProto
 UNPACKABLE = {FIELD.TYPE_STRING, FIELD.TYPE_BYTES, FIELD.TYPE_MESSAGE, FIELD.TYPE_GROUP}
 
 
-def refuse_features(options, where: str) -> None:
+def refuse_features(options: pb.MessageOptions | pb.FieldOptions | pb.EnumOptions, where: str) -> None:
     if options.HasField("features"):
         sys.exit(f"{where}: features may be set for a whole file only: {options.features}")
 
 
-def patch_message(message, where: str) -> None:
+def patch_message(message: pb.DescriptorProto, where: str) -> None:
     where = f"{where}.{message.name}"
     refuse_features(message.options, where)
     for field in message.field:
@@ -34,7 +34,7 @@ def patch_message(message, where: str) -> None:
         patch_message(nested, where)
 
 
-def patch_file(file) -> None:
+def patch_file(file: pb.FileDescriptorProto) -> None:
     expected = pb.FeatureSet(enum_type=pb.FeatureSet.CLOSED)
     if file.edition != pb.EDITION_2023 or file.options.features != expected:
         sys.exit(f"{file.name}: expected edition 2023 with closed enums and no other feature")

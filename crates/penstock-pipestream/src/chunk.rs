@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use penstock_wire::Limit;
+use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::frame::{ChunkInfo, EntityHeader};
@@ -23,8 +24,11 @@ const FRAGMENTS: Limit = Limit::new("separate stretches of chunks", 65_536);
 /// Which parts of one payload have come, and whether they are exactly the payload.
 #[derive(Debug, Clone)]
 pub struct ChunkTracker {
-    /// What all headers agree on: the first one with index and offset 0.
-    common: EntityHeader,
+    /// Digest of what all headers agree on: a header may have a megabyte, and there may be many trackers.
+    common: [u8; 32],
+    scope_id: u32,
+    entity_id: u32,
+    payload_length: u64,
     total: u32,
     /// The indices whose streams have been admitted.
     admitted: Stretches,
@@ -42,6 +46,9 @@ impl ChunkTracker {
         let Some(chunk) = header.chunk_info else { return Err(Error::misuse("the header has no chunk_info")) };
         Ok(Self {
             common: common(header),
+            scope_id: header.scope_id,
+            entity_id: header.entity_id,
+            payload_length: header.payload_length,
             total: chunk.total_chunks,
             admitted: Stretches::default(),
             open: BTreeMap::new(),
@@ -88,7 +95,7 @@ impl ChunkTracker {
 
     /// Whether all chunks have come, without gaps.
     pub fn is_complete(&self) -> bool {
-        self.ended == self.total && self.covered.are(self.common.payload_length)
+        self.ended == self.total && self.covered.are(self.payload_length)
     }
 
     /// Where the first `octets` octets of an open chunk lie.
@@ -96,7 +103,7 @@ impl ChunkTracker {
         let Some(start) = self.open.get(&index).copied() else {
             return Err(Error::misuse(format!("chunk {index} is not open")));
         };
-        let length = self.common.payload_length;
+        let length = self.payload_length;
         let Some(end) = start.checked_add(octets).filter(|end| *end <= length) else {
             return Err(self.invalid(format!("chunk {index} goes beyond the payload's {length} octets")));
         };
@@ -108,19 +115,19 @@ impl ChunkTracker {
 
     fn check_fragments(&self, stretches: &Stretches) -> Result<()> {
         FRAGMENTS.check(stretches.ends.len() as u64).map_err(|error| {
-            Error::limit(ErrorCode::EntityTooLarge, error.to_string()).at(self.common.scope_id, self.common.entity_id)
+            Error::limit(ErrorCode::EntityTooLarge, error.to_string()).at(self.scope_id, self.entity_id)
         })
     }
 
     fn invalid(&self, message: impl Into<String>) -> Error {
-        Error::violation(ErrorCode::EntityInvalid, message).at(self.common.scope_id, self.common.entity_id)
+        Error::violation(ErrorCode::EntityInvalid, message).at(self.scope_id, self.entity_id)
     }
 }
 
-/// The header without what differs from chunk to chunk.
-fn common(header: &EntityHeader) -> EntityHeader {
+/// Digest of the header without what differs from chunk to chunk.
+fn common(header: &EntityHeader) -> [u8; 32] {
     let chunk_info = header.chunk_info.map(|chunk| ChunkInfo { chunk_index: 0, chunk_offset: 0, ..chunk });
-    EntityHeader { chunk_info, ..header.clone() }
+    Sha256::digest(EntityHeader { chunk_info, ..header.clone() }.encode()).into()
 }
 
 /// Disjoint half-open ranges, those that touch made one.

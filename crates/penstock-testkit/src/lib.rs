@@ -2,8 +2,10 @@
 //!
 //! - [`clock`]: time that moves only when a test says so.
 //! - [`link`]: streams in memory with latency, loss, splitting and reordering, the same for the same seed.
+//! - [`pair`]: two machines and the network between them, driven until nothing moves.
 //! - [`vectors`]: the files under `tests/vectors`, which pytest reads too.
 
 pub mod clock;
 pub mod link;
+pub mod pair;
 pub mod vectors;
