@@ -9,7 +9,6 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CARGO_LOCKED := --locked
 
 # The scripts that installing puts beside python (penstock, mypy, stubtest) are found without activating the venv.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -30,7 +29,7 @@ demo: develop ## real documents through Spark and QUIC, then verified (DEMO="--d
 .PHONY: test
 test: develop ## every test, Rust and Python
 	@scripts/check-tools java
-	cargo test $(CARGO_LOCKED) --workspace
+	cargo test --locked --workspace
 	pytest $(PYTEST)
 
 .PHONY: lint
@@ -40,7 +39,7 @@ lint: lint-rust lint-python guards docs ## every check, Rust and Python
 lint-rust: venv
 	@scripts/check-tools cargo
 	cargo fmt --check
-	cargo clippy $(CARGO_LOCKED) --workspace --all-targets -- -D warnings
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 	scripts/cargo-deny --locked check bans licenses sources
 	scripts/regenerate-proto.sh --check
 
@@ -57,7 +56,7 @@ guards: develop
 
 .PHONY: docs
 docs: venv ## the documentation in site/, warnings are errors
-	mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 .PHONY: venv
 venv: $(VENV)/.locked ## .venv with the locked tools, without the extension
@@ -68,7 +67,7 @@ develop: $(VENV)/.extension ## .venv with the extension built into python/pensto
 .PHONY: wheel
 wheel: venv ## a release wheel in dist/
 	@scripts/check-tools cargo
-	maturin build $(CARGO_LOCKED) --release --out dist
+	maturin build --release --out dist
 
 .PHONY: lock
 lock: $(VENV)/.locked ## write requirements/dev.txt anew from requirements/dev.in and pyproject.toml
@@ -93,5 +92,5 @@ $(VENV)/.locked: requirements/dev.txt
 
 $(VENV)/.extension: $(VENV)/.locked pyproject.toml $(RUST_SOURCES)
 	@scripts/check-tools cargo
-	maturin develop $(CARGO_LOCKED)
+	maturin develop
 	@touch $@

@@ -8,7 +8,7 @@ import types
 
 import penstock
 
-# The names of docs/architecture.md, "Names that users type"; a module is held to them from the day it is there.
+# Names that others build against; a module is held to them from the day it is there.
 PROMISED = {
     "penstock.pipestream": {
         "Barrier", "Capabilities", "Checkpoint", "CompletionPolicy", "Entity", "EntityHeader", "EntityIdSpace",
