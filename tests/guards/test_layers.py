@@ -21,7 +21,9 @@ ALLOWED: dict[str, set[str]] = {
 TEST_ONLY = {"testkit"}
 WITHOUT_RUNTIME = sorted(CORES | {"wire", "pool", "documents"})
 RUNTIMES = {"async-std", "axum", "h2", "hyper", "mio", "quinn", "quinn-udp", "smol", "socket2", "tokio"}
-IMPURE = re.compile(r"\b(std::(fs|net|thread|process|env)\b|Instant::now\b|SystemTime\b|tokio\b)")
+IMPURE = re.compile(
+    r"\b(std::(fs|thread|process|env)|File|TcpListener|TcpStream|UdpSocket|ToSocketAddrs|Instant::now|SystemTime|tokio)\b"
+)
 
 
 @pytest.fixture(scope="module")
