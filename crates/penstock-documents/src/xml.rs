@@ -72,9 +72,9 @@ pub(crate) fn read(
     source.rewind().map_err(|error| Failure::io("the part cannot be read", &error))?;
     let input = Read::take(source, context.limits.max_markup);
     let mut reader = Reader::from_reader(Decoded::new(input, encoding));
-    let mut prose = Prose::new(context.limits.max_text);
+    let mut reading = Reading { prose: Prose::new(context.limits.max_text), depth: 0, roots: 0 };
     let mut buffer = Vec::new();
-    let (mut events, mut depth, mut damage) = (0_u64, 0_u64, None);
+    let (mut events, mut damage) = (0_u64, None);
     loop {
         events += 1;
         if events.is_multiple_of(1024) {
@@ -83,35 +83,61 @@ pub(crate) fn read(
         buffer.clear();
         match reader.read_event_into(&mut buffer) {
             Ok(Event::Eof) => break,
-            Ok(event) => take(&event, &mut prose, &mut depth),
+            Ok(event) => reading.take(&event),
             Err(error) => {
                 damage = Some(error.to_string());
                 break;
             }
         }
+        if reading.roots > 1 {
+            damage = Some("the document has something behind its root element".to_owned());
+            break;
+        }
     }
-    if depth > 0 && damage.is_none() {
+    if reading.depth > 0 && damage.is_none() {
         damage = Some("the document ends before its root element does".to_owned());
     }
-    let (text, cut) = prose.finish();
+    let (text, cut) = reading.prose.finish();
     Ok(Xml { text, cut, damage })
 }
 
-fn take(event: &Event<'_>, prose: &mut Prose, depth: &mut u64) {
-    match event {
-        Event::Start(_) => *depth += 1,
-        Event::Text(text) => prose.words(&text.xml10_content()),
-        Event::CData(data) => prose.words(&data.xml10_content()),
-        Event::GeneralRef(reference) => match reference.resolve_char_ref() {
-            Ok(Some(c)) => prose.words(c.encode_utf8(&mut [0; 4])),
-            Ok(None) | Err(_) => prose.words(predefined(&reference.xml10_content())),
-        },
-        Event::End(tag) => {
-            *depth = depth.saturating_sub(1);
-            separate(tag.local_name().as_ref(), prose);
+struct Reading {
+    prose: Prose,
+    depth: u64,
+    /// How many things stand where only the root element may.
+    roots: u64,
+}
+
+impl Reading {
+    fn take(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Start(_) => {
+                self.roots += u64::from(self.depth == 0);
+                self.depth += 1;
+            }
+            Event::Text(text) => self.words(&text.xml10_content()),
+            Event::CData(data) => self.words(&data.xml10_content()),
+            Event::GeneralRef(reference) => match reference.resolve_char_ref() {
+                Ok(Some(c)) => self.words(c.encode_utf8(&mut [0; 4])),
+                Ok(None) | Err(_) => self.words(predefined(&reference.xml10_content())),
+            },
+            Event::End(tag) => {
+                self.depth = self.depth.saturating_sub(1);
+                separate(tag.local_name().as_ref(), &mut self.prose);
+            }
+            Event::Empty(tag) => {
+                self.roots += u64::from(self.depth == 0);
+                separate(tag.local_name().as_ref(), &mut self.prose);
+            }
+            Event::Comment(_) | Event::Decl(_) | Event::PI(_) | Event::DocType(_) | Event::Eof => {}
         }
-        Event::Empty(tag) => separate(tag.local_name().as_ref(), prose),
-        Event::Comment(_) | Event::Decl(_) | Event::PI(_) | Event::DocType(_) | Event::Eof => {}
+    }
+
+    fn words(&mut self, words: &str) {
+        let stray = self.depth == 0 && !words.trim_start_matches('\u{feff}').trim().is_empty();
+        // Before the root it takes the root's place, behind it there is one already.
+        self.roots += u64::from(stray) * 2;
+        self.prose.words(words);
     }
 }
 
