@@ -38,9 +38,8 @@ lint: lint-rust lint-python guards docs ## every check, Rust and Python
 .PHONY: lint-rust
 lint-rust: venv
 	@scripts/check-tools cargo
-	for manifest in Cargo.toml fuzz/Cargo.toml tools/*/Cargo.toml; do \
-	    cargo fmt --check --manifest-path $$manifest; \
-	done
+	cargo fmt --check
+	for manifest in fuzz/Cargo.toml tools/*/Cargo.toml; do cargo fmt --check --manifest-path $$manifest; done
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	scripts/cargo-deny --locked check bans licenses sources
 	scripts/regenerate-proto.sh --check
