@@ -12,8 +12,8 @@ use crate::workspace::Source;
 const DECLARED_WITHIN: usize = 4096;
 
 /// Chooses the charset of the first `limit` octets of `source` and leaves it at its beginning. A byte order mark
-/// comes first, then what is declared, then UTF-8 if the octets are, then a guess. Declaring UTF-8 or ASCII says
-/// nothing that the octets do not say themselves.
+/// comes first; then UTF-8 if the octets can hardly be anything else, since mails often declare what is not so; then
+/// what is declared; then a guess. Declaring UTF-8 or ASCII says nothing that the octets do not say themselves.
 pub(crate) fn choose(source: &mut dyn Source, declared: Option<&str>, limit: u64) -> io::Result<&'static Encoding> {
     source.rewind()?;
     let mut survey = Survey::default();
@@ -34,7 +34,7 @@ pub(crate) fn choose(source: &mut dyn Source, declared: Option<&str>, limit: u64
         }
     }
     source.rewind()?;
-    Ok(declared.and_then(label).unwrap_or_else(|| survey.finish()))
+    Ok(survey.finish(declared.and_then(label)))
 }
 
 /// The encoding that `label` names, unless it says no more than "look".
@@ -44,40 +44,60 @@ pub(crate) fn label(label: &str) -> Option<&'static Encoding> {
     Encoding::for_label(label.as_bytes()).filter(|&encoding| !ascii && encoding != UTF_8 && encoding != REPLACEMENT)
 }
 
+/// How many characters beyond ASCII a text needs to be UTF-8 against what it declares, and how many of these there are
+/// to each octet that is none.
+const CERTAIN: u64 = 4;
+const DAMAGE: u64 = 16;
+
 /// Looks at octets as they go by: whether they are UTF-8, and what else they may be.
 struct Survey {
     detector: EncodingDetector,
-    utf8: bool,
+    /// How many characters beyond ASCII there are if it is UTF-8, and how often it is not.
+    characters: u64,
+    invalid: u64,
     /// A character's octets that the last piece ended within.
     rest: Vec<u8>,
 }
 
 impl Default for Survey {
     fn default() -> Self {
-        Self { detector: EncodingDetector::new(Iso2022JpDetection::Allow), utf8: true, rest: Vec::new() }
+        let detector = EncodingDetector::new(Iso2022JpDetection::Allow);
+        Self { detector, characters: 0, invalid: 0, rest: Vec::new() }
     }
 }
 
 impl Survey {
+    /// Looks at the next piece; an empty one is the end.
     fn feed(&mut self, octets: &[u8]) {
-        self.detector.feed(octets, octets.is_empty());
-        if !self.utf8 {
-            return;
-        }
+        let ended = octets.is_empty();
+        self.detector.feed(octets, ended);
         let mut joined = std::mem::take(&mut self.rest);
         joined.extend_from_slice(octets);
-        if let Err(error) = std::str::from_utf8(&joined) {
-            self.utf8 = error.error_len().is_none();
-            self.rest = joined.split_off(error.valid_up_to());
+        for chunk in joined.utf8_chunks() {
+            let leading = chunk.valid().bytes().filter(|&octet| octet >= 0xc0).count();
+            self.characters = self.characters.saturating_add(leading as u64);
+            let incomplete =
+                std::str::from_utf8(chunk.invalid()).err().is_some_and(|error| error.error_len().is_none());
+            if incomplete && !ended {
+                // Only the last chunk can be the beginning of a character.
+                self.rest = chunk.invalid().to_vec();
+            } else {
+                self.invalid = self.invalid.saturating_add(u64::from(!chunk.invalid().is_empty()));
+            }
         }
     }
 
-    /// Pure ASCII may still be ISO-2022-JP, which the detector tells by its escapes.
-    fn finish(&self) -> &'static Encoding {
-        let guess = self.detector.guess(None, Utf8Detection::Allow);
-        match self.utf8 && self.rest.len() < 4 && guess.is_ascii_compatible() {
-            true => UTF_8,
-            false => guess,
+    fn finish(&self, declared: Option<&'static Encoding>) -> &'static Encoding {
+        let certain = self.characters >= CERTAIN && self.invalid.saturating_mul(DAMAGE) <= self.characters;
+        // Pure ASCII may still be ISO-2022-JP, which the detector tells by its escapes.
+        let guess = || {
+            Some(self.detector.guess(None, Utf8Detection::Allow))
+                .filter(|guess| self.invalid > 0 || !guess.is_ascii_compatible())
+        };
+        match declared {
+            Some(declared) if !certain || self.invalid > 0 => declared,
+            None if !certain => guess().unwrap_or(UTF_8),
+            Some(_) | None => UTF_8,
         }
     }
 }
@@ -176,12 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_comes_first_then_the_declaration_then_utf_8_then_a_guess() {
+    fn a_byte_order_mark_comes_first_then_certain_utf_8_then_the_declaration_then_a_guess() {
         assert_eq!(chosen(b"\xff\xfea\0", Some("shift_jis")), UTF_16LE);
         assert_eq!(chosen("é".as_bytes(), Some("shift_jis")), SHIFT_JIS);
         assert_eq!(chosen("é".as_bytes(), Some("us-ascii")), UTF_8);
         assert_eq!(chosen("é".as_bytes(), None), UTF_8);
         assert_eq!(chosen(b"Le caf\xe9 est tr\xe8s bon, n'est-ce pas?", Some("utf-8")), WINDOWS_1252);
+        assert_eq!(chosen("Привет".as_bytes(), Some("gb2312")), UTF_8);
+        assert_eq!(chosen(b"\xc4\xe3\xba\xc3", Some("gb2312")), encoding_rs::GBK);
         assert_eq!(chosen("日本語のテキスト".as_bytes(), None), UTF_8);
         assert_eq!(chosen(b"\x1b$BF|K\\8l\x1b(B", None), encoding_rs::ISO_2022_JP);
     }

@@ -11,6 +11,7 @@
 
 mod header;
 mod transfer;
+mod uu;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -230,6 +231,10 @@ impl MailWalker {
         let (end, delimiter) = self.seek_delimiter(context)?;
         if let Some(delimiter) = delimiter {
             self.state = self.pass(&delimiter);
+            return Ok(None);
+        }
+        if start == end && self.levels.len() == 1 {
+            // Headers only, as in a report of a mail that could not be delivered: there is no body to be cut.
             return Ok(None);
         }
         let child = self.take(Headers::default(), start, end, context)?;

@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
+use super::uu::Uu;
+
 /// How a part of a mail is encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Encoding {
@@ -10,6 +12,8 @@ pub(crate) enum Encoding {
     Identity,
     Base64,
     QuotedPrintable,
+    /// No part of MIME, but mails have it.
+    Uuencode,
     /// Something else, as it is called.
     Unknown(String),
 }
@@ -21,6 +25,7 @@ impl Encoding {
             "" | "7bit" | "8bit" | "binary" => Self::Identity,
             "base64" => Self::Base64,
             "quoted-printable" => Self::QuotedPrintable,
+            "x-uuencode" | "uuencode" | "x-uue" | "uue" => Self::Uuencode,
             other => Self::Unknown(other.to_owned()),
         }
     }
@@ -31,27 +36,28 @@ impl Encoding {
             Self::Identity | Self::Unknown(_) => Box::new(input),
             Self::Base64 => Box::new(Decoder { input: BufReader::new(input), machine: Base64::default() }),
             Self::QuotedPrintable => Box::new(Decoder { input: BufReader::new(input), machine: Quoted::default() }),
+            Self::Uuencode => Box::new(Decoder { input: BufReader::new(input), machine: Uu::default() }),
         }
     }
 }
 
 /// Octets in, octets out, with what lies between two calls kept inside. One octet in gives at most three out, and the
 /// end at most two.
-trait Machine {
+pub(super) trait Machine {
     fn step(&mut self, octet: u8, out: &mut Out);
     fn finish(&mut self, out: &mut Out) -> io::Result<()>;
 }
 
 /// The few octets that one step gives.
 #[derive(Default)]
-struct Out {
+pub(super) struct Out {
     octets: [u8; 4],
     length: usize,
     given: usize,
 }
 
 impl Out {
-    fn push(&mut self, octet: u8) {
+    pub(super) fn push(&mut self, octet: u8) {
         if let Some(place) = self.octets.get_mut(self.length) {
             *place = octet;
             self.length += 1;
@@ -231,6 +237,14 @@ mod tests {
     }
 
     #[test]
+    fn uuencoded_lines_stand_between_begin_and_end() {
+        let text = b"some words\r\nbegin 644 x.txt\r\n+:&5L;&\\@=V]R;&0\r\n`\r\nend\r\nmore";
+        assert_eq!(decode(&Encoding::Uuencode, text).unwrap(), b"hello world");
+        assert!(decode(&Encoding::Uuencode, b"begin 644 x\n+:&5L;&\\@=V]R;&0\n").is_err());
+        assert!(decode(&Encoding::Uuencode, b"nothing").is_err());
+    }
+
+    #[test]
     fn quoted_printable_joins_lines_and_keeps_what_is_no_escape() {
         let text = b"caf=C3=A9 =\r\nsoft=\nbreak = =ZZ =4";
         assert_eq!(decode(&Encoding::QuotedPrintable, text).unwrap(), "café softbreak = =ZZ =4".as_bytes());
@@ -246,6 +260,7 @@ mod tests {
         fn nothing_panics(octets: Vec<u8>) {
             let _ = decode(&Encoding::Base64, &octets);
             let _ = decode(&Encoding::QuotedPrintable, &octets);
+            let _ = decode(&Encoding::Uuencode, &[b"begin 6\n", octets.as_slice()].concat());
         }
     }
 }

@@ -125,3 +125,9 @@ fn a_large_attachment_passes_through_a_spool() {
     let mail = format!("From: a@b\r\nTo: c@d\r\nContent-Transfer-Encoding: base64\r\n\r\n{encoded}");
     assert_eq!(walk("x", mail.as_bytes())[1].octets.as_deref(), Some(data.as_slice()));
 }
+
+#[test]
+fn a_mail_of_headers_only_has_no_parts_even_if_they_are_those_of_a_multipart() {
+    let mail = b"From: a@b\nSubject: x\nContent-Type: multipart/mixed; boundary=b\n\n";
+    assert_eq!(lines(&walk("x", mail)), ["0::+message/rfc822"]);
+}

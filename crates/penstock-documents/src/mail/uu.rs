@@ -1,0 +1,109 @@
+//! Uuencode (POSIX): lines between `begin MODE NAME` and an empty line, each with its length before it.
+
+use std::io;
+
+use super::transfer::{Machine, Out};
+
+const BEGIN: &[u8] = b"begin ";
+/// The first octet of the alphabet; the grave accent stands for it too.
+const ZERO: u8 = b' ';
+
+/// Decodes the first uuencoded file; what stands around it is skipped.
+#[derive(Default)]
+pub(super) struct Uu {
+    state: State,
+    /// A line had fewer octets than it said.
+    cut: bool,
+}
+
+#[derive(Default, Clone, Copy)]
+enum State {
+    /// At a line's beginning, so many octets of which are those of `begin`.
+    #[default]
+    Search,
+    Begin(usize),
+    /// In a line that does not begin the file.
+    Skip,
+    /// In the line that does.
+    Name,
+    /// A line's length comes next.
+    Length,
+    /// So many octets are left in the line; so many sextets of the next group are there.
+    Data {
+        left: u8,
+        sextets: u8,
+        bits: u32,
+    },
+    Ended,
+}
+
+impl Machine for Uu {
+    fn step(&mut self, octet: u8, out: &mut Out) {
+        self.state = match (self.state, octet) {
+            (State::Ended, _) => State::Ended,
+            (State::Search | State::Begin(_) | State::Skip, b'\n') => State::Search,
+            (State::Search, _) => begin(0, octet),
+            (State::Begin(matched), _) => begin(matched, octet),
+            (State::Skip, _) => State::Skip,
+            (State::Name, b'\n') => State::Length,
+            (State::Name, _) => State::Name,
+            (State::Length, b'\r' | b'\n') => State::Length,
+            (State::Length, b'`' | ZERO) => State::Ended,
+            (State::Length, b'!'..=b'_') => State::Data { left: octet - ZERO, sextets: 0, bits: 0 },
+            // No length: what follows is no line of the file.
+            (State::Length, _) => State::Skip,
+            (State::Data { left, sextets, bits }, b'\n') => {
+                self.cut |= !pad(left, sextets, bits, out);
+                State::Length
+            }
+            (State::Data { .. }, b'\r') => self.state,
+            (State::Data { left, sextets, bits }, _) => group(left, sextets, bits, octet, out),
+        }
+    }
+
+    fn finish(&mut self, _out: &mut Out) -> io::Result<()> {
+        match self.state {
+            State::Ended if !self.cut => Ok(()),
+            State::Ended
+            | State::Search
+            | State::Begin(_)
+            | State::Skip
+            | State::Name
+            | State::Length
+            | State::Data { .. } => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, "the uuencoded text is cut off or none at all"))
+            }
+        }
+    }
+}
+
+fn begin(matched: usize, octet: u8) -> State {
+    match BEGIN.get(matched) {
+        Some(&wanted) if wanted == octet && matched + 1 == BEGIN.len() => State::Name,
+        Some(&wanted) if wanted == octet => State::Begin(matched + 1),
+        _ => State::Skip,
+    }
+}
+
+/// Ends a line. Its last group may be short, since mail systems drop spaces, which stand for zeros, at a line's end.
+/// Tells whether the line is whole then.
+fn pad(left: u8, sextets: u8, bits: u32, out: &mut Out) -> bool {
+    let bits = bits << (6 * u32::from(4_u8.saturating_sub(sextets)));
+    let [_, octets @ ..] = bits.to_be_bytes();
+    octets.into_iter().take(usize::from(left)).for_each(|octet| out.push(octet));
+    left <= 3
+}
+
+/// Takes one sextet in; four of them give three octets, or as many as the line still has.
+fn group(mut left: u8, sextets: u8, bits: u32, octet: u8, out: &mut Out) -> State {
+    let bits = (bits << 6) | u32::from(octet.wrapping_sub(ZERO) & 0x3f);
+    if sextets < 3 {
+        return State::Data { left, sextets: sextets + 1, bits };
+    }
+    let [_, octets @ ..] = bits.to_be_bytes();
+    for octet in octets.into_iter().take(usize::from(left)) {
+        out.push(octet);
+        left -= 1;
+    }
+    State::Data { left, sextets: 0, bits: 0 }
+}
