@@ -2,6 +2,8 @@
 //!
 //! The first octet of the input says how the rest is cut into pieces, so that the fuzzer also finds cuts.
 
+pub mod session;
+
 use bytes::Bytes;
 
 use crate::chunk::ChunkTracker;

@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 
 use crate::ScopeDigest;
-use crate::entity_id::{MODULUS, is_before, ordinal_distance};
+use crate::entity_id::{MODULUS, is_assignable, is_before, ordinal_distance};
 use crate::merkle::MerkleTree;
 use crate::session::{EntityKey, ScopeKey};
 use crate::status::Status;
@@ -232,8 +232,8 @@ impl<E> Scope<E> {
     /// The position behind the last entity that `id` covers, in the circular order of section 9.3; 0 and IDs beyond
     /// the next one cover all announced so far (decision 13).
     pub(crate) fn covered_by(&self, id: u32) -> u64 {
-        match self.position(id) {
-            Some(position) if id != 0 && position < self.next_position() => position + 1,
+        match Some(id).filter(|id| is_assignable(*id)).and_then(|id| self.position(id)) {
+            Some(position) if position < self.next_position() => position + 1,
             _ => self.next_position(),
         }
     }
@@ -377,6 +377,7 @@ mod tests {
         assert_eq!(scope.covered_by(3), 3);
         assert_eq!(scope.covered_by(0), 5);
         assert_eq!(scope.covered_by(77), 5);
+        assert_eq!(scope.covered_by(u32::MAX), 5);
         scope.resolve(1, Status::Complete);
         scope.resolve(3, Status::Complete);
         assert!(!scope.resolved_up_to(3));

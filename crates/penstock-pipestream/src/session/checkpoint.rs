@@ -1,11 +1,12 @@
 //! Checkpoints (section 9.3, decision 13), and what a CHECKPOINT does at layer 0 (decision 12).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Session;
 use super::types::{EntityKey, Event};
 use crate::error::{Error, ErrorCode, Result};
+use crate::manifest::EntryKey;
 use crate::time::Now;
 use crate::{Checkpoint, Frame};
 
@@ -49,6 +50,10 @@ pub(super) struct LevelZero {
     covered: u64,
     /// Up to here every entity's header has come, or the entity is terminal.
     known: u64,
+    /// Parents that a CHECKPOINT covers and whose children are not all terminal.
+    closing: HashSet<EntryKey>,
+    /// Parents of ours whose children are still being announced.
+    pub(super) own_open: usize,
 }
 
 impl Session {
@@ -119,7 +124,6 @@ impl Session {
         }
         self.checkpoints.open_octets = octets;
         self.checkpoints.open.push(OpenCheckpoint { frame, scope_id, covers, deadline: now.instant + timeout });
-        self.advance_level_zero(now);
         self.evaluate_checkpoints(now);
         Ok(())
     }
@@ -214,31 +218,43 @@ impl Session {
     /// closed only when the headers of all that is covered have come.
     pub(super) fn advance_level_zero(&mut self, now: Now) {
         let root = 1 - self.role.root_scope();
-        let Some(scope) = self
-            .inbound
-            .get(&root)
-            .filter(|_| self.level_zero.covered > self.level_zero.known || !self.level_zero.parents.is_empty())
-        else {
-            return;
-        };
+        let Some(scope) = self.inbound.get(&root) else { return };
         self.level_zero.known =
             scope.first_without(self.level_zero.known, self.level_zero.covered, |entity| entity.header_seen);
         if self.level_zero.known >= self.level_zero.covered {
-            while let Some(parent) = self.level_zero.parents.front().copied() {
-                if scope.position_of(parent) >= self.level_zero.covered {
-                    break;
-                }
-                self.level_zero.parents.pop_front();
-                let key = super::owner::entry(parent);
-                if self.gathering.contains(key) {
-                    // Open, because it is contained and nothing else closes it.
-                    let sealed = self.gathering.seal(key);
-                    debug_assert!(sealed.is_ok(), "{sealed:?}");
-                }
+            let covered = self.level_zero.covered;
+            let count =
+                self.level_zero.parents.iter().take_while(|parent| scope.position_of(**parent) < covered).count();
+            for parent in self.level_zero.parents.drain(..count).collect::<Vec<_>>() {
+                self.level_zero.closing.insert(super::owner::entry(parent));
+                self.close_level_zero(super::owner::entry(parent));
             }
         }
         while let Some(resolution) = self.gathering.pop_resolved() {
             self.gather_level_zero(now, &resolution);
+        }
+    }
+    /// Seals the entry of a parent that a CHECKPOINT covers once none of its children is open. Not before: a sender
+    /// may still announce children of a parent while another one's CHECKPOINT goes by.
+    pub(super) fn close_level_zero(&mut self, key: EntryKey) {
+        if !self.level_zero.closing.contains(&key) || self.gathering.unresolved_count(key) > 0 {
+            return;
+        }
+        self.level_zero.closing.remove(&key);
+        if self.gathering.contains(key) {
+            // Open, because it is contained and nothing else closes it.
+            let sealed = self.gathering.seal(key);
+            debug_assert!(sealed.is_ok(), "{sealed:?}");
+        }
+    }
+
+    /// One of our parents at layer 0 has no more children to come. The CHECKPOINT that completes it covers all that
+    /// was announced, so it waits until no other parent has children to come.
+    pub(super) fn end_own_level_zero(&mut self, now: Now) -> Result<()> {
+        self.level_zero.own_open = self.level_zero.own_open.saturating_sub(1);
+        match self.level_zero.own_open {
+            0 => self.checkpoint(now, u32::from(self.role.root_scope()), 0, None).map(drop),
+            _ => Ok(()),
         }
     }
 }

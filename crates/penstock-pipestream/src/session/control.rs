@@ -21,7 +21,7 @@ impl Session {
             ));
         }
         self.dispatch(now, frame)?;
-        self.adopt_orphaned_scopes(now)
+        self.follow_up(now)
     }
 
     fn dispatch(&mut self, now: Now, frame: Frame) -> Result<()> {

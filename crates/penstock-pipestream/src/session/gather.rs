@@ -13,8 +13,8 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, Frame};
 
-/// Scopes whose BARRIER came and parents that failed, both before the header that would have bound them, by the
-/// parent's ID.
+/// Scopes whose BARRIER came before they were bound, and dehydrated entities whose children's scope is not known yet,
+/// both by the parent's ID.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
     scopes: HashMap<u32, Vec<u16>>,
@@ -31,7 +31,23 @@ impl Orphans {
 
     pub(super) fn add_parent(&mut self, key: EntityKey) {
         self.parents.entry(key.entity).or_default().push(key);
-        self.fresh.push(key.entity);
+    }
+
+    /// A parent was bound, or failed: scopes that wait for one of its ID may have theirs now.
+    pub(super) fn look_again(&mut self, entity_id: u32) {
+        if self.scopes.contains_key(&entity_id) {
+            self.fresh.push(entity_id);
+        }
+    }
+
+    fn remove_parent(&mut self, key: EntityKey) {
+        if let Some(parents) = self.parents.get_mut(&key.entity) {
+            parents.retain(|parent| *parent != key);
+            if parents.is_empty() {
+                self.parents.remove(&key.entity);
+            }
+        }
+        self.look_again(key.entity);
     }
 
     /// Forgets what a header has bound meanwhile.
@@ -82,11 +98,14 @@ impl Session {
             entity.child = Some(scope_id);
             entity.children = resolved;
         }
+        self.orphans.remove_parent(parent);
         for child in &announced {
             self.track_child(now, parent, *child)?;
         }
         for child in announced {
             self.admit_held(now, child)?;
+            // One that failed without a header may be given its own scope now.
+            self.orphans.look_again(child.entity);
         }
         self.end_bound_scope(now, scope_id)
     }
@@ -95,12 +114,7 @@ impl Session {
     pub(super) fn track_child(&mut self, now: Now, parent: EntityKey, child: EntityKey) -> Result<()> {
         let Some(entity) = self.inbound_mut(parent) else { return Ok(()) };
         entity.children += 1;
-        if entity.children > entity.max_children {
-            let (children, limit) = (entity.children, entity.max_children);
-            if entity.payload != Payload::Failed {
-                let message = format!("{children} children; for an original of its size {limit} are allowed");
-                self.reject(now, parent, Reason { code: ErrorCode::EntityInvalid, message });
-            }
+        if self.limit_children(now, parent) {
             // The manifest stays as small as the limit; the scope itself counts the rest.
             return Ok(());
         }
@@ -108,6 +122,19 @@ impl Session {
             self.gathering.add_child(entry(parent), child.entity, None)?;
         }
         Ok(())
+    }
+
+    /// Fails a parent that has more children than its header allows, and says whether it has.
+    pub(super) fn limit_children(&mut self, now: Now, parent: EntityKey) -> bool {
+        let Some(entity) =
+            self.inbound(parent).filter(|entity| entity.header_seen && entity.children > entity.max_children)
+        else {
+            return false;
+        };
+        let message =
+            format!("{} children; for an original of its size {} are allowed", entity.children, entity.max_children);
+        self.reject(now, parent, Reason { code: ErrorCode::EntityInvalid, message });
+        true
     }
 
     /// BARRIER S=0 of the owner (decision 11).
@@ -129,7 +156,7 @@ impl Session {
             return self.end_bound_scope(now, scope_id);
         }
         self.orphans.add_scope(barrier.parent_id, scope_id);
-        self.adopt_orphaned_scopes(now)
+        Ok(())
     }
 
     /// Applies a BARRIER that has come, now that its scope is bound.
@@ -149,9 +176,17 @@ impl Session {
         Ok(())
     }
 
+    /// What a header or a frame may have made possible elsewhere.
+    pub(super) fn follow_up(&mut self, now: Now) -> Result<()> {
+        if self.layer() == 0 {
+            self.advance_level_zero(now);
+        }
+        self.adopt_orphaned_scopes(now)
+    }
+
     /// A scope whose parent failed before its header came is bound by its BARRIER, and its entities fail with the
     /// parent (decision 10). A child that fails so may itself be a parent without a header, hence the loop.
-    pub(super) fn adopt_orphaned_scopes(&mut self, now: Now) -> Result<()> {
+    fn adopt_orphaned_scopes(&mut self, now: Now) -> Result<()> {
         while let Some(entity_id) = self.orphans.fresh.pop() {
             while let Some((scope_id, parent)) = self.orphaned_pair(entity_id) {
                 self.bind_scope(now, parent, scope_id)?;
@@ -169,14 +204,27 @@ impl Session {
         Ok(())
     }
 
-    /// A scope that waits for this parent, and the dehydrated entity of that ID that failed without a header, one
-    /// level above the scope.
+    /// The header of a parent that had failed before it came. A BARRIER names its parent by the entity ID alone, so
+    /// that of two such parents each may have got the other's scope: all of them fail alike, and a header that comes
+    /// too late to tell is no fault of the peer's.
+    pub(super) fn bind_late(&mut self, now: Now, parent: EntityKey, scope_id: u16) -> Result<()> {
+        let bound = self.inbound(parent).is_none_or(|entity| entity.child.is_some());
+        let taken = match self.inbound.get(&scope_id) {
+            Some(scope) => scope.is_bound(),
+            None => self.peer_scopes.is_released(scope_id),
+        };
+        if bound || taken { Ok(()) } else { self.bind_scope(now, parent, scope_id) }
+    }
+
+    /// A scope that waits for a parent of this ID, and the dehydrated entity that failed without a header.
     fn orphaned_pair(&mut self, entity_id: u32) -> Option<(u16, EntityKey)> {
-        let parents = self.orphans.parents.get(&entity_id)?;
-        let headless: Vec<EntityKey> = parents
+        let parents: Vec<EntityKey> = self
+            .orphans
+            .parents
+            .get(&entity_id)?
             .iter()
             .copied()
-            .filter(|key| self.inbound(*key).is_some_and(|entity| !entity.header_seen && entity.child.is_none()))
+            .filter(|key| self.inbound(*key).is_some_and(|entity| entity.child.is_none()))
             .collect();
         let waiting: Vec<u16> = self
             .orphans
@@ -184,16 +232,30 @@ impl Session {
             .get(&entity_id)
             .map(|scopes| scopes.iter().copied().filter(|scope| self.waits_for_parent(*scope)).collect())
             .unwrap_or_default();
-        let pair = waiting.iter().find_map(|scope_id| {
-            let depth = self.inbound.get(scope_id)?.depth;
-            let fits = |key: &&EntityKey| {
-                let above = self.inbound.get(&key.scope).filter(|scope| scope.is_bound()).and_then(|scope| scope.depth);
-                above.is_some_and(|above| depth.is_none_or(|depth| above + 1 == depth))
-            };
-            headless.iter().find(fits).map(|key| (*scope_id, *key))
-        });
-        self.orphans.keep(entity_id, headless, waiting);
+        let pair = waiting.iter().find_map(|scope_id| Some((*scope_id, self.failed_parent(*scope_id, &parents)?)));
+        self.orphans.keep(entity_id, parents, waiting);
         pair
+    }
+
+    /// The parent of a scope by its BARRIER. The BARRIER names it by the entity ID alone: while one of those that it
+    /// may mean has not failed, its header is still to come, and tells.
+    fn failed_parent(&self, scope_id: u16, parents: &[EntityKey]) -> Option<EntityKey> {
+        let depth = self.inbound.get(&scope_id)?.depth;
+        let may_be_meant = |key: &&EntityKey| {
+            let above = self.inbound.get(&key.scope).and_then(|scope| scope.depth);
+            above.is_some_and(|above| depth.is_none_or(|depth| above + 1 == depth))
+        };
+        let failed = |key: &EntityKey| self.inbound(*key).is_some_and(|entity| entity.payload == Payload::Failed);
+        let meant: Vec<EntityKey> = parents.iter().filter(may_be_meant).copied().collect();
+        if !meant.iter().all(failed) {
+            return None;
+        }
+        // Several may be meant when an empty scope's depth is not known: the one that took its scope at that point of
+        // the sequence, else the deepest.
+        let expected = |key: &&EntityKey| self.inbound(**key).is_some_and(|entity| entity.expected_child == scope_id);
+        let depth_of = |key: &&EntityKey| self.inbound.get(&key.scope).and_then(|scope| scope.depth);
+        let parent = meant.iter().find(expected).or_else(|| meant.iter().max_by_key(depth_of)).copied()?;
+        Some(parent).filter(|key| self.inbound.get(&key.scope).is_some_and(|scope| scope.is_bound()))
     }
 
     fn waits_for_parent(&self, scope_id: u16) -> bool {
@@ -219,6 +281,7 @@ impl Session {
         if let Some(tracked) = tracked.filter(|tracked| self.gathering.contains(*tracked)) {
             // Refused is only a child beyond the limit on children, which the manifest was never told of.
             let _untracked = self.gathering.complete_child(now, tracked, key.entity, status);
+            self.close_level_zero(tracked);
         }
         if self.layer() == 0 {
             self.advance_level_zero(now);

@@ -241,8 +241,8 @@ impl Session {
         }
         self.expire_checkpoints(now);
         self.expire_entries(now);
-        let adopted = self.adopt_orphaned_scopes(now);
-        if let Err(error) = adopted {
+        let followed = self.follow_up(now);
+        if let Err(error) = followed {
             self.close_with(&error);
         }
     }

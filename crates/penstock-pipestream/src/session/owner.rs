@@ -26,6 +26,8 @@ pub(super) struct Outbound {
     /// Its children's scope at layer 1.
     child: Option<ScopeKey>,
     dehydrated: bool,
+    /// Whether its last child has been announced.
+    ended: bool,
     /// What STRICT makes of it, once the receiver has released its children's scope.
     released: Option<Status>,
     /// Whether we have said FAILED.
@@ -111,8 +113,8 @@ impl Session {
         let root = self.role.root_scope();
         let Some(key) = parent else { return Ok((root, 0)) };
         let known = self.outbound(key).ok_or_else(|| Error::misuse("the parent is not open"))?;
-        if !known.dehydrated {
-            return Err(Error::misuse("the parent was not announced as dehydrated"));
+        if !known.dehydrated || known.ended {
+            return Err(Error::misuse("the parent was not announced as dehydrated, or its children have been ended"));
         }
         match known.child {
             Some(child) => Ok((child.scope, key.entity)),
@@ -147,6 +149,9 @@ impl Session {
         self.send_status(now, key, Status::Pending, depth, None);
         if dehydrated {
             self.send_status(now, key, Status::Dehydrating, depth, None);
+        }
+        if dehydrated && child.is_none() {
+            self.level_zero.own_open += 1;
         }
         if let Some(child) = child {
             self.outbound.insert(child.scope, Scope::child(child, Some(depth + 1), Some(key)));
@@ -191,19 +196,22 @@ impl Session {
     ///
     /// Misuse when the parent was not dehydrated, is unknown, or its children were ended before.
     pub fn end_children(&mut self, now: Now, parent: EntityKey) -> Result<()> {
-        let known = self.outbound(parent).filter(|known| known.dehydrated && known.released.is_none());
+        let known = self.outbound(parent).filter(|known| known.dehydrated && !known.ended);
         let child = match known {
             Some(known) => known.child,
             // At layer 0 a parent fails without waiting for its children: nothing is left to end.
-            None if self.layer() == 0 => return Ok(()),
+            None if self.layer() == 0 && self.outbound(parent).is_none() => return Ok(()),
             None => return Err(Error::misuse("only an open, dehydrated entity has children to end")),
         };
+        if let Some(known) = self.outbound_mut(parent) {
+            known.ended = true;
+        }
         if self.sent.contains(entry(parent)) {
             self.sent.seal(entry(parent))?;
         }
         match child {
             Some(child) => self.end_scope(child.scope, parent.entity),
-            None => self.checkpoint(now, u32::from(self.role.root_scope()), 0, None).map(drop),
+            None => self.end_own_level_zero(now),
         }
     }
 
@@ -310,6 +318,7 @@ impl Session {
                 }
             }
         }
+        let unended = entity.dehydrated && entity.child.is_none() && !entity.ended;
         let (parent_id, reason) = (entity.parent_id, entity.reason.take());
         let Some(scope) = self.outbound.get_mut(&key.scope) else { return Ok(()) };
         let parent = match scope.parent {
@@ -325,6 +334,10 @@ impl Session {
         let reason = reason.filter(|_| status != Status::Complete).map(|reason| *reason);
         self.events.push_back(Event::Resolved { key, parent_id, status, reason, owned: true });
         self.capacity_came_free();
+        if unended {
+            // A parent at layer 0 that failed before its last child: others may have waited for its end.
+            self.end_own_level_zero(now)?;
+        }
         self.evaluate_checkpoints(now);
         self.advance_close(now);
         Ok(())

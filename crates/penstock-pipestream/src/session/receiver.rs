@@ -60,6 +60,8 @@ pub(super) struct Inbound {
     pub(super) dehydrated: bool,
     /// Its children's scope, from its header or its BARRIER (decision 10).
     pub(super) child: Option<u16>,
+    /// The scope that its owner took for its children, if it takes them in the order of its DEHYDRATINGs.
+    pub(super) expected_child: u16,
     /// How many children it may have (decision 11).
     pub(super) max_children: u64,
     /// Children by header at layer 0.
@@ -231,11 +233,16 @@ impl Session {
     pub(super) fn mark_dehydrated(&mut self, now: Now, key: EntityKey) {
         let children_per_mib = self.config.children_per_mib;
         let at_layer_zero = self.layer() == 0;
+        let expected_child = self.peer_scopes.expected(1 - self.role.root_scope());
         let Some(entity) = self.inbound_mut(key).filter(|entity| !entity.dehydrated) else { return };
         entity.dehydrated = true;
         entity.max_children = children_per_mib;
+        entity.expected_child = expected_child;
         if at_layer_zero {
             self.level_zero.parents.push_back(key);
+        } else {
+            self.peer_scopes.dehydrated += 1;
+            self.orphans.add_parent(key);
         }
         if let Err(error) = self.gathering.open(now, entry(key)) {
             self.reject(now, key, Reason { code: error.code(), message: error.message().to_owned() });
@@ -269,7 +276,7 @@ impl Session {
             self.drop_streams(key, ErrorCode::NoError);
             self.resolve_theirs(now, key, Status::Failed, Some(reason));
         }
-        self.adopt_orphaned_scopes(now)
+        Ok(())
     }
 
     /// The payload was verified and is safe where it goes. For a dehydrated entity the STATUS waits until its
@@ -310,9 +317,7 @@ impl Session {
         self.drop_streams(key, reason.code);
         self.send_error(key, &reason);
         if waits {
-            if self.inbound(key).is_some_and(|entity| !entity.header_seen) {
-                self.orphans.add_parent(key);
-            }
+            self.orphans.look_again(key.entity);
             self.settle_parent(now, key);
         } else {
             self.resolve_theirs(now, key, Status::Failed, Some(reason));

@@ -56,11 +56,18 @@ struct Used {
 /// What we know of the IDs that the peer takes.
 #[derive(Debug, Default)]
 pub(super) struct PeerScopes {
+    /// How many entities the peer has dehydrated.
+    pub(super) dehydrated: u64,
     opened: u64,
     used: HashMap<u16, Used>,
 }
 
 impl PeerScopes {
+    /// The child scope that a peer which takes its scopes upwards takes next.
+    pub(super) fn expected(&self, root: u16) -> u16 {
+        root + 2 + (self.dehydrated % u64::from(CHILD_SCOPES)) as u16 * 2
+    }
+
     /// Notes a new use and names it.
     pub(super) fn open(&mut self, scope: u16) -> ScopeKey {
         self.opened += 1;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::owner::{entry, metadata};
+use super::owner::metadata;
 use super::receiver::{Inbound, Payload, Streams};
 use super::types::{Accepted, AcceptedChunk, Admission, ChunkProgress, EntityKey, Event, Reason, Role};
 use super::{Session, State};
@@ -69,8 +69,8 @@ impl Session {
         if admission == Admission::Held {
             self.counters.held_streams += 1;
         }
-        let adopted = self.adopt_orphaned_scopes(now);
-        self.guard(adopted)?;
+        let followed = self.follow_up(now);
+        self.guard(followed)?;
         Ok(admission)
     }
 
@@ -102,6 +102,12 @@ impl Session {
             return Err(Error::violation(ErrorCode::EntityInvalid, "a reserved entity ID"));
         }
         let late = match self.inbound.get(&scope_id) {
+            None if distance(1, header.entity_id) >= agreement.max_window_size => {
+                return Err(Error::violation(
+                    ErrorCode::WindowExceeded,
+                    "an entity stream outside the window of a new scope",
+                ));
+            }
             None => self.peer_scopes.is_released(scope_id),
             Some(scope) => match scope.place(header.entity_id) {
                 Place::Resolved => true,
@@ -176,7 +182,7 @@ impl Session {
         entity.header_seen = true;
         entity.parent_id = header.parent_id;
         let failed = entity.payload == Payload::Failed;
-        self.check_parent(key, header)?;
+        self.check_parent(now, key, header)?;
         self.check_dehydration(now, key, header)?;
         let Some(entity) = self.inbound_mut(key) else { return Ok(Admission::Stopped(ErrorCode::NoError)) };
         if failed || entity.payload == Payload::Failed {
@@ -266,7 +272,7 @@ impl Session {
     }
 
     /// The header and the binding of its scope must agree (decision 10); at layer 0 the parent is in the same scope.
-    fn check_parent(&mut self, key: EntityKey, header: &EntityHeader) -> Result<()> {
+    fn check_parent(&mut self, now: Now, key: EntityKey, header: &EntityHeader) -> Result<()> {
         let invalid = |message: String| Err(Error::violation(ErrorCode::ScopeInvalid, message));
         let Some(scope) = self.inbound.get(&key.scope) else { return Ok(()) };
         if let Some(parent) = scope.parent {
@@ -285,10 +291,10 @@ impl Session {
         if header.parent_id == 0 || self.layer() > 0 {
             return Ok(());
         }
-        self.check_parent_at_layer_zero(key, header)
+        self.check_parent_at_layer_zero(now, key, header)
     }
 
-    fn check_parent_at_layer_zero(&mut self, key: EntityKey, header: &EntityHeader) -> Result<()> {
+    fn check_parent_at_layer_zero(&mut self, now: Now, key: EntityKey, header: &EntityHeader) -> Result<()> {
         let dehydrated = self.inbound(key).is_some_and(|entity| entity.dehydrated) || is_dehydrated(header);
         if dehydrated {
             return Err(Error::violation(
@@ -305,7 +311,7 @@ impl Session {
             Place::Open => {
                 let parent = scope.entity_key(header.parent_id);
                 match scope.get(header.parent_id) {
-                    Some(Inbound { dehydrated: true, .. }) => self.track_level_zero_child(parent, key),
+                    Some(Inbound { dehydrated: true, .. }) => self.track_child(now, parent, key),
                     _ => Err(Error::violation(ErrorCode::EntityInvalid, "the parent is not being dehydrated")),
                 }
             }
@@ -332,9 +338,14 @@ impl Session {
             entity.max_children = per_mib.saturating_mul(mib);
         }
         if agreement.layer == 0 {
+            // Its children's headers may have come first.
+            self.limit_children(now, key);
             return Ok(());
         }
         match header.metadata.get(metadata::CHILD_SCOPE).map(|value| decimal_scope(value)) {
+            Some(Some(child)) if self.inbound(key).is_some_and(|entity| entity.payload == Payload::Failed) => {
+                self.bind_late(now, key, child)
+            }
             Some(Some(child)) => self.bind_scope(now, key, child),
             Some(None) => {
                 Err(Error::violation(ErrorCode::ScopeInvalid, format!("{} is malformed", metadata::CHILD_SCOPE)))
@@ -383,13 +394,6 @@ impl Session {
                 ChunkProgress::Dropped
             }
         }
-    }
-
-    fn track_level_zero_child(&mut self, parent: EntityKey, child: EntityKey) -> Result<()> {
-        if self.gathering.contains(entry(parent)) {
-            self.gathering.add_child(entry(parent), child.entity, None)?;
-        }
-        Ok(())
     }
 }
 

@@ -97,3 +97,17 @@ fn what_belongs_to_layer_one_is_unsupported() {
         assert_eq!(case(&mut peer).expect_err("unsupported").code(), ErrorCode::LayerUnsupported, "case {index}");
     }
 }
+
+#[test]
+fn too_many_children_fail_the_parent_at_once() {
+    let mut pair = Pair::new(false, 5_000);
+    let root = pair.announce(None, true);
+    pair.deliver(&root);
+    for _ in 0..1_001 {
+        let child = pair.announce(Some(root.key), false);
+        pair.deliver(&child);
+        assert_eq!(pair.outcome(child.key), Some(Status::Complete));
+        pair.client_events.retain(|event| matches!(event, Event::Resolved { key, .. } if *key == root.key));
+    }
+    assert_eq!(pair.outcome(root.key), Some(Status::Failed));
+}

@@ -1,0 +1,422 @@
+//! Sessions under octets that choose what happens next: two honest ends over a link that delays and reorders, and one
+//! end against a peer that says anything.
+
+// A fuzz body reports by panicking.
+#![allow(clippy::expect_used, clippy::indexing_slicing)]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::{
+    Admission, Barrier, Capabilities, Checkpoint, EntityHeader, EntityKey, ErrorCode, ErrorFrame, Event, Frame, Now,
+    Reason, Role, ScopeDigest, Session, SessionConfig, Status, StatusFrame, Ticket, Transmit,
+};
+
+/// Choices, taken from the input until it is used up.
+struct Choices<'a> {
+    octets: &'a [u8],
+}
+
+impl Choices<'_> {
+    fn next(&mut self) -> Option<u8> {
+        let (first, rest) = self.octets.split_first()?;
+        self.octets = rest;
+        Some(*first)
+    }
+
+    fn below(&mut self, limit: usize) -> Option<usize> {
+        let choice = usize::from(self.next()?);
+        (limit > 0).then(|| choice % limit)
+    }
+
+    fn small(&mut self) -> u32 {
+        u32::from(self.next().unwrap_or(0))
+    }
+}
+
+fn config(layer1: bool) -> SessionConfig {
+    let capabilities = Capabilities {
+        layer0: true,
+        layer1,
+        layer2: false,
+        max_scope_depth: Some(3),
+        max_entities_per_scope: None,
+        max_window_size: Some(16),
+    };
+    SessionConfig { capabilities, max_open_entities: 64, max_open_checkpoints: 512, ..SessionConfig::default() }
+}
+
+fn header(length: u64) -> EntityHeader {
+    EntityHeader {
+        entity_id: 0,
+        parent_id: 0,
+        scope_id: 0,
+        layer: 0,
+        content_type: "text/plain".to_owned(),
+        payload_length: length,
+        checksum: Bytes::from_static(&[0; 32]),
+        metadata: BTreeMap::new(),
+        chunk_info: None,
+        completion_policy: None,
+    }
+}
+
+fn reason(code: ErrorCode) -> Reason {
+    Reason { code, message: "chosen".to_owned() }
+}
+
+/// One end, what it has learnt, and what is on its way to it.
+struct End {
+    session: Session,
+    control: VecDeque<Bytes>,
+    headers: Vec<(u64, EntityHeader)>,
+    accepted: Vec<(u64, EntityKey)>,
+    announced: Vec<(Ticket, bool)>,
+    ended: BTreeSet<EntityKey>,
+    sent: BTreeMap<EntityKey, Status>,
+    received: BTreeMap<EntityKey, Status>,
+    closed: Option<ErrorCode>,
+}
+
+impl End {
+    fn new(role: Role, layer1: bool, now: Now) -> Self {
+        Self {
+            session: Session::new(role, config(layer1), now).expect("a valid configuration"),
+            control: VecDeque::new(),
+            headers: Vec::new(),
+            accepted: Vec::new(),
+            announced: Vec::new(),
+            ended: BTreeSet::new(),
+            sent: BTreeMap::new(),
+            received: BTreeMap::new(),
+            closed: None,
+        }
+    }
+
+    fn learn(&mut self) {
+        while let Some(event) = self.session.poll_event() {
+            match event {
+                Event::Admitted { stream, accepted } => self.accepted.push((stream, accepted.key)),
+                Event::Resolved { key, status, owned, .. } => {
+                    let outcomes = if owned { &mut self.sent } else { &mut self.received };
+                    assert!(outcomes.insert(key, status).is_none(), "{key:?} was resolved twice");
+                }
+                Event::Agreed(_)
+                | Event::Status { .. }
+                | Event::Gathered { .. }
+                | Event::Released { .. }
+                | Event::Digest { .. }
+                | Event::Barrier { .. }
+                | Event::Checkpoint { .. }
+                | Event::Capacity
+                | Event::Error { .. }
+                | Event::Closed { .. } => {}
+            }
+        }
+    }
+}
+
+struct Dialogue {
+    now: Now,
+    ends: [End; 2],
+    next_stream: u64,
+}
+
+const CLIENT: usize = 0;
+const SERVER: usize = 1;
+
+impl Dialogue {
+    fn new(layer1: bool) -> Self {
+        let now = Now { instant: Instant::now(), unix_micros: 0 };
+        let ends = [End::new(Role::Client, layer1, now), End::new(Role::Server, layer1, now)];
+        let mut dialogue = Self { now, ends, next_stream: 2 };
+        dialogue.carry_all();
+        dialogue
+    }
+
+    /// Moves what an end has to say onto the link.
+    fn collect(&mut self) {
+        for from in [CLIENT, SERVER] {
+            self.ends[from].learn();
+            while let Some(transmit) = self.ends[from].session.poll_transmit(19) {
+                match transmit {
+                    Transmit::Control(octets) => self.ends[1 - from].control.push_back(octets),
+                    Transmit::StopStream { .. } => {}
+                    Transmit::Close { code, message } => {
+                        assert_eq!(code, ErrorCode::NoError, "an honest dialogue was closed: {message}");
+                        self.ends[from].closed = Some(code);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Delivers a piece of the control stream to an end.
+    fn carry(&mut self, to: usize) -> bool {
+        let Some(octets) = self.ends[to].control.pop_front() else { return false };
+        self.ends[to].session.handle_control(self.now, octets).expect("an honest peer");
+        self.collect();
+        true
+    }
+
+    fn carry_all(&mut self) {
+        self.collect();
+        while self.carry(CLIENT) || self.carry(SERVER) {}
+    }
+
+    fn announce(&mut self, from: usize, choices: &mut Choices<'_>) {
+        let parents: Vec<EntityKey> = self.parents(from);
+        let parent = choices.below(parents.len() + 1).and_then(|index| parents.get(index).copied());
+        let dehydrate = choices.small().is_multiple_of(3);
+        let end = &mut self.ends[from];
+        let Ok(Some(ticket)) = end.session.announce(self.now, parent, dehydrate) else { return };
+        let mut header = header(3);
+        end.session.bind_header(&ticket, &mut header);
+        end.announced.push((ticket, dehydrate));
+        self.ends[1 - from].headers.push((self.next_stream, header));
+        self.next_stream += 4;
+    }
+
+    /// Dehydrated entities whose children may still be announced.
+    fn parents(&self, of: usize) -> Vec<EntityKey> {
+        let end = &self.ends[of];
+        let open = |key: &EntityKey| !end.ended.contains(key) && !end.sent.contains_key(key);
+        end.announced.iter().filter(|(_, dehydrated)| *dehydrated).map(|(ticket, _)| ticket.key).filter(open).collect()
+    }
+
+    fn open_stream(&mut self, to: usize, index: usize) {
+        let (stream, header) = self.ends[to].headers.swap_remove(index);
+        match self.ends[to].session.handle_header(self.now, stream, &header).expect("an honest peer") {
+            Admission::Accepted(accepted) => self.ends[to].accepted.push((stream, accepted.key)),
+            Admission::Held | Admission::Stopped(_) => {}
+        }
+    }
+
+    fn give_up(&mut self, from: usize, choices: &mut Choices<'_>) {
+        let Some(index) = choices.below(self.ends[from].announced.len()) else { return };
+        let (ticket, _) = self.ends[from].announced[index];
+        self.ends[from].session.fail(self.now, ticket.key, reason(ErrorCode::InternalError));
+        if choices.small().is_multiple_of(2) {
+            // The stream was reset before its header arrived.
+            let (scope, entity) = (u32::from(ticket.key.scope), ticket.key.entity);
+            self.ends[1 - from].headers.retain(|(_, header)| (header.scope_id, header.entity_id) != (scope, entity));
+        }
+    }
+
+    fn settle(&mut self, at: usize, choices: &mut Choices<'_>) {
+        let Some(index) = choices.below(self.ends[at].accepted.len()) else { return };
+        let (stream, key) = self.ends[at].accepted.swap_remove(index);
+        let session = &mut self.ends[at].session;
+        match choices.small() % 8 {
+            0 => session.fail(self.now, key, reason(ErrorCode::IntegrityError)),
+            1 => session.handle_stream_reset(self.now, stream, Some(key), 5),
+            _ => session.complete(self.now, key),
+        }
+    }
+
+    fn end_children(&mut self, from: usize, key: EntityKey) {
+        self.ends[from].ended.insert(key);
+        self.ends[from].session.end_children(self.now, key).expect("an open parent");
+    }
+
+    fn step(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let choice = choices.next()?;
+        let end = usize::from(choice >> 7);
+        match choice & 0x0F {
+            0..=2 => self.announce(end, choices),
+            3..=6 => drop(self.carry(end)),
+            7..=9 => {
+                if let Some(index) = choices.below(self.ends[end].headers.len()) {
+                    self.open_stream(end, index);
+                }
+            }
+            10 | 11 => self.settle(end, choices),
+            12 => self.give_up(end, choices),
+            13 => {
+                let parents = self.parents(end);
+                if let Some(key) = choices.below(parents.len()).and_then(|index| parents.get(index)) {
+                    self.end_children(end, *key);
+                }
+            }
+            14 => {
+                let scope = u32::from(self.ends[end].session_root());
+                self.ends[end].session.checkpoint(self.now, scope, 0, None).expect("an open session");
+            }
+            _ => self.wait(Duration::from_secs(u64::from(choices.small() % 45))),
+        }
+        self.collect();
+        Some(())
+    }
+
+    fn wait(&mut self, by: Duration) {
+        self.now = Now { instant: self.now.instant + by, unix_micros: self.now.unix_micros + by.as_micros() as u64 };
+        for end in &mut self.ends {
+            end.session.handle_timeout(self.now);
+        }
+    }
+
+    /// Lets everything arrive and end.
+    fn finish(&mut self) {
+        for _ in 0..64 {
+            self.carry_all();
+            for end in [CLIENT, SERVER] {
+                while !self.ends[end].headers.is_empty() {
+                    self.open_stream(end, 0);
+                    self.carry_all();
+                }
+                for (_, key) in std::mem::take(&mut self.ends[end].accepted) {
+                    self.ends[end].session.complete(self.now, key);
+                }
+                for key in self.parents(end) {
+                    self.end_children(end, key);
+                }
+            }
+            self.carry_all();
+        }
+        for from in [CLIENT, SERVER] {
+            assert_eq!(self.ends[from].session.open_owned(), 0, "entities of end {from} are open");
+            assert_eq!(self.ends[from].sent, self.ends[1 - from].received, "the ends disagree");
+            assert_eq!(self.ends[from].announced.len(), self.ends[from].sent.len());
+        }
+        self.ends[CLIENT].session.close(self.now);
+        self.carry_all();
+        assert_eq!(self.ends[CLIENT].closed, Some(ErrorCode::NoError), "the close is not graceful");
+    }
+}
+
+impl End {
+    fn session_root(&self) -> u16 {
+        self.announced.first().map_or(0, |(ticket, _)| ticket.key.scope & 1)
+    }
+}
+
+/// Two honest ends, whatever is late or out of order: nobody closes, both know the same, every entity ends.
+pub fn dialogue(input: &[u8]) {
+    let mut choices = Choices { octets: input };
+    let Some(first) = choices.next() else { return };
+    let mut dialogue = Dialogue::new(first % 4 != 0);
+    while choices.step_of(&mut dialogue).is_some() {}
+    dialogue.finish();
+}
+
+impl Choices<'_> {
+    fn step_of(&mut self, dialogue: &mut Dialogue) -> Option<()> {
+        dialogue.step(self)
+    }
+
+    fn frame(&mut self) -> Option<Frame> {
+        let scope_id = (self.next()? % 8).into();
+        let entity_id = match self.small() {
+            choice @ 0..=200 => choice % 8,
+            choice => u32::MAX - (choice - 200),
+        };
+        let frame = match self.next()? % 8 {
+            0..=3 => Frame::Status(StatusFrame {
+                status: Status::try_from(self.next()? % 13).ok()?,
+                entity_id,
+                scope_id,
+                depth: self.next()? % 3,
+                cursor: self.next().filter(|choice| choice % 5 == 0).map(u32::from),
+                extension: None,
+            }),
+            4 => Frame::Barrier(Barrier {
+                released: self.small().is_multiple_of(4),
+                barrier_id: scope_id,
+                parent_id: entity_id,
+            }),
+            5 => Frame::ScopeDigest(ScopeDigest {
+                scope_id,
+                processed: self.small().into(),
+                succeeded: 0,
+                failed: 0,
+                deferred: 0,
+                merkle_root: [0; 32],
+            }),
+            6 => Frame::Checkpoint(Checkpoint {
+                checkpoint_id: "f".to_owned(),
+                sequence_number: self.small().into(),
+                checkpoint_entity_id: entity_id,
+                scope_id: scope_id.into(),
+                flags: self.small() % 4,
+                timeout_ms: self.small(),
+            }),
+            _ => Frame::Error(ErrorFrame {
+                code: self.small(),
+                scope_id: scope_id.into(),
+                entity_id,
+                message: String::new(),
+            }),
+        };
+        Some(frame)
+    }
+
+    fn header(&mut self) -> Option<EntityHeader> {
+        let mut header = header(self.next()?.into());
+        header.scope_id = u32::from(self.next()? % 8);
+        header.entity_id = u32::from(self.next()? % 8);
+        header.parent_id = u32::from(self.next()? % 4);
+        if self.small().is_multiple_of(3) {
+            header.metadata.insert("pipestream.dehydrated".to_owned(), "1".to_owned());
+            header.metadata.insert("pipestream.child-scope".to_owned(), (self.small() % 8).to_string());
+        }
+        if self.small().is_multiple_of(4) {
+            header.metadata.insert("pipestream.parent-scope".to_owned(), (self.small() % 8).to_string());
+        }
+        Some(header)
+    }
+}
+
+/// One end against anything: it closes at most once, with a code, and keeps no more than it may.
+pub fn hostile(input: &[u8]) {
+    let mut choices = Choices { octets: input };
+    let Some(first) = choices.next() else { return };
+    let role = if first & 1 == 0 { Role::Server } else { Role::Client };
+    let layer1 = first & 2 == 0;
+    let mut now = Now { instant: Instant::now(), unix_micros: 0 };
+    let mut session = Session::new(role, config(layer1), now).expect("a valid configuration");
+    let mut octets = BytesMut::new();
+    Frame::Capabilities(config(layer1).capabilities).encode(&mut octets);
+    session.handle_control(now, octets.freeze()).expect("capabilities");
+    let mut accepted: Vec<EntityKey> = Vec::new();
+    let mut closes = 0;
+    let mut stream = 2;
+    while let Some(choice) = choices.next() {
+        // Errors close the session; that is what is looked at below.
+        let _outcome = match choice % 8 {
+            0..=3 => choices.frame().map(|frame| {
+                let mut octets = BytesMut::new();
+                frame.encode(&mut octets);
+                session.handle_control(now, octets.freeze())
+            }),
+            4 | 5 => choices.header().map(|header| {
+                stream += 4;
+                session.handle_header(now, stream, &header).map(|admission| {
+                    if let Admission::Accepted(entity) = admission {
+                        accepted.push(entity.key);
+                    }
+                })
+            }),
+            6 => {
+                if let Some(index) = choices.below(accepted.len()) {
+                    session.complete(now, accepted.swap_remove(index));
+                }
+                drop(session.announce(now, None, choice & 0x40 != 0).map(drop));
+                None
+            }
+            _ => {
+                let by = Duration::from_secs(u64::from(choices.small()) * 20);
+                now = Now { instant: now.instant + by, unix_micros: now.unix_micros + by.as_micros() as u64 };
+                session.handle_timeout(now);
+                None
+            }
+        };
+        while session.poll_event().is_some() {}
+        while let Some(transmit) = session.poll_transmit(usize::MAX) {
+            closes += usize::from(matches!(transmit, Transmit::Close { .. }));
+        }
+        assert!(session.open_received() <= 64 && session.open_owned() <= 64);
+        assert_eq!(closes, usize::from(session.is_closed()));
+    }
+}

@@ -1,0 +1,18 @@
+//! Many sessions under chosen and random octets: the fuzz targets' bodies, in the stable tests too.
+
+use penstock_pipestream::fuzzing::session::{dialogue, hostile};
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { ..ProptestConfig::default() })]
+
+    #[test]
+    fn honest_ends_agree_over_a_link_that_delays_and_reorders(input in proptest::collection::vec(any::<u8>(), 0..600)) {
+        dialogue(&input);
+    }
+
+    #[test]
+    fn a_hostile_peer_gets_a_code_and_nothing_else(input in proptest::collection::vec(any::<u8>(), 0..600)) {
+        hostile(&input);
+    }
+}
