@@ -92,7 +92,11 @@ impl<W: Workspace> Dehydrator<W> {
         let mut part = Part { path, depth, metadata: child.metadata, ..Part::default() };
         match child.content {
             Content::Whole(fetched) => self.look(part, &name, fetched, &child.hint),
-            Content::Typed(fetched, media_type, text) => {
+            Content::Typed(fetched, media_type, mut text) => {
+                let limit = usize::try_from(self.limits.max_text).unwrap_or(usize::MAX);
+                if text.as_mut().is_some_and(|text| name::cut(text, limit)) {
+                    part.metadata.insert("text.cut".to_owned(), "true".to_owned());
+                }
                 (part.media_type, part.text) = (media_type.to_owned(), text);
                 (part.sha256, part.bytes) = (Some(fetched.sha256), Some(fetched.bytes));
                 Event::Leaf(part, Some(fetched.source))

@@ -277,8 +277,9 @@ impl State {
     }
 
     fn link(&mut self, target: &str) {
-        // Quotes and a comma come with each; escapes can make it longer, which the limit has room for.
-        self.links_length = self.links_length.saturating_add(target.len() + 3);
+        // As long as it is in JSON, with a comma.
+        let length = serde_json::to_string(target).map_or(0, |text| text.len());
+        self.links_length = self.links_length.saturating_add(length + 1);
         match self.links_length > MAX_LINKS {
             true => self.links_omitted += 1,
             false => self.links.push(target.to_owned()),

@@ -17,7 +17,11 @@ use crate::stream::StreamWalker;
 use crate::tar::TarWalker;
 use crate::workspace::Source;
 use crate::zip::{self, ZipWalker};
-use crate::{charset, text, xml};
+use crate::{charset, name, text, xml};
+
+/// How many entries of a PDF's metadata are taken over, and how many octets of each.
+const MAX_PDF_METADATA: usize = 32;
+const MAX_VALUE: usize = 4096;
 
 /// A part, looked at.
 #[derive(Default)]
@@ -157,7 +161,8 @@ fn open_pdf(mut source: Box<dyn Source>, known: Known<'_>, context: &mut Context
     let limits = context.limits.pdf(known.bytes);
     match context.workspace.pdf(&mut source, &limits) {
         Ok(pages) => {
-            for (key, value) in pages.metadata() {
+            for (key, mut value) in pages.metadata().into_iter().take(MAX_PDF_METADATA) {
+                name::cut(&mut value, MAX_VALUE);
                 opened.note(&format!("pdf.{key}"), value);
             }
             opened.note("pdf.pages", pages.page_count().to_string());

@@ -4,7 +4,7 @@ use encoding_rs::{Encoding, UTF_8};
 
 use crate::child::Hint;
 use crate::stream::Codec;
-use crate::{html, mail, mbox, pdf, tar, xml};
+use crate::{charset, html, mail, mbox, pdf, tar, xml};
 
 /// How much of a part is looked at.
 pub(crate) const HEAD: usize = 64 * 1024;
@@ -39,7 +39,7 @@ pub(crate) fn format(head: &[u8], hint: &Hint) -> Format {
     if mail::is_mail(head) || (hint.mail && mail::begins_with_header(head)) {
         return Format::Mail;
     }
-    let Some(text) = text(head) else {
+    let Some(text) = text(head, hint) else {
         return Format::Binary(infer::get(head).map(|kind| kind.mime_type()).filter(|kind| !is_container(kind)));
     };
     if let Some(kind) = text_mark(&text) {
@@ -90,10 +90,13 @@ fn is_zstd(mut head: &[u8]) -> bool {
     head.starts_with(b"\x28\xb5\x2f\xfd")
 }
 
-/// The beginning as text, if it is text: no control characters but those of plain text, and UTF-16 only with a mark.
-/// An octet beyond ASCII can be a letter in some charset; which one is told later, over the whole part.
-fn text(head: &[u8]) -> Option<String> {
-    let encoding = Encoding::for_bom(head).map_or(UTF_8, |(encoding, _)| encoding);
+/// The beginning as text, if it is text: no control characters but those of plain text, and UTF-16 only where a mark or
+/// the container says so. An octet beyond ASCII can be a letter in some charset; which one is told later, over the
+/// whole part.
+fn text(head: &[u8], hint: &Hint) -> Option<String> {
+    let declared = hint.charset.as_deref().and_then(charset::label);
+    let wide = declared.filter(|encoding| !encoding.is_ascii_compatible() && encoding.name().starts_with("UTF-16"));
+    let encoding = Encoding::for_bom(head).map_or(wide.unwrap_or(UTF_8), |(encoding, _)| encoding);
     let control = |c: char| matches!(c, '\0'..='\x07' | '\x0b' | '\x0e'..='\x1a' | '\x1c'..='\x1f' | '\x7f');
     let (text, _) = encoding.decode_with_bom_removal(head);
     (!text.contains(control)).then(|| text.into_owned())
@@ -129,6 +132,14 @@ mod tests {
         assert_eq!(told(b"PK\x03\x04rest"), Format::Zip);
         assert_eq!(told(b"\x1f\x8b\x08\0"), Format::Stream(Codec::Gzip));
         assert_eq!(told(b"{\\rtf1 x}"), Format::Binary(Some("application/rtf")));
+    }
+
+    #[test]
+    fn utf_16_needs_a_mark_or_a_declaration() {
+        assert_eq!(told(b"T\0e\0s\0t\0"), Format::Binary(None));
+        assert_eq!(told(b"\xff\xfeT\0e\0"), Format::Text);
+        let hint = Hint { charset: Some("utf-16le".to_owned()), ..Hint::default() };
+        assert_eq!(format(b"T\0e\0s\0t\0", &hint), Format::Text);
     }
 
     #[test]

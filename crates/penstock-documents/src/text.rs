@@ -2,7 +2,7 @@
 //!
 //! - JSON is an object or an array that parses, whole.
 //! - CSV has the same number of fields, at least two, in every line: in three lines or more, or in any if it is called so.
-//! - Markdown has two kinds of marks out of headings, fenced code and links, or is called so.
+//! - Markdown begins like Markdown and has two kinds of marks out of headings, fenced code and links, or is called so.
 //!
 //! Content comes first; the name and the declared type only choose between these and plain text.
 
@@ -79,12 +79,13 @@ fn table(text: &str, cut: bool, called: bool) -> Option<char> {
     })
 }
 
-/// Prose may have one comma in each of three lines: without a name that says so, a table's fields do not begin with
-/// the space that follows a comma in prose.
+/// Prose may have one comma in each of three lines, and a program's lines end in semicolons: without a name that says
+/// so, a table's fields do not begin with the space that follows a comma in prose, and its last ones are not all empty.
 fn looks_like_data(text: &str, delimiter: char) -> bool {
-    let lines = || text.lines().take(LINES);
+    let lines = || text.lines().take(LINES).filter(|line| !line.trim().is_empty());
     let spaced = lines().filter(|line| line.contains(&format!("{delimiter} "))).count();
-    spaced * 10 < lines().count()
+    let ended = lines().filter(|line| line.trim_end().ends_with(delimiter)).count();
+    spaced * 10 < lines().count() && ended * 10 < lines().count() * 9
 }
 
 /// Rows of a table; a field in quotes may hold delimiters and line ends.
@@ -119,7 +120,7 @@ impl Rows<'_> {
 
 fn is_markdown(text: &str) -> bool {
     let (mut heading, mut fence, mut link, mut inside, mut blank) = (false, false, false, false, true);
-    if text.starts_with("#!") {
+    if !begins_like_markdown(text) {
         return false;
     }
     for line in text.lines().take(LINES) {
@@ -136,6 +137,16 @@ fn is_markdown(text: &str) -> bool {
         blank = line.trim().is_empty();
     }
     usize::from(heading) + usize::from(fence) + usize::from(link) > 1
+}
+
+/// Whether the first line is a heading, a badge, a tag or the edge of a front matter: comments of programs are often
+/// written in Markdown, and configuration files are full of its marks.
+fn begins_like_markdown(text: &str) -> bool {
+    let mut lines = text.lines().skip_while(|line| line.trim().is_empty());
+    let (first, second) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let underlined = second.len() > 2 && (second.chars().all(|c| c == '=') || second.chars().all(|c| c == '-'));
+    let heading = first.starts_with('#') && first.trim_start_matches('#').starts_with(' ');
+    underlined || heading || first == "---" || ["[!", "![", "<"].iter().any(|start| first.starts_with(start))
 }
 
 /// `[text](target)` where the target looks like one.
@@ -171,6 +182,7 @@ mod tests {
         assert_eq!(told("a\tb\n1\t2\n3\t4"), "text/tab-separated-values");
         assert_eq!(told("a,b\n1,2\n3\n"), "text/plain");
         assert_eq!(told("Dear all, hello\nWell, then\nYours, me\n"), "text/plain");
+        assert_eq!(told("mod a;\nmod b;\n\npub mod c;\n"), "text/plain");
         assert_eq!(media_type("a,b\n", false, "t.CSV", &Hint::default()), "text/csv");
         assert_eq!(media_type("hello", false, "t.csv", &Hint::default()), "text/plain");
     }

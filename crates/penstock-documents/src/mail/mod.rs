@@ -31,12 +31,12 @@ const MAX_HEADERS: u64 = 1024 * 1024;
 const MAX_LEVELS: usize = 100;
 /// Headers that make a text a mail: any one of the first and two of all.
 const SENDERS: [&str; 6] = ["from", "sender", "received", "return-path", "message-id", "delivered-to"];
-const OTHERS: [&str; 8] = ["to", "cc", "bcc", "subject", "date", "mime-version", "content-type", "reply-to"];
+const OTHERS: [&str; 7] = ["to", "cc", "bcc", "subject", "date", "mime-version", "reply-to"];
 
-/// Whether `head` begins with a block of headers such as mails have. Any line that is no header, or a continuation of
-/// one, before the first blank line says no.
+/// Whether `head` begins with a block of headers such as mails have: those of a mail that was sent, or those of a
+/// multipart. Any line that is no header, or a continuation of one, before the first blank line says no.
 pub(crate) fn is_mail(head: &[u8]) -> bool {
-    let (mut senders, mut others, mut lines) = (0, 0, 0);
+    let (mut senders, mut others, mut lines, mut multipart) = (0, 0, 0, false);
     for line in head.split(|&octet| octet == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
@@ -47,10 +47,13 @@ pub(crate) fn is_mail(head: &[u8]) -> bool {
         }
         let Some(name) = header_name(line) else { return false };
         lines += 1;
+        let value = line.get(name.len() + 1..).unwrap_or_default().trim_ascii_start();
+        multipart |= name.eq_ignore_ascii_case(b"content-type")
+            && value.get(..10).is_some_and(|start| start.eq_ignore_ascii_case(b"multipart/"));
         senders += usize::from(SENDERS.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes())));
         others += usize::from(OTHERS.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes())));
     }
-    senders > 0 && senders + others > 1
+    multipart || (senders > 0 && senders + others > 1)
 }
 
 /// Whether the first line is a header: enough where the container says that this is a mail.

@@ -18,15 +18,19 @@ pub(crate) enum Encoding {
     Unknown(String),
 }
 
+/// How much of an unknown encoding's name is told.
+const MAX_NAMED: usize = 64;
+
 impl Encoding {
-    /// The encoding that a Content-Transfer-Encoding header names.
+    /// The encoding that a Content-Transfer-Encoding header names. Hyphens, blanks and a plural are common mistakes.
     pub(crate) fn named(name: &str) -> Self {
-        match name.trim().to_ascii_lowercase().as_str() {
-            "" | "7bit" | "8bit" | "binary" => Self::Identity,
+        let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+        match plain.as_str() {
+            "" | "7bit" | "7bits" | "8bit" | "8bits" | "binary" => Self::Identity,
             "base64" => Self::Base64,
-            "quoted-printable" => Self::QuotedPrintable,
-            "x-uuencode" | "uuencode" | "x-uue" | "uue" => Self::Uuencode,
-            other => Self::Unknown(other.to_owned()),
+            "quotedprintable" => Self::QuotedPrintable,
+            "xuuencode" | "uuencode" | "xuue" | "uue" => Self::Uuencode,
+            _ => Self::Unknown(name.trim().chars().take(MAX_NAMED).collect()),
         }
     }
 
@@ -34,24 +38,25 @@ impl Encoding {
     pub(crate) fn decode<'r>(&self, input: impl Read + 'r) -> Box<dyn Read + 'r> {
         match self {
             Self::Identity | Self::Unknown(_) => Box::new(input),
-            Self::Base64 => Box::new(Decoder { input: BufReader::new(input), machine: Base64::default() }),
-            Self::QuotedPrintable => Box::new(Decoder { input: BufReader::new(input), machine: Quoted::default() }),
-            Self::Uuencode => Box::new(Decoder { input: BufReader::new(input), machine: Uu::default() }),
+            Self::Base64 => Box::new(Decoder::new(input, Base64::default())),
+            Self::QuotedPrintable => Box::new(Decoder::new(input, Quoted::default())),
+            Self::Uuencode => Box::new(Decoder::new(input, Uu::default())),
         }
     }
 }
 
-/// Octets in, octets out, with what lies between two calls kept inside. One octet in gives at most three out, and the
-/// end at most two.
+/// Octets in, octets out, with what lies between two calls kept inside.
 pub(super) trait Machine {
     fn step(&mut self, octet: u8, out: &mut Out);
     fn finish(&mut self, out: &mut Out) -> io::Result<()>;
 }
 
-/// The few octets that one step gives.
-#[derive(Default)]
+/// How many octets one step gives at most: what is missing of a uuencoded line.
+const STEP: usize = 64;
+
+/// The octets that steps gave and that were not read yet.
 pub(super) struct Out {
-    octets: [u8; 4],
+    octets: [u8; STEP],
     length: usize,
     given: usize,
 }
@@ -77,30 +82,32 @@ impl Out {
 struct Decoder<R, M> {
     input: BufReader<R>,
     machine: M,
+    out: Out,
+    ended: bool,
+}
+
+impl<R: Read, M: Machine> Decoder<R, M> {
+    fn new(input: R, machine: M) -> Self {
+        let out = Out { octets: [0; STEP], length: 0, given: 0 };
+        Self { input: BufReader::new(input), machine, out, ended: false }
+    }
 }
 
 impl<R: Read, M: Machine> Read for Decoder<R, M> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut given = 0;
-        let mut out = Out::default();
-        // Room for the most that one step gives; `fetch` reads with far larger buffers.
-        while buffer.len() - given >= out.octets.len() {
-            let ahead = self.input.fill_buf()?;
-            let Some(&octet) = ahead.first() else {
-                self.machine.finish(&mut out)?;
-                while let (Some(octet), Some(place)) = (out.pop(), buffer.get_mut(given)) {
-                    *place = octet;
-                    given += 1;
-                }
+        while let Some(place) = buffer.get_mut(given) {
+            if let Some(octet) = self.out.pop() {
+                *place = octet;
+                given += 1;
+            } else if self.ended {
                 break;
-            };
-            self.input.consume(1);
-            self.machine.step(octet, &mut out);
-            while let Some(octet) = out.pop() {
-                if let Some(place) = buffer.get_mut(given) {
-                    *place = octet;
-                    given += 1;
-                }
+            } else if let Some(&octet) = self.input.fill_buf()?.first() {
+                self.input.consume(1);
+                self.machine.step(octet, &mut self.out);
+            } else {
+                self.ended = true;
+                self.machine.finish(&mut self.out)?;
             }
         }
         Ok(given)
@@ -240,6 +247,10 @@ mod tests {
     fn uuencoded_lines_stand_between_begin_and_end() {
         let text = b"some words\r\nbegin 644 x.txt\r\n+:&5L;&\\@=V]R;&0\r\n`\r\nend\r\nmore";
         assert_eq!(decode(&Encoding::Uuencode, text).unwrap(), b"hello world");
+        // Spaces that were lost at a line's end stand for zeros.
+        assert_eq!(decode(&Encoding::Uuencode, b"begin 644 x\n(:0\n`\nend\n").unwrap(), b"i\0\0\0\0\0\0\0");
+        // The line of no octets may have lost its only one.
+        assert_eq!(decode(&Encoding::Uuencode, b"begin 644 x\n!:0\n\nend\n").unwrap(), b"i");
         assert!(decode(&Encoding::Uuencode, b"begin 644 x\n+:&5L;&\\@=V]R;&0\n").is_err());
         assert!(decode(&Encoding::Uuencode, b"nothing").is_err());
     }

@@ -5,6 +5,7 @@ use std::io;
 use super::transfer::{Machine, Out};
 
 const BEGIN: &[u8] = b"begin ";
+const END: &[u8] = b"end";
 /// The first octet of the alphabet; the grave accent stands for it too.
 const ZERO: u8 = b' ';
 
@@ -12,8 +13,6 @@ const ZERO: u8 = b' ';
 #[derive(Default)]
 pub(super) struct Uu {
     state: State,
-    /// A line had fewer octets than it said.
-    cut: bool,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -34,6 +33,8 @@ enum State {
         sextets: u8,
         bits: u32,
     },
+    /// Where a length should be, so many octets of `end` are.
+    End(usize),
     Ended,
 }
 
@@ -50,10 +51,14 @@ impl Machine for Uu {
             (State::Length, b'\r' | b'\n') => State::Length,
             (State::Length, b'`' | ZERO) => State::Ended,
             (State::Length, b'!'..=b'_') => State::Data { left: octet - ZERO, sextets: 0, bits: 0 },
+            (State::Length, b'e') => State::End(1),
+            (State::End(matched), _) if END.get(matched) != Some(&octet) => State::Skip,
+            (State::End(matched), _) if matched + 1 == END.len() => State::Ended,
+            (State::End(matched), _) => State::End(matched + 1),
             // No length: what follows is no line of the file.
             (State::Length, _) => State::Skip,
             (State::Data { left, sextets, bits }, b'\n') => {
-                self.cut |= !pad(left, sextets, bits, out);
+                pad(left, sextets, bits, out);
                 State::Length
             }
             (State::Data { .. }, b'\r') => self.state,
@@ -63,14 +68,8 @@ impl Machine for Uu {
 
     fn finish(&mut self, _out: &mut Out) -> io::Result<()> {
         match self.state {
-            State::Ended if !self.cut => Ok(()),
-            State::Ended
-            | State::Search
-            | State::Begin(_)
-            | State::Skip
-            | State::Name
-            | State::Length
-            | State::Data { .. } => {
+            State::Ended => Ok(()),
+            State::Search | State::Begin(_) | State::Skip | State::Name | State::Length | State::Data { .. } => {
                 Err(io::Error::new(io::ErrorKind::InvalidData, "the uuencoded text is cut off or none at all"))
             }
         }
@@ -85,13 +84,11 @@ fn begin(matched: usize, octet: u8) -> State {
     }
 }
 
-/// Ends a line. Its last group may be short, since mail systems drop spaces, which stand for zeros, at a line's end.
-/// Tells whether the line is whole then.
-fn pad(left: u8, sextets: u8, bits: u32, out: &mut Out) -> bool {
+/// Ends a line. Mail systems drop spaces at a line's end, which stand for zeros: these are given back.
+fn pad(left: u8, sextets: u8, bits: u32, out: &mut Out) {
     let bits = bits << (6 * u32::from(4_u8.saturating_sub(sextets)));
     let [_, octets @ ..] = bits.to_be_bytes();
-    octets.into_iter().take(usize::from(left)).for_each(|octet| out.push(octet));
-    left <= 3
+    octets.into_iter().chain(std::iter::repeat(0)).take(usize::from(left)).for_each(|octet| out.push(octet));
 }
 
 /// Takes one sextet in; four of them give three octets, or as many as the line still has.

@@ -1,9 +1,7 @@
 //! The headers of a tar archive: what describes one member, and what the members before it add to that (GNU long
 //! names, pax records).
 
-use std::io;
-
-use ::tar::{EntryType, Header, PaxExtensions};
+use ::tar::{EntryType, Header};
 
 use crate::failure::Failure;
 
@@ -50,27 +48,60 @@ impl Ahead {
         }
     }
 
-    /// Takes in a member's pax records.
-    pub(crate) fn take_pax(&mut self, octets: &[u8]) {
-        for record in PaxExtensions::new(octets) {
-            match record.and_then(|record| self.take_record(record.key_bytes(), record.value_bytes())) {
-                Ok(()) => {}
-                Err(error) => self.damage = Some(Failure::broken(format!("the member's pax header: {error}"))),
+    /// Takes in a member's pax records: `LENGTH KEY=VALUE` and a line feed each. The length counts, since a value may
+    /// hold line feeds itself.
+    pub(crate) fn take_pax(&mut self, mut octets: &[u8]) {
+        while !octets.is_empty() && octets.first() != Some(&0) {
+            let taken = record(octets).ok_or(()).and_then(|(key, value, rest)| {
+                octets = rest;
+                self.take_record(key, value)
+            });
+            if taken.is_err() {
+                self.damage = Some(Failure::broken("the member's pax header is malformed"));
+                return;
             }
         }
     }
 
-    fn take_record(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+    fn take_record(&mut self, key: &[u8], value: &[u8]) -> Result<(), ()> {
         match key {
             b"path" | b"GNU.sparse.name" => self.name = Some(value.to_vec()),
             b"linkpath" => self.link = Some(value.to_vec()),
-            b"size" => {
-                let size = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-                self.size = Some(size.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "malformed size"))?);
-            }
+            b"size" => self.size = Some(number(value).ok_or(())?),
             _ if key.starts_with(b"GNU.sparse.") => self.sparse = true,
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// The first record's key and value, and what follows it.
+fn record(octets: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let space = octets.iter().position(|&octet| octet == b' ')?;
+    let length = usize::try_from(number(octets.get(..space)?)?).ok()?;
+    let (record, rest) = octets.split_at_checked(length)?;
+    let record = record.get(space + 1..)?.strip_suffix(b"\n")?;
+    let equals = record.iter().position(|&octet| octet == b'=')?;
+    Some((record.get(..equals)?, record.get(equals + 1..)?, rest))
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pax_value_may_hold_line_feeds() {
+        let mut ahead = Ahead::default();
+        ahead.take_pax(b"14 xattr=a\nbc\n12 path=x\ny\n");
+        assert_eq!((ahead.name.as_deref(), ahead.damage.is_none()), (Some(b"x\ny".as_slice()), true));
+        for wrong in [b"9 path=xy\n".as_slice(), b"12 path=xy\n", b"path=xy\n", b"11 size=-1\n", b"99 a=b\n"] {
+            let mut ahead = Ahead::default();
+            ahead.take_pax(wrong);
+            assert!(ahead.damage.is_some(), "{wrong:?}");
+        }
     }
 }

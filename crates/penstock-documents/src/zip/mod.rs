@@ -62,8 +62,14 @@ impl ZipWalker {
 
 impl Walker for ZipWalker {
     fn next_child(&mut self, context: &mut Context<'_>) -> Option<Child> {
+        let deadline = context.deadline();
         loop {
             let at = self.next?;
+            if let Err(failure) = context.check(&deadline) {
+                // Nothing but directories for that long.
+                self.next = None;
+                return Some(Child::failed(None, failure));
+            }
             if at >= self.directory.end {
                 return self.finish();
             }

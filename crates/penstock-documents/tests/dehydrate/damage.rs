@@ -16,7 +16,7 @@ fn samples() -> Vec<Vec<u8>> {
     ];
     let mut tarball = tar(&[(&"n".repeat(120), b"x")]);
     tarball.truncate(2048);
-    tarball.extend(tar_entry(b'x', b"p", b"", b"9 path=\xc3\xa4\n"));
+    tarball.extend(tar_entry(b'x', b"p", b"", b"11 path=\xc3\xa4\n"));
     tarball.extend(tar_entry(b'0', b"q", b"", b"y"));
     tarball.extend(tar_entry(b'2', b"l", b"t", b""));
     tarball.extend([0; 1024]);
