@@ -67,11 +67,9 @@ impl Machine for Uu {
     }
 
     fn finish(&mut self, _out: &mut Out) -> io::Result<()> {
-        match self.state {
-            State::Ended => Ok(()),
-            State::Search | State::Begin(_) | State::Skip | State::Name | State::Length | State::Data { .. } => {
-                Err(io::Error::new(io::ErrorKind::InvalidData, "the uuencoded text is cut off or none at all"))
-            }
+        match matches!(self.state, State::Ended) {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::InvalidData, "the uuencoded text is cut off or none at all")),
         }
     }
 }
