@@ -1,0 +1,38 @@
+//! A part's octets, by reference.
+
+use std::io::{Read as _, SeekFrom};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use penstock_documents::Payload;
+use pyo3::prelude::*;
+
+/// The octets of one part: in memory while they are few, else in a temporary file that goes when this does.
+#[pyclass(frozen, name = "Content", module = "penstock._core")]
+pub(crate) struct Content(Mutex<Payload>);
+
+impl Content {
+    pub(crate) fn new(payload: Payload) -> Self {
+        Self(Mutex::new(payload))
+    }
+}
+
+#[pymethods]
+impl Content {
+    /// At most `size` octets from `offset` on; fewer only at the end. Readers do not disturb each other.
+    fn read_at(&self, py: Python<'_>, offset: u64, size: usize) -> PyResult<Bytes> {
+        let octets = py.detach(|| -> std::io::Result<Vec<u8>> {
+            let mut payload = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            payload.seek(SeekFrom::Start(offset))?;
+            let mut octets = Vec::new();
+            payload.as_mut().take(size as u64).read_to_end(&mut octets)?;
+            Ok(octets)
+        })?;
+        Ok(octets.into())
+    }
+
+    /// How many octets there are.
+    fn size(&self) -> PyResult<u64> {
+        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).seek(SeekFrom::End(0))?)
+    }
+}

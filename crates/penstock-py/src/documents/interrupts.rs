@@ -1,0 +1,70 @@
+//! Ctrl-C, and errors of Python code, on their way through Rust code that knows neither.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use penstock_net::runtime::Interrupted;
+use pyo3::prelude::*;
+
+/// How often signals are looked at.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Keeps the first error that must end a long run, until the one who started it takes it.
+#[derive(Clone, Default)]
+pub(crate) struct Interrupts(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    error: Option<PyErr>,
+    checked: Option<Instant>,
+}
+
+impl Interrupts {
+    /// Looks for signals, at most every 100 ms. Reading and writing call it, so that even a huge part can be stopped.
+    pub(crate) fn poll(&self) -> io::Result<()> {
+        let now = Instant::now();
+        {
+            let mut state = self.state();
+            if state.error.is_some() {
+                return Err(interrupted());
+            }
+            if state.checked.is_some_and(|checked| now.duration_since(checked) < INTERVAL) {
+                return Ok(());
+            }
+            state.checked = Some(now);
+        }
+        Python::attach(|py| py.check_signals()).map_err(|error| {
+            self.keep(error);
+            interrupted()
+        })
+    }
+
+    /// The check of [`penstock_net::runtime::wait`], which calls it at its own pace.
+    pub(crate) fn check(&self) -> Result<(), Interrupted> {
+        self.poll().map_err(|_| Interrupted)
+    }
+
+    /// Keeps an error that is no matter of one part.
+    pub(crate) fn keep(&self, error: PyErr) {
+        self.state().error.get_or_insert(error);
+    }
+
+    /// Whether an error is kept.
+    pub(crate) fn pending(&self) -> bool {
+        self.state().error.is_some()
+    }
+
+    /// The error that was kept.
+    pub(crate) fn result(&self) -> PyResult<()> {
+        self.state().error.take().map_or(Ok(()), Err)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn interrupted() -> io::Error {
+    io::Error::other("interrupted")
+}

@@ -1,0 +1,134 @@
+//! What a document is read from: octets, a path, or a binary file of Python.
+
+use std::fs::File;
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use penstock_documents::{Payload, Source};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use super::interrupts::Interrupts;
+use super::workspace::spool;
+
+/// How much of a Python file is asked for at once.
+const PIECE: usize = 1 << 20;
+
+/// A document's source as it came from Python.
+pub(crate) enum SourceArgument {
+    Octets(Bytes),
+    Path(PathBuf),
+    File(Py<PyAny>),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for SourceArgument {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_instance_of::<PyString>() || object.hasattr("__fspath__")? {
+            return object.extract().map(Self::Path);
+        }
+        if object.hasattr("read")? {
+            return Ok(Self::File(object.to_owned().unbind()));
+        }
+        object.extract().map(Self::Octets).map_err(|_| {
+            let kind = object.get_type().name().map_or_else(|_| "it".to_owned(), |name| name.to_string());
+            PyTypeError::new_err(format!("a document is bytes, a path or a binary file, not {kind}"))
+        })
+    }
+}
+
+impl SourceArgument {
+    /// Opens it. What cannot be opened becomes a source whose reading fails: the document then is a FAILED part with
+    /// that reason, and other documents go on.
+    pub(crate) fn open(self, interrupts: &Interrupts) -> Payload {
+        let opened: io::Result<Payload> = match self {
+            Self::Octets(octets) => Ok(Box::new(Cursor::new(octets))),
+            Self::Path(path) => open_file(&path).map(|file| watched(Box::new(file), interrupts)),
+            Self::File(file) => copy(&file, interrupts).map(|spool| watched(spool, interrupts)),
+        };
+        opened.unwrap_or_else(|error| Box::new(Unreadable(Some(error))))
+    }
+}
+
+fn open_file(path: &std::path::Path) -> io::Result<File> {
+    // A FIFO would block in open, and a device has no end.
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+    }
+    File::open(path)
+}
+
+/// Copies a Python file, from its position to its end: it may not be seekable, and asking it again for each piece
+/// would take the interpreter's lock each time.
+fn copy(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Payload> {
+    let mut spool = spool(interrupts);
+    loop {
+        let piece = Python::attach(|py| -> PyResult<Bytes> {
+            let piece = file.bind(py).call_method1("read", (PIECE,))?;
+            Ok(Bytes::copy_from_slice(piece.cast::<PyBytes>()?.as_bytes()))
+        });
+        let piece = piece.map_err(|error| {
+            Python::attach(|py| {
+                let text = error.to_string();
+                // An Exception is the file's; what is above it (KeyboardInterrupt) is nobody's to keep.
+                if !error.is_instance_of::<pyo3::exceptions::PyException>(py) {
+                    interrupts.keep(error);
+                }
+                io::Error::other(text)
+            })
+        })?;
+        if piece.is_empty() {
+            spool.seek(SeekFrom::Start(0))?;
+            return Ok(Box::new(spool));
+        }
+        spool.write_all(&piece)?;
+    }
+}
+
+fn watched(inner: Payload, interrupts: &Interrupts) -> Payload {
+    Box::new(Watched { inner, interrupts: interrupts.clone() })
+}
+
+/// A source whose reading can be stopped by Ctrl-C.
+struct Watched {
+    inner: Box<dyn Source>,
+    interrupts: Interrupts,
+}
+
+impl Read for Watched {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.interrupts.poll()?;
+        self.inner.read(buffer)
+    }
+}
+
+impl Seek for Watched {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        self.inner.seek(position)
+    }
+}
+
+/// A source that could not be opened.
+struct Unreadable(Option<io::Error>);
+
+impl Unreadable {
+    fn error(&mut self) -> io::Error {
+        self.0.take().unwrap_or_else(|| io::Error::other("it could not be opened"))
+    }
+}
+
+impl Read for Unreadable {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(self.error())
+    }
+}
+
+impl Seek for Unreadable {
+    fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
+        Err(self.error())
+    }
+}

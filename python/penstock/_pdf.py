@@ -1,0 +1,270 @@
+"""Reads PDFs in a child process; the parent's side of ``penstock._pdf_worker``, called by the Rust core.
+
+A child is used for one PDF at a time and for many one after the other. One that is late, crashes or runs out of memory
+is killed, the page it was at fails with the reason, and the next page gets a fresh child. After a fork the children
+stay with the parent: the forked process starts its own.
+"""
+
+import atexit
+import json
+import os
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from contextlib import suppress
+
+__all__ = ["HEADER", "PdfError", "PdfPages", "open_pdf"]
+
+HEADER = struct.Struct(">cI")
+"""What a frame begins with: its tag, and how many octets follow."""
+
+_START_SECONDS = 30.0
+"""How long a child may take to start, on top of the time for its first request."""
+_KEPT = 2
+"""How many idle children are kept for the next PDF."""
+_RECYCLED_AFTER = 500
+"""After so many PDFs a child is replaced: pdfium's memory is fragmented by then."""
+_DOCUMENT_FACTOR = 10
+"""A whole PDF may take this many times longer than one page may."""
+_MAX_CRASHES = 3
+"""After so many dead children the rest of a PDF is given up."""
+
+
+class PdfError(Exception):
+    """The PDF, or one page of it, cannot be read; the text is the reason."""
+
+
+class _Died(Exception):
+    """The child is gone, or has been killed; the text is the reason."""
+
+
+class _Child:
+    """A running child process, and the frames it speaks."""
+
+    def __init__(self) -> None:
+        if not sys.executable:
+            raise PdfError("no PDF reader: this Python does not know its executable")
+        # -P keeps the working folder out of the child's path; what the parent imports from goes by PYTHONPATH.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "penstock._pdf_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                close_fds=True,
+                process_group=0,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise PdfError(f"no PDF reader: {error.strerror}") from error
+        self.opened = 0
+        self.fresh = True
+        _children.add(self)
+
+    def ask(self, tag: bytes, body: bytes, limit: int, seconds: float) -> tuple[bytes, bytes]:
+        """Send one request and wait for its answer of at most ``limit`` octets; kill the child when it is late."""
+        requests = self.process.stdin
+        if requests is None:
+            raise _Died("the PDF reader is gone")
+        deadline = time.monotonic() + seconds + (_START_SECONDS if self.fresh else 0)
+        try:
+            requests.write(HEADER.pack(tag, len(body)) + body)
+            answer, length = HEADER.unpack(self._read(HEADER.size, deadline))
+            if length > limit:
+                raise _Died("the PDF reader gave nonsense")
+            octets = self._read(length, deadline)
+        except TimeoutError:
+            self.kill()
+            raise _Died(f"timed out: took longer than {seconds:g} s") from None
+        except (OSError, EOFError):
+            raise _Died(self._epitaph()) from None
+        except BaseException:
+            # Ctrl-C, for example: the answer is still on its way, so the child cannot be used again.
+            self.kill()
+            raise
+        self.fresh = False
+        if answer == b"X":
+            self.kill(wait_first=True)
+            raise _Died(octets.decode("utf-8", "replace"))
+        return answer, octets
+
+    def _read(self, count: int, deadline: float) -> bytes:
+        answers = self.process.stdout
+        if answers is None:
+            raise EOFError
+        octets = bytearray()
+        with selectors.DefaultSelector() as selector:
+            selector.register(answers, selectors.EVENT_READ)
+            while len(octets) < count:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                if selector.select(left):
+                    piece = os.read(answers.fileno(), min(count - len(octets), 1 << 20))
+                    if not piece:
+                        raise EOFError
+                    octets += piece
+        return bytes(octets)
+
+    def _epitaph(self) -> str:
+        self.kill(wait_first=True)
+        code = self.process.returncode
+        if code is not None and code < 0:
+            with suppress(ValueError):
+                return f"the PDF reader crashed ({signal.Signals(-code).name})"
+        return f"the PDF reader ended with code {code}"
+
+    def kill(self, *, wait_first: bool = False) -> None:
+        """End the process and forget it. ``wait_first`` lets one that is dying say how."""
+        if wait_first:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(1)
+        self.process.kill()
+        self.process.wait()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the pipes; the process, if there is one, ends by that."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self.process.stdin = self.process.stdout = None
+        _children.discard(self)
+
+    @property
+    def alive(self) -> bool:
+        return self.process.stdin is not None
+
+
+_children: "weakref.WeakSet[_Child]" = weakref.WeakSet()
+_idle: list[_Child] = []
+_lock = threading.Lock()
+
+
+def _take() -> _Child:
+    with _lock:
+        while _idle:
+            child = _idle.pop()
+            if child.process.poll() is None:
+                return child
+            child.abandon()
+    return _Child()
+
+
+def _give_back(child: _Child) -> None:
+    if not child.alive:
+        return
+    with _lock:
+        if len(_idle) < _KEPT and child.opened < _RECYCLED_AFTER:
+            _idle.append(child)
+            return
+    child.kill()
+
+
+def _after_fork() -> None:
+    """Leave the children to the parent: a copy of their pipes here would keep them alive after it."""
+    global _lock
+    _lock = threading.Lock()
+    _idle.clear()
+    for child in list(_children):
+        # It is not this process's to wait for, so Popen must not try when it is collected.
+        child.process.returncode = 0
+        child.abandon()
+
+
+def _at_exit() -> None:
+    for child in list(_children):
+        child.kill()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)
+
+
+class PdfPages:
+    """The pages of one PDF, read in order."""
+
+    def __init__(
+        self, path: os.PathLike[str], max_memory: int, max_text: int, max_pages: int, page_seconds: float
+    ) -> None:
+        """Open ``path``, or raise :class:`PdfError` with the reason."""
+        self._max_text = max_text
+        self._seconds = page_seconds
+        self._left = page_seconds * _DOCUMENT_FACTOR
+        self._request = json.dumps(
+            {"path": os.fspath(path), "max_memory": max_memory, "max_text": max_text, "seconds": page_seconds}
+        ).encode()
+        self._next = 0
+        self._crashes = 0
+        self._child: _Child | None = None
+        try:
+            answer = json.loads(self._open())
+        except _Died as died:
+            raise PdfError(str(died)) from None
+        except PdfError:
+            self.close()
+            raise
+        self.page_count: int = answer["pages"]
+        self.metadata: dict[str, str] = answer["metadata"]
+        # One more than allowed is asked for at most: the dehydrator says that there are too many.
+        self._last = min(self.page_count, max_pages + 1)
+
+    def _open(self) -> bytes:
+        self._child = _take()
+        self._child.opened += 1
+        return self._ask(self._child, b"O", self._request, 1 << 20)
+
+    def _ask(self, child: _Child, tag: bytes, body: bytes, limit: int) -> bytes:
+        begun = time.monotonic()
+        answer, octets = child.ask(tag, body, max(limit, 1 << 16), min(self._left, self._seconds))
+        self._left -= time.monotonic() - begun
+        if answer == b"E":
+            raise PdfError(octets.decode("utf-8", "replace"))
+        return octets
+
+    def next_page(self) -> str | None:
+        """Take the next page's text; ``None`` after the last one. A page that fails raises :class:`PdfError`."""
+        if self._next >= self._last:
+            self.close()
+            return None
+        index = self._next
+        self._next += 1
+        if self._left <= 0:
+            self.close()
+            raise PdfError(f"timed out: the PDF took longer than {self._seconds * _DOCUMENT_FACTOR:g} s")
+        if self._crashes >= _MAX_CRASHES:
+            raise PdfError(f"given up after the PDF reader had failed {self._crashes} times")
+        try:
+            if self._child is None or not self._child.alive:
+                self._open()
+            child = self._child
+            if child is None:
+                raise _Died("the PDF reader is gone")
+            return self._ask(child, b"P", struct.pack(">I", index), self._max_text).decode("utf-8", "replace")
+        except _Died as died:
+            self._crashes += 1
+            self._child = None
+            raise PdfError(str(died)) from None
+
+    def close(self) -> None:
+        """Give the child back, for the next PDF."""
+        child, self._child = self._child, None
+        if child is None or not child.alive:
+            return
+        try:
+            child.ask(b"C", b"", 1 << 10, self._seconds)
+        except _Died:
+            return
+        _give_back(child)
+
+
+def open_pdf(path: os.PathLike[str], max_memory: int, max_text: int, max_pages: int, page_seconds: float) -> PdfPages:
+    """Open the PDF at ``path``; :class:`PdfError` says why it cannot be read."""
+    return PdfPages(path, max_memory, max_text, max_pages, page_seconds)

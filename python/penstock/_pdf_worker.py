@@ -1,0 +1,201 @@
+"""The child process that reads PDFs: ``python -m penstock._pdf_worker``, started by ``penstock._pdf`` alone.
+
+A broken PDF can crash pdfium, make it hang, or make it take all memory. So it runs here, apart, with limits of its
+own; its parent kills it when it is late, and starts another one. It takes text out and renders nothing.
+
+Requests come on stdin, answers go to stdout, one answer for each request. Both are frames::
+
+    +-------+----------------+----------------------+
+    | tag 1 | length 4 (BE)  | length octets        |
+    +-------+----------------+----------------------+
+
+    O  open    JSON {path, max_memory, max_text, seconds}   D JSON {pages, metadata} | E reason
+    P  page    4 octets BE, counted from 0                  T the page's text in UTF-8 | E reason
+    C  close   nothing                                      D JSON {}
+
+``X reason`` instead of any answer is the last one: this process ends.
+"""
+
+import gc
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+from typing import BinaryIO
+
+import pypdfium2
+from pypdfium2 import raw
+
+from penstock._pdf import HEADER
+
+__all__: list[str] = []
+
+_MAX_REQUEST = 1 << 20
+_GRACE = 5.0
+"""How much later than its parent this process kills itself; it matters only when the parent is gone."""
+_EVERYWHERE = 1e7
+"""Half the side of the square whose text is taken, in points: text beside the page counts too."""
+
+
+def _read_frame(stream: BinaryIO, limit: int) -> tuple[bytes, bytes] | None:
+    """Read one frame; ``None`` at the end of the stream. A longer body than ``limit`` is a ``ValueError``."""
+    header = stream.read(HEADER.size)
+    if not header:
+        return None
+    tag, length = HEADER.unpack(header)
+    if length > limit:
+        raise ValueError(f"a frame of {length} octets, more than {limit}")
+    body = stream.read(length)
+    if len(body) != length:
+        raise EOFError("the stream ended inside a frame")
+    return tag, body
+
+
+def _write_frame(stream: BinaryIO, tag: bytes, body: bytes) -> None:
+    """Write one frame and flush it."""
+    stream.write(HEADER.pack(tag, len(body)) + body)
+    stream.flush()
+
+
+class _Refused(Exception):
+    """The PDF, or one page of it, cannot be read; the text is the reason."""
+
+
+def _limit_memory(octets: int) -> None:
+    """Allow that many octets more than this process takes now."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123
+            taken = int(statm.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        # No /proc: what Python and pdfium map before they read anything is far below this.
+        taken = 1 << 30
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = taken + octets
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    except (OSError, ValueError):
+        # macOS refuses it at times; the limit of time still holds.
+        return
+
+
+class _Reader:
+    """The PDF that is open, if one is."""
+
+    def __init__(self) -> None:
+        self.pdf: pypdfium2.PdfDocument | None = None
+        self.max_text = 0
+        self.seconds = 0.0
+
+    def answer(self, tag: bytes, body: bytes) -> tuple[bytes, bytes]:
+        """Do what one request says."""
+        if tag == b"P" and self.pdf is not None:
+            return b"T", self._page(self.pdf, body)
+        self._close()
+        return b"D", self._open(body) if tag == b"O" else b"{}"
+
+    def _close(self) -> None:
+        if self.pdf is not None:
+            self.pdf.close()
+            self.pdf = None
+            gc.collect()
+
+    def _open(self, body: bytes) -> bytes:
+        request = json.loads(body)
+        self.max_text, self.seconds = request["max_text"], request["seconds"]
+        _arm(self.seconds)
+        _limit_memory(request["max_memory"])
+        try:
+            self.pdf = pypdfium2.PdfDocument(request["path"])
+        except pypdfium2.PdfiumError as error:
+            raise _Refused(_why(error.err_code)) from error
+        except OSError as error:
+            raise _Refused("the PDF cannot be read") from error
+        pages = len(self.pdf)
+        if pages < 1:
+            raise _Refused("broken: the PDF has no pages")
+        metadata = {key.lower(): value for key, value in self.pdf.get_metadata_dict(skip_empty=True).items()}
+        return json.dumps({"pages": pages, "metadata": metadata}).encode()
+
+    def _page(self, pdf: pypdfium2.PdfDocument, body: bytes) -> bytes:
+        _arm(self.seconds)
+        (index,) = struct.unpack(">I", body)
+        try:
+            page = pdf[index]
+        except pypdfium2.PdfiumError as error:
+            raise _Refused("broken: the page does not load") from error
+        try:
+            octets = _text(page).encode("utf-8", "replace")
+        except pypdfium2.PdfiumError as error:
+            raise _Refused("broken: the page's text cannot be read") from error
+        finally:
+            page.close()
+        if len(octets) > self.max_text:
+            raise _Refused(f"the page's text has more than {self.max_text} octets, the limit")
+        return octets
+
+
+def _text(page: pypdfium2.PdfPage) -> str:
+    text_page = page.get_textpage()
+    try:
+        # By area, because pdfium's other call knows no characters beyond U+FFFF.
+        text = text_page.get_text_bounded(-_EVERYWHERE, -_EVERYWHERE, _EVERYWHERE, _EVERYWHERE, errors="replace")
+    finally:
+        text_page.close()
+    return str(text).rstrip("\0").replace("\r\n", "\n")
+
+
+def _arm(seconds: float) -> None:
+    """Let the kernel end this process if it is still at it then: its parent may be gone."""
+    signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE if seconds else 0)
+
+
+def _why(code: int | None) -> str:
+    match code:
+        case raw.FPDF_ERR_PASSWORD:
+            return "encrypted"
+        case raw.FPDF_ERR_SECURITY:
+            return "encrypted: by an unsupported security handler"
+        case raw.FPDF_ERR_FILE:
+            return "the PDF cannot be read"
+        case _:
+            return "broken: the PDF does not parse"
+
+
+def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    reader = _Reader()
+    while (frame := _read_frame(requests, _MAX_REQUEST)) is not None:
+        try:
+            tag, body = reader.answer(*frame)
+        except _Refused as refusal:
+            tag, body = b"E", str(refusal).encode()
+        except MemoryError:
+            # What is left of this process is not to be trusted; the parent sees why and starts another one.
+            _write_frame(answers, b"X", b"the PDF reader ran out of memory, within its limit")
+            return
+        _arm(0)
+        _write_frame(answers, tag, body)
+
+
+def _confine() -> None:
+    """Give up what reading a PDF does not need: Ctrl-C is the parent's, no core dumps, no files written."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
+        resource.setrlimit(limit, (0, 0))
+
+
+def _main() -> None:
+    _confine()
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    # Nothing that some library prints may come between two frames.
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+    _serve(requests, answers)
+
+
+if __name__ == "__main__":
+    _main()
