@@ -28,3 +28,31 @@ impl IntoPyErr for penstock_pipestream::Error {
         ))
     }
 }
+
+impl IntoPyErr for penstock_net::Error {
+    fn into_py_err(self) -> PyErr {
+        use penstock_net::Error;
+        use penstock_pipestream::ErrorCode;
+
+        // What happened at this end only has no code of its own in the registry.
+        let code = match &self {
+            Error::Protocol(error) => return error.clone().into_py_err(),
+            Error::Closed(reason) => reason.code,
+            Error::Deadline(_) => ErrorCode::IdleTimeout,
+            Error::Io { .. } | Error::Tls(_) | Error::Misuse(_) | Error::Forked => ErrorCode::InternalError,
+        };
+        let message = if let Error::Closed(reason) = &self {
+            format!("the session is closed: {}", reason.message)
+        } else {
+            self.to_string()
+        };
+        python::PipeStreamError::new_err((
+            message,
+            code.code(),
+            code.name(),
+            self.kind().name(),
+            None::<u32>,
+            None::<u32>,
+        ))
+    }
+}

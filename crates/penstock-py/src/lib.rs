@@ -4,8 +4,10 @@
 //! describes it (stubtest compares the two). Nothing here starts a thread or a runtime at import: PySpark forks its
 //! workers, and a runtime made before a fork hangs after it.
 
+mod documents;
 mod error;
 mod logging;
+mod pipestream;
 
 use pyo3::prelude::*;
 
@@ -18,4 +20,21 @@ mod _core {
 
     #[pymodule_export]
     use super::logging::init_logging;
+
+    #[pymodule_export]
+    use super::pipestream::{
+        entity_id::EntityIdSpace,
+        frames::{
+            decode_barrier, decode_capabilities, decode_checkpoint, decode_claim, decode_header, decode_policy,
+            decode_scope_digest, decode_status, encode_barrier, encode_capabilities, encode_checkpoint, encode_claim,
+            encode_header, encode_policy, encode_scope_digest, encode_status, merkle_root, negotiate,
+        },
+        incoming::IncomingEntity,
+        manifest::Manifest,
+        server::{Server, write_certificates},
+        session::Session,
+    };
+
+    #[pymodule_export]
+    use super::documents::{Content, ContentTree, PyDehydrator, default_limits, document_key};
 }

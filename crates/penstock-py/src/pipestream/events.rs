@@ -1,0 +1,123 @@
+//! What happens in a session, in the fields of the dataclasses of `penstock.pipestream`; `kind` says which.
+
+use penstock_net::pipestream::Event;
+use penstock_pipestream::Barrier;
+use pyo3::prelude::*;
+
+use super::fields::{AgreementFields, BarrierFields, CheckpointFields, DigestFields};
+use super::keys::{KeyTuple, ReasonFields, ScopeTuple, key_tuple, scope_tuple};
+
+#[derive(IntoPyObject)]
+pub(crate) enum EventFields {
+    Agreed {
+        kind: &'static str,
+        agreement: AgreementFields,
+    },
+    Status {
+        kind: &'static str,
+        key: KeyTuple,
+        status: u8,
+        depth: u8,
+        cursor: Option<u32>,
+        by_peer: bool,
+    },
+    Gathered {
+        kind: &'static str,
+        key: Option<KeyTuple>,
+        scope: ScopeTuple,
+        digest: Option<DigestFields>,
+        outcome: u8,
+    },
+    Resolved {
+        kind: &'static str,
+        key: KeyTuple,
+        parent_id: u32,
+        status: u8,
+        reason: Option<ReasonFields>,
+        owned: bool,
+    },
+    Released {
+        kind: &'static str,
+        scope: ScopeTuple,
+        parent: Option<KeyTuple>,
+        depth: u8,
+        digest: DigestFields,
+    },
+    Digest {
+        kind: &'static str,
+        digest: DigestFields,
+        by_peer: bool,
+    },
+    Barrier {
+        kind: &'static str,
+        barrier: BarrierFields,
+        by_peer: bool,
+    },
+    Checkpoint {
+        kind: &'static str,
+        checkpoint: CheckpointFields,
+        ours: bool,
+    },
+    Failure {
+        kind: &'static str,
+        reason: ReasonFields,
+        scope_id: Option<u32>,
+        entity_id: Option<u32>,
+        by_peer: bool,
+    },
+    Closed {
+        kind: &'static str,
+        reason: ReasonFields,
+        by_peer: bool,
+    },
+    /// Of interest to the driver only.
+    Internal {
+        kind: &'static str,
+    },
+}
+
+impl From<Event> for EventFields {
+    fn from(event: Event) -> Self {
+        match event {
+            Event::Agreed(agreement) => Self::Agreed { kind: "agreed", agreement: agreement.into() },
+            Event::Status { key, status, depth, cursor, by_peer } => {
+                Self::Status { kind: "status", key: key_tuple(key), status: status.code(), depth, cursor, by_peer }
+            }
+            Event::Gathered { key, scope, digest, outcome } => Self::Gathered {
+                kind: "gathered",
+                key: key.map(key_tuple),
+                scope: scope_tuple(scope),
+                digest: digest.map(Into::into),
+                outcome: outcome.code(),
+            },
+            Event::Resolved { key, parent_id, status, reason, owned } => Self::Resolved {
+                kind: "resolved",
+                key: key_tuple(key),
+                parent_id,
+                status: status.code(),
+                reason: reason.map(Into::into),
+                owned,
+            },
+            Event::Released { scope, parent, depth, digest } => Self::Released {
+                kind: "released",
+                scope: scope_tuple(scope),
+                parent: parent.map(key_tuple),
+                depth,
+                digest: digest.into(),
+            },
+            Event::Digest { digest, by_peer } => Self::Digest { kind: "digest", digest: digest.into(), by_peer },
+            Event::Barrier { barrier_id, parent_id, released, by_peer } => {
+                let barrier = Barrier { barrier_id, parent_id, released }.into();
+                Self::Barrier { kind: "barrier", barrier, by_peer }
+            }
+            Event::Checkpoint { checkpoint, ours, .. } => {
+                Self::Checkpoint { kind: "checkpoint", checkpoint: checkpoint.into(), ours }
+            }
+            Event::Error { reason, scope, entity, by_peer } => {
+                Self::Failure { kind: "error", reason: reason.into(), scope_id: scope, entity_id: entity, by_peer }
+            }
+            Event::Closed { reason, by_peer } => Self::Closed { kind: "closed", reason: reason.into(), by_peer },
+            Event::Admitted { .. } | Event::Capacity => Self::Internal { kind: "internal" },
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The fields of frames and messages, in the two directions: out of the attributes of the dataclasses in
+//! `python/penstock/pipestream`, and into the dictionaries that they are made from again.
+//!
+//! The names are those of the dataclasses, and the dataclasses have checked the ranges.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use penstock_pipestream::messages::{ClaimCheck, CompletionPolicy, StoppingPointValidation};
+use penstock_pipestream::{
+    Agreement, Barrier, Capabilities, Checkpoint, ChunkInfo, EntityHeader, Error, Extension, ScopeDigest, Status,
+    StatusFrame, YieldReason,
+};
+use pyo3::prelude::*;
+
+#[derive(FromPyObject, IntoPyObject)]
+pub(crate) struct StatusFields {
+    status: u8,
+    entity_id: u32,
+    scope_id: u16,
+    depth: u8,
+    cursor: Option<u32>,
+    extension: Option<ExtensionFields>,
+}
+
+#[derive(FromPyObject, IntoPyObject)]
+pub(crate) enum ExtensionFields {
+    Yield { reason: u8, token: Bytes },
+    Claim { claim_id: u64, expiry_timestamp: u64 },
+}
+
+#[derive(FromPyObject, IntoPyObject)]
+pub(crate) struct DigestFields {
+    scope_id: u16,
+    processed: u64,
+    succeeded: u64,
+    failed: u64,
+    deferred: u64,
+    merkle_root: [u8; 32],
+}
+
+#[derive(FromPyObject, IntoPyObject)]
+pub(crate) struct BarrierFields {
+    barrier_id: u16,
+    parent_id: u32,
+    released: bool,
+}
+
+#[derive(FromPyObject, IntoPyObject)]
+pub(crate) struct CapabilitiesFields {
+    layer0: bool,
+    layer1: bool,
+    layer2: bool,
+    max_scope_depth: Option<u32>,
+    max_entities_per_scope: Option<u32>,
+    max_window_size: Option<u32>,
+}
+
+#[derive(IntoPyObject)]
+pub(crate) struct AgreementFields {
+    layer: u8,
+    max_scope_depth: u8,
+    max_entities_per_scope: u32,
+    max_window_size: u32,
+}
+
+#[derive(FromPyObject, IntoPyObject)]
+pub(crate) struct CheckpointFields {
+    checkpoint_id: String,
+    sequence_number: u64,
+    checkpoint_entity_id: u32,
+    scope_id: u32,
+    flags: u32,
+    timeout_ms: u32,
+}
+
+#[derive(FromPyObject, IntoPyObject)]
+pub(crate) struct HeaderFields {
+    entity_id: u32,
+    parent_id: u32,
+    scope_id: u32,
+    layer: u32,
+    content_type: String,
+    payload_length: u64,
+    checksum: Bytes,
+    metadata: BTreeMap<String, String>,
+    chunk_info: Option<ChunkFields>,
+    completion_policy: Option<PolicyFields>,
+}
+
+#[derive(FromPyObject, IntoPyObject)]
+pub(crate) struct ChunkFields {
+    total_chunks: u32,
+    chunk_index: u32,
+    chunk_offset: u64,
+}
+
+#[derive(FromPyObject, IntoPyObject)]
+pub(crate) struct PolicyFields {
+    mode: Option<i32>,
+    max_retries: Option<u32>,
+    retry_delay_ms: Option<u32>,
+    timeout_ms: Option<u32>,
+    min_success_ratio: Option<f32>,
+    on_timeout: Option<i32>,
+    on_failure: Option<i32>,
+}
+
+#[derive(FromPyObject, IntoPyObject)]
+pub(crate) struct ClaimFields {
+    claim_id: Option<u64>,
+    entity_id: Option<u32>,
+    scope_id: Option<u32>,
+    expiry_timestamp: Option<u64>,
+    validation: Option<ValidationFields>,
+}
+
+#[derive(FromPyObject, IntoPyObject)]
+pub(crate) struct ValidationFields {
+    state_checksum: Option<Bytes>,
+    bytes_processed: Option<u64>,
+    children_complete: Option<u32>,
+    children_total: Option<u32>,
+    is_resumable: Option<bool>,
+    checkpoint_ref: Option<String>,
+}
+
+impl TryFrom<StatusFields> for StatusFrame {
+    type Error = Error;
+
+    fn try_from(fields: StatusFields) -> Result<Self, Error> {
+        let StatusFields { status, entity_id, scope_id, depth, cursor, extension } = fields;
+        let extension = extension.map(Extension::try_from).transpose()?;
+        let frame = Self { status: Status::try_from(status)?, entity_id, scope_id, depth, cursor, extension };
+        frame.check()?;
+        Ok(frame)
+    }
+}
+
+impl From<StatusFrame> for StatusFields {
+    fn from(frame: StatusFrame) -> Self {
+        let StatusFrame { status, entity_id, scope_id, depth, cursor, extension } = frame;
+        Self { status: status.code(), entity_id, scope_id, depth, cursor, extension: extension.map(Into::into) }
+    }
+}
+
+impl TryFrom<ExtensionFields> for Extension {
+    type Error = Error;
+
+    fn try_from(fields: ExtensionFields) -> Result<Self, Error> {
+        Ok(match fields {
+            ExtensionFields::Yield { reason, token } => Self::Yield { reason: YieldReason::try_from(reason)?, token },
+            ExtensionFields::Claim { claim_id, expiry_timestamp } => {
+                Self::Claim { claim_id, expiry_micros: expiry_timestamp }
+            }
+        })
+    }
+}
+
+impl From<Extension> for ExtensionFields {
+    fn from(extension: Extension) -> Self {
+        match extension {
+            Extension::Yield { reason, token } => Self::Yield { reason: reason.code(), token },
+            Extension::Claim { claim_id, expiry_micros } => Self::Claim { claim_id, expiry_timestamp: expiry_micros },
+        }
+    }
+}
+
+/// Structs whose fields are the same on both sides.
+macro_rules! same_fields {
+    ($($core:ident = $fields:ident { $($name:ident),* };)*) => {$(
+        impl From<$core> for $fields {
+            fn from(core: $core) -> Self {
+                Self { $($name: core.$name),* }
+            }
+        }
+
+        impl From<$fields> for $core {
+            fn from(fields: $fields) -> Self {
+                Self { $($name: fields.$name),* }
+            }
+        }
+    )*};
+}
+
+same_fields! {
+    ScopeDigest = DigestFields { scope_id, processed, succeeded, failed, deferred, merkle_root };
+    Barrier = BarrierFields { barrier_id, parent_id, released };
+    Capabilities = CapabilitiesFields {
+        layer0, layer1, layer2, max_scope_depth, max_entities_per_scope, max_window_size
+    };
+    Checkpoint = CheckpointFields {
+        checkpoint_id, sequence_number, checkpoint_entity_id, scope_id, flags, timeout_ms
+    };
+    ChunkInfo = ChunkFields { total_chunks, chunk_index, chunk_offset };
+    CompletionPolicy = PolicyFields {
+        mode, max_retries, retry_delay_ms, timeout_ms, min_success_ratio, on_timeout, on_failure
+    };
+    StoppingPointValidation = ValidationFields {
+        state_checksum, bytes_processed, children_complete, children_total, is_resumable, checkpoint_ref
+    };
+}
+
+impl From<Agreement> for AgreementFields {
+    fn from(agreement: Agreement) -> Self {
+        let Agreement { layer, max_scope_depth, max_entities_per_scope, max_window_size } = agreement;
+        Self { layer, max_scope_depth, max_entities_per_scope, max_window_size }
+    }
+}
+
+impl From<HeaderFields> for EntityHeader {
+    fn from(fields: HeaderFields) -> Self {
+        Self {
+            entity_id: fields.entity_id,
+            parent_id: fields.parent_id,
+            scope_id: fields.scope_id,
+            layer: fields.layer,
+            content_type: fields.content_type,
+            payload_length: fields.payload_length,
+            checksum: fields.checksum,
+            metadata: fields.metadata,
+            chunk_info: fields.chunk_info.map(Into::into),
+            completion_policy: fields.completion_policy.map(Into::into),
+        }
+    }
+}
+
+impl From<EntityHeader> for HeaderFields {
+    fn from(header: EntityHeader) -> Self {
+        Self {
+            entity_id: header.entity_id,
+            parent_id: header.parent_id,
+            scope_id: header.scope_id,
+            layer: header.layer,
+            content_type: header.content_type,
+            payload_length: header.payload_length,
+            checksum: header.checksum,
+            metadata: header.metadata,
+            chunk_info: header.chunk_info.map(Into::into),
+            completion_policy: header.completion_policy.map(Into::into),
+        }
+    }
+}
+
+impl From<ClaimFields> for ClaimCheck {
+    fn from(fields: ClaimFields) -> Self {
+        let ClaimFields { claim_id, entity_id, scope_id, expiry_timestamp, validation } = fields;
+        Self { claim_id, entity_id, scope_id, expiry_timestamp, validation: validation.map(Into::into) }
+    }
+}
+
+impl From<ClaimCheck> for ClaimFields {
+    fn from(message: ClaimCheck) -> Self {
+        let ClaimCheck { claim_id, entity_id, scope_id, expiry_timestamp, validation } = message;
+        Self { claim_id, entity_id, scope_id, expiry_timestamp, validation: validation.map(Into::into) }
+    }
+}

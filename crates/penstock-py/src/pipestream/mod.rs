@@ -1,0 +1,18 @@
+//! PipeStream for Python: frames and messages, entity IDs, the manifest, sessions and servers.
+//!
+//! `penstock.pipestream` wraps what is here in typed classes. Rust code that sends for Python takes the
+//! [`SessionHandle`](penstock_net::pipestream::SessionHandle) out of a [`Session`](session::Session).
+
+pub(crate) mod address;
+pub(crate) mod entity_id;
+pub(crate) mod events;
+pub(crate) mod fields;
+pub(crate) mod frames;
+pub(crate) mod incoming;
+pub(crate) mod keys;
+pub(crate) mod manifest;
+pub(crate) mod options;
+pub(crate) mod payload;
+pub(crate) mod server;
+pub(crate) mod session;
+pub(crate) mod waiting;

@@ -1,0 +1,100 @@
+//! What Python may set for a session: capabilities, limits, trust.
+
+use std::path::PathBuf;
+
+use penstock_net::pipestream::{EventLog, SessionOptions};
+use penstock_net::tls::{ClientTls, Identity, ServerTls, Trust};
+use penstock_net::{Error, Result};
+use pyo3::prelude::*;
+
+use super::waiting::Timeout;
+
+/// The attributes of the dataclass that `penstock.pipestream.Session.connect` makes.
+#[derive(FromPyObject)]
+pub(crate) struct ConnectOptions {
+    pub(crate) fingerprint: Option<String>,
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) system_ca: bool,
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) server_name: Option<String>,
+    pub(crate) layers: u8,
+    pub(crate) window: Option<u32>,
+    pub(crate) timeout: Timeout,
+}
+
+/// The attributes of the dataclass that `penstock.pipestream.Server` makes.
+#[derive(FromPyObject)]
+pub(crate) struct ServeOptions {
+    pub(crate) sink: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) development: PathBuf,
+    pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) layers: u8,
+    pub(crate) window: Option<u32>,
+    pub(crate) max_payload: Option<u64>,
+    pub(crate) events: Option<PathBuf>,
+}
+
+impl ConnectOptions {
+    /// Whom to trust: exactly one way must be named, because nothing turns verification off (decision 21).
+    pub(crate) fn tls(&self) -> Result<ClientTls> {
+        let trust = match (&self.fingerprint, &self.ca, self.system_ca) {
+            (Some(fingerprint), None, false) => {
+                Trust::Fingerprint(fingerprint.parse().map_err(|error| Error::Misuse(format!("{error}")))?)
+            }
+            (None, Some(ca), false) => Trust::Ca(ca.clone()),
+            (None, None, true) => Trust::System,
+            _ => return Err(Error::Misuse("exactly one of fingerprint, ca and system_ca must be given".into())),
+        };
+        Ok(ClientTls { trust, identity: pair(self.cert.as_ref(), self.key.as_ref())? })
+    }
+
+    pub(crate) fn session(&self) -> Result<SessionOptions> {
+        session(self.layers, self.window)
+    }
+}
+
+impl ServeOptions {
+    pub(crate) fn tls(&self) -> Result<ServerTls> {
+        let identity = match pair(self.cert.as_ref(), self.key.as_ref())? {
+            Some((cert, key)) => Identity::Files { cert, key },
+            None => Identity::Development { dir: self.development.clone() },
+        };
+        Ok(ServerTls { identity, client_ca: self.client_ca.clone() })
+    }
+
+    pub(crate) fn session(&self) -> Result<SessionOptions> {
+        let mut options = session(self.layers, self.window)?;
+        if let Some(max_payload) = self.max_payload {
+            options.session.max_payload = max_payload;
+        }
+        options.events = self.events.as_deref().map(EventLog::create).transpose()?;
+        Ok(options)
+    }
+}
+
+fn pair(cert: Option<&PathBuf>, key: Option<&PathBuf>) -> Result<Option<(PathBuf, PathBuf)>> {
+    match (cert, key) {
+        (Some(cert), Some(key)) => Ok(Some((cert.clone(), key.clone()))),
+        (None, None) => Ok(None),
+        _ => Err(Error::Misuse("a certificate and its key go together: give both, cert and key, or neither".into())),
+    }
+}
+
+fn session(layers: u8, window: Option<u32>) -> Result<SessionOptions> {
+    let mut options = SessionOptions::default();
+    let capabilities = &mut options.session.capabilities;
+    capabilities.layer1 = match layers {
+        0 => false,
+        1 => true,
+        other => return Err(Error::Misuse(format!("layers={other}: this end has layers 0 and 1"))),
+    };
+    match window {
+        Some(0) => return Err(Error::Misuse("window=0: nothing could be sent".into())),
+        Some(_) => capabilities.max_window_size = window,
+        None => {}
+    }
+    Ok(options)
+}

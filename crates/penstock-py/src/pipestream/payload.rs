@@ -1,0 +1,54 @@
+//! Payloads that Python sends: octets, a file by name, or a binary file of Python.
+
+use std::io::{self, Read};
+
+use penstock_net::pipestream::Payload;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::documents::SourceArgument;
+use crate::error::IntoPyErr;
+
+/// Makes a payload, which reads and hashes it, without the interpreter's lock where it is not needed. `bytes` are not
+/// copied.
+pub(crate) fn payload(py: Python<'_>, source: SourceArgument) -> PyResult<Payload> {
+    let (made, raised) = py.detach(|| match source {
+        SourceArgument::Octets(octets) => (Ok(Payload::bytes(octets)), None),
+        SourceArgument::Path(path) => (Payload::path(&path), None),
+        SourceArgument::File(file) => {
+            let mut reader = PythonFile { file, raised: None };
+            (Payload::reader(&mut reader), reader.raised)
+        }
+    });
+    match raised {
+        Some(error) => Err(error),
+        None => made.map_err(IntoPyErr::into_py_err),
+    }
+}
+
+/// A Python file, read from its position to its end.
+struct PythonFile {
+    file: Py<PyAny>,
+    raised: Option<PyErr>,
+}
+
+impl Read for PythonFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = Python::attach(|py| {
+            py.check_signals()?;
+            let piece = self.file.bind(py).call_method1("read", (buffer.len(),))?;
+            let octets = piece.cast::<PyBytes>()?.as_bytes();
+            match buffer.get_mut(..octets.len()) {
+                Some(room) => {
+                    room.copy_from_slice(octets);
+                    Ok(octets.len())
+                }
+                None => Err(pyo3::exceptions::PyValueError::new_err("read(size) gave more than it was asked for")),
+            }
+        });
+        read.map_err(|error| {
+            self.raised = Some(error);
+            io::Error::other("the Python file failed")
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! A server for Python; `penstock.pipestream.Server` wraps it.
+
+use std::time::Duration;
+
+use penstock_net::pipestream::{self as net, FolderSink, IncomingSessions, ServerOptions, channel};
+use penstock_net::{Error, Result, tls};
+use pyo3::prelude::*;
+
+use super::address;
+use super::options::ServeOptions;
+use super::session::Session;
+use super::waiting::{Timeout, wait};
+use crate::error::IntoPyErr;
+
+/// Sessions that wait for a caller to take them; beyond it the clients wait.
+const WAITING_SESSIONS: usize = 16;
+
+/// A server that listens.
+#[pyclass(frozen, name = "Server", module = "penstock._core")]
+pub(crate) struct Server {
+    server: net::Server,
+    /// Where sessions come out, unless a folder takes their entities.
+    sessions: Option<IncomingSessions>,
+}
+
+/// What a server has seen, in the fields of the dataclass.
+#[derive(IntoPyObject)]
+pub(crate) struct CounterFields {
+    connections_total: u64,
+    connections_open: u64,
+    refused: u64,
+    entities: u64,
+    completed: u64,
+    failed: u64,
+    octets: u64,
+    failures: Vec<(u64, u64)>,
+    events_lost: u64,
+}
+
+#[pymethods]
+impl Server {
+    #[new]
+    fn new(py: Python<'_>, listen: &str, options: ServeOptions) -> PyResult<Self> {
+        py.detach(|| Self::bind(listen, &options)).map_err(IntoPyErr::into_py_err)
+    }
+
+    fn address(&self) -> PyResult<String> {
+        self.server.local_addr().map(|address| address.to_string()).map_err(IntoPyErr::into_py_err)
+    }
+
+    fn fingerprint(&self) -> PyResult<String> {
+        self.server.fingerprint().map(|fingerprint| fingerprint.to_string()).map_err(IntoPyErr::into_py_err)
+    }
+
+    fn counters(&self) -> PyResult<CounterFields> {
+        let counters = self.server.counters().map_err(IntoPyErr::into_py_err)?;
+        Ok(CounterFields {
+            connections_total: counters.connections_total,
+            connections_open: counters.connections_open,
+            refused: counters.refused,
+            entities: counters.entities,
+            completed: counters.completed,
+            failed: counters.failed,
+            octets: counters.octets,
+            failures: counters.failures.into_iter().map(|(code, count)| (code.code(), count)).collect(),
+            events_lost: counters.events_lost,
+        })
+    }
+
+    /// The next session; `None` when the server is closed.
+    fn next_session(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Session>> {
+        let Some(sessions) = &self.sessions else {
+            return Err(Error::Misuse("the sink takes this server's sessions".into()).into_py_err());
+        };
+        Ok(wait(py, timeout, async { Ok(sessions.next().await) })?.map(|handle| Session { handle }))
+    }
+
+    /// Takes no more connections, lets the sessions end for so many seconds, then closes.
+    fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
+        let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
+        wait(py, Timeout::NEVER, self.server.shutdown(grace))
+    }
+}
+
+impl Server {
+    fn bind(listen: &str, options: &ServeOptions) -> Result<Self> {
+        let (addresses, _) = address::resolve(listen)?;
+        let Some(address) = addresses.first() else {
+            return Err(Error::Misuse(format!("{listen} has no address")));
+        };
+        let session = options.session()?;
+        let events = session.events.clone();
+        let mut listening = ServerOptions::new(*address, options.tls()?);
+        listening.session = session;
+        match &options.sink {
+            Some(folder) => {
+                let server = net::Server::bind(listening, FolderSink::open(folder, events)?)?;
+                Ok(Self { server, sessions: None })
+            }
+            None => {
+                let (consumer, sessions) = channel(WAITING_SESSIONS);
+                Ok(Self { server: net::Server::bind(listening, consumer)?, sessions: Some(sessions) })
+            }
+        }
+    }
+}
+
+/// Writes ca.pem, cert.pem and key.pem for localhost, and gives the certificate's fingerprint.
+#[pyfunction]
+pub(crate) fn write_certificates(py: Python<'_>, directory: std::path::PathBuf) -> PyResult<String> {
+    let written = py.detach(|| tls::write_certificates(&directory));
+    written.map(|fingerprint| fingerprint.to_string()).map_err(IntoPyErr::into_py_err)
+}

@@ -1,0 +1,161 @@
+//! A session for Python; `penstock.pipestream.Session` wraps it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use penstock_net::pipestream::{Client, EntityDraft, Role, SessionHandle};
+use pyo3::prelude::*;
+
+use super::address;
+use super::events::EventFields;
+use super::fields::{AgreementFields, CheckpointFields, DigestFields};
+use super::incoming::IncomingEntity;
+use super::keys::{KeyTuple, ReasonFields, ScopeTuple, TicketFields, entity_key, reason, scope_key};
+use super::options::ConnectOptions;
+use super::payload::payload;
+use super::waiting::{Timeout, wait, wait_or_not};
+use crate::documents::SourceArgument;
+use crate::error::IntoPyErr;
+
+/// One end of a PipeStream session. Rust code that sends for Python clones the handle.
+#[pyclass(frozen, name = "Session", module = "penstock._core")]
+pub(crate) struct Session {
+    pub(crate) handle: SessionHandle,
+}
+
+/// The attributes of an entity that is to be announced.
+#[derive(FromPyObject)]
+pub(crate) struct DraftFields {
+    parent: Option<KeyTuple>,
+    dehydrate: bool,
+    layer: u32,
+    content_type: String,
+    metadata: BTreeMap<String, String>,
+    chunk_size: Option<u64>,
+}
+
+impl From<DraftFields> for EntityDraft {
+    fn from(fields: DraftFields) -> Self {
+        let DraftFields { parent, dehydrate, layer, content_type, metadata, chunk_size } = fields;
+        Self { parent: parent.map(entity_key), dehydrate, layer, content_type, metadata, chunk_size }
+    }
+}
+
+/// How an entity of ours ended: its status and the reason.
+type Outcome = (u8, Option<ReasonFields>);
+
+#[pymethods]
+impl Session {
+    /// Connects and agrees on capabilities.
+    #[staticmethod]
+    fn connect(py: Python<'_>, address: &str, options: ConnectOptions) -> PyResult<Self> {
+        let prepared = py.detach(|| {
+            let session = options.session()?;
+            let client = Client::new(&options.tls()?)?;
+            let (addresses, host) = address::resolve(address)?;
+            Ok((client, addresses, options.server_name.clone().unwrap_or(host), session))
+        });
+        let (client, addresses, name, session) = prepared.map_err(|error: penstock_net::Error| error.into_py_err())?;
+        wait(py, options.timeout, address::connect(client, addresses, name, session)).map(|handle| Self { handle })
+    }
+
+    fn id(&self) -> PyResult<String> {
+        self.handle.id().map(|id| id.to_string()).map_err(IntoPyErr::into_py_err)
+    }
+
+    fn is_client(&self) -> PyResult<bool> {
+        self.handle.role().map(|role| role == Role::Client).map_err(IntoPyErr::into_py_err)
+    }
+
+    fn peer_address(&self) -> PyResult<String> {
+        self.handle.peer_address().map(|address| address.to_string()).map_err(IntoPyErr::into_py_err)
+    }
+
+    fn agreement(&self) -> PyResult<AgreementFields> {
+        self.handle.agreement().map(Into::into).map_err(IntoPyErr::into_py_err)
+    }
+
+    /// Why the session is over, if it is.
+    fn is_closed(&self) -> PyResult<Option<ReasonFields>> {
+        self.handle.is_closed().map(|reason| reason.map(Into::into)).map_err(IntoPyErr::into_py_err)
+    }
+
+    fn send(
+        &self,
+        py: Python<'_>,
+        draft: DraftFields,
+        source: SourceArgument,
+        timeout: Timeout,
+    ) -> PyResult<TicketFields> {
+        let payload = payload(py, source)?;
+        wait(py, timeout, self.handle.send(draft.into(), payload)).map(Into::into)
+    }
+
+    /// Announces an entity that cannot be delivered.
+    fn announce_failed(
+        &self,
+        py: Python<'_>,
+        draft: DraftFields,
+        code: u64,
+        message: String,
+    ) -> PyResult<TicketFields> {
+        let failed = self.handle.announce_failed(draft.into(), reason(code, message));
+        wait(py, Timeout::NEVER, failed).map(Into::into)
+    }
+
+    fn fail(&self, py: Python<'_>, key: KeyTuple, code: u64, message: String) -> PyResult<()> {
+        wait(py, Timeout::NEVER, self.handle.fail(entity_key(key), reason(code, message)))
+    }
+
+    fn end_children(&self, py: Python<'_>, parent: KeyTuple) -> PyResult<()> {
+        wait(py, Timeout::NEVER, self.handle.end_children(entity_key(parent)))
+    }
+
+    fn end_root(&self, py: Python<'_>) -> PyResult<()> {
+        wait(py, Timeout::NEVER, self.handle.end_root())
+    }
+
+    /// Takes the outcome of an entity of ours.
+    fn wait_resolved(&self, py: Python<'_>, key: KeyTuple, timeout: Timeout) -> PyResult<Option<Outcome>> {
+        let outcome = wait_or_not(py, timeout, self.handle.wait_resolved(entity_key(key)))?;
+        Ok(outcome.map(|outcome| (outcome.status.code(), outcome.reason.map(Into::into))))
+    }
+
+    /// Takes the digest of a scope of ours.
+    fn wait_released(&self, py: Python<'_>, scope: ScopeTuple, timeout: Timeout) -> PyResult<Option<DigestFields>> {
+        let released = wait_or_not(py, timeout, self.handle.wait_released(scope_key(scope)))?;
+        Ok(released.map(|released| released.digest.into()))
+    }
+
+    /// The answer to a CHECKPOINT.
+    fn checkpoint(&self, py: Python<'_>, scope: u32, entity: u32, timeout: Option<f64>) -> PyResult<CheckpointFields> {
+        let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
+        let timeout = timeout.map_err(|error| pyo3::exceptions::PyValueError::new_err(format!("timeout: {error}")))?;
+        wait(py, Timeout::NEVER, self.handle.checkpoint(scope, entity, timeout)).map(|answer| answer.checkpoint.into())
+    }
+
+    /// Events in order, empty when the session is over, and how many before them were dropped; `None`: nothing yet.
+    fn events(&self, py: Python<'_>, max: usize, timeout: Timeout) -> PyResult<Option<(Vec<EventFields>, u64)>> {
+        let batch = wait_or_not(py, timeout, self.handle.events(max))?;
+        Ok(batch.map(|batch| (batch.events.into_iter().map(EventFields::from).collect(), batch.lost)))
+    }
+
+    /// The peer's next entity; `None` when the session is over.
+    fn next_entity(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<IncomingEntity>> {
+        Ok(wait(py, timeout, self.handle.next_entity())?.map(IncomingEntity::new))
+    }
+
+    /// Ends the session and gives the reason that it ended for.
+    fn close(&self, py: Python<'_>, timeout: Timeout) -> PyResult<ReasonFields> {
+        wait(py, timeout, self.handle.close()).map(Into::into)
+    }
+
+    fn abort(&self, code: u64, message: String) -> PyResult<()> {
+        self.handle.abort(reason(code, message)).map_err(IntoPyErr::into_py_err)
+    }
+
+    /// Waits for the end of the session; `None`: not yet.
+    fn closed(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<ReasonFields>> {
+        Ok(wait_or_not(py, timeout, self.handle.closed())?.map(Into::into))
+    }
+}

@@ -1,0 +1,72 @@
+//! Waiting for the IO thread without the interpreter's lock, with Ctrl-C and a time-out.
+
+use std::time::{Duration, Instant};
+
+use penstock_net::Error;
+use penstock_net::runtime::{self, Interrupted, WaitError};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::error::IntoPyErr;
+
+/// How long a wait may take, in seconds; `None` is for ever, and 0 or less only looks.
+#[derive(Clone, Copy)]
+pub(crate) struct Timeout(Option<Instant>);
+
+impl Timeout {
+    /// No end.
+    pub(crate) const NEVER: Self = Self(None);
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Timeout {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match object.extract::<Option<f64>>()? {
+            None => Ok(Self::NEVER),
+            Some(seconds) if seconds.is_nan() => {
+                Err(PyValueError::new_err("a time-out is a number of seconds, not NaN"))
+            }
+            // What is too far away to be named never comes.
+            Some(seconds) => Ok(Duration::try_from_secs_f64(seconds.max(0.0))
+                .ok()
+                .and_then(|duration| Instant::now().checked_add(duration))
+                .map_or(Self::NEVER, |deadline| Self(Some(deadline)))),
+        }
+    }
+}
+
+/// Waits for a result. A time-out is an error of kind "deadline".
+pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    timeout: Timeout,
+    future: impl Future<Output = Result<T, Error>> + Send,
+) -> PyResult<T> {
+    let late = || Error::Deadline("it has taken longer than the time-out".into()).into_py_err();
+    wait_or_not(py, timeout, future)?.ok_or_else(late)
+}
+
+/// Waits for a result; `None` when the time is over.
+pub(crate) fn wait_or_not<T: Send>(
+    py: Python<'_>,
+    timeout: Timeout,
+    future: impl Future<Output = Result<T, Error>> + Send,
+) -> PyResult<Option<T>> {
+    let mut raised = None;
+    let waited = py.detach(|| {
+        runtime::wait(future, timeout.0, &mut || {
+            Python::attach(|py| py.check_signals()).map_err(|error| {
+                raised = Some(error);
+                Interrupted
+            })
+        })
+    });
+    match waited {
+        Ok(result) => result.map(Some).map_err(IntoPyErr::into_py_err),
+        Err(WaitError::Deadline) => Ok(None),
+        Err(WaitError::Runtime(error)) => Err(error.into_py_err()),
+        Err(WaitError::Interrupted) => {
+            Err(raised.unwrap_or_else(|| Error::Deadline("the wait was interrupted".into()).into_py_err()))
+        }
+    }
+}
