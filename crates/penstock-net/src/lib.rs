@@ -1,1 +1,12 @@
-//! Placeholder.
+//! Drivers for the protocol cores: sockets, TLS, files, threads and the clock. The cores decide, this crate moves
+//! octets.
+//!
+//! Everything asynchronous runs on one background thread of the process, which starts at the first use
+//! ([`runtime`]). Callers without a runtime of their own, Python above all, wait by [`runtime::wait`].
+
+mod error;
+pub mod pipestream;
+pub mod runtime;
+pub mod tls;
+
+pub use error::{Error, Result};

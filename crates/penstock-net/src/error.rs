@@ -1,0 +1,84 @@
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use penstock_pipestream::{self as core, ErrorCode, Reason};
+use penstock_wire::ErrorKind;
+
+/// What can go wrong in a driver. Cheap to clone, because one lost connection fails many waiting callers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// A file, a socket or a thread.
+    Io {
+        /// What was tried, with the name of the file or the address.
+        context: String,
+        /// What the system said.
+        message: String,
+    },
+    /// A certificate, a key or the handshake.
+    Tls(String),
+    /// The protocol core refused it.
+    Protocol(core::Error),
+    /// The session is over; why.
+    Closed(Reason),
+    /// The caller broke a rule; nothing was sent.
+    Misuse(String),
+    /// It took too long.
+    Deadline(String),
+    /// The object was made before a fork and cannot be used in the child.
+    Forked,
+}
+
+/// What drivers return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An IO error with what was tried.
+    pub fn io(context: impl Into<String>, error: &io::Error) -> Self {
+        Self::Io { context: context.into(), message: error.to_string() }
+    }
+
+    /// An IO error about a file.
+    pub fn file(doing: &str, path: &Path, error: &io::Error) -> Self {
+        Self::io(format!("{doing} {}", path.display()), error)
+    }
+
+    /// Whose fault it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { .. } | Self::Tls(_) | Self::Closed(_) => ErrorKind::Io,
+            Self::Protocol(error) => error.kind(),
+            Self::Misuse(_) | Self::Forked => ErrorKind::Misuse,
+            Self::Deadline(_) => ErrorKind::Deadline,
+        }
+    }
+
+    /// The registry's code, where the protocol has one for it.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Protocol(error) => Some(error.code()),
+            Self::Closed(reason) => Some(reason.code),
+            Self::Io { .. } | Self::Tls(_) | Self::Misuse(_) | Self::Deadline(_) | Self::Forked => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { context, message } => write!(f, "{context}: {message}"),
+            Self::Tls(message) | Self::Misuse(message) | Self::Deadline(message) => f.write_str(message),
+            Self::Protocol(error) => error.fmt(f),
+            Self::Closed(reason) => write!(f, "the session is closed: {}: {}", reason.code, reason.message),
+            Self::Forked => f.write_str("made before a fork; make a new one in the child process"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<core::Error> for Error {
+    fn from(error: core::Error) -> Self {
+        Self::Protocol(error)
+    }
+}

@@ -1,0 +1,143 @@
+//! What everybody else asks of the driver, which alone owns the session.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_pipestream::{
+    self as core, Accepted, Checkpoint, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Reason, Ticket,
+};
+use quinn::{RecvStream, SendStream};
+use tokio::sync::{mpsc, oneshot};
+
+use super::incoming::Assembly;
+use super::payload::Payload;
+use crate::{Error, Result};
+
+/// What the driver does when it gets to it. The channel is bounded, so a driver that cannot write stream 0 holds up
+/// whoever would make it write more.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// The peer opened stream 0.
+    Control(SendStream, RecvStream),
+    /// The peer opened another bidirectional stream.
+    Bidirectional,
+    /// The peer opened an entity stream, and its capabilities are not known yet.
+    StreamOpened,
+    /// An entity stream's header is complete.
+    Header { stream: u64, header: Box<EntityHeader>, reply: oneshot::Sender<Verdict> },
+    /// An entity stream's header is none.
+    HeaderError(core::Error),
+    /// The peer reset an entity stream.
+    StreamReset { stream: u64, key: Option<EntityKey>, code: u64 },
+    /// A chunk's stream has ended.
+    ChunkFinished { key: EntityKey, index: u32, octets: u64, reply: oneshot::Sender<ChunkProgress> },
+    /// An entity, received or sent, has failed at this end.
+    Fail { key: EntityKey, reason: Reason },
+    /// Announce an entity and send it.
+    Send(Box<SendRequest>),
+    /// The last child of an entity, or of the root scope, has been announced.
+    EndChildren { parent: Option<EntityKey>, reply: Reply<()> },
+    /// Send a CHECKPOINT.
+    Checkpoint { scope: u32, entity: u32, timeout: Option<Duration>, reply: Reply<CheckpointAnswer> },
+}
+
+/// What the driver does at once, whatever waits. Unbounded, because only few of these can exist: one for each entity
+/// received, and the end.
+#[derive(Debug)]
+pub(crate) enum Urgent {
+    /// Received entities are safely delivered.
+    Complete(Vec<EntityKey>),
+    /// A received entity could not be delivered.
+    Fail { key: EntityKey, reason: Reason },
+    /// Close gracefully.
+    Close,
+    /// Close now.
+    Abort(Reason),
+}
+
+/// The two ways to the driver.
+#[derive(Debug, Clone)]
+pub(crate) struct Commands {
+    pub(crate) ordered: mpsc::Sender<Command>,
+    pub(crate) urgent: mpsc::UnboundedSender<Urgent>,
+}
+
+impl Commands {
+    /// Asks and does not wait for the answer; false when the session is over.
+    pub(crate) async fn tell(&self, command: Command) -> bool {
+        self.ordered.send(command).await.is_ok()
+    }
+
+    /// Asks without waiting for room.
+    pub(crate) fn urge(&self, command: Urgent) -> bool {
+        self.urgent.send(command).is_ok()
+    }
+}
+
+/// Where an answer goes.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
+
+/// What becomes of an entity stream.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Receive it.
+    Accepted {
+        accepted: Accepted,
+        header: Arc<EntityHeader>,
+        /// Fires when the session has the stream stopped.
+        stop: oneshot::Receiver<ErrorCode>,
+        /// Where its chunk goes, if it carries one.
+        assembly: Option<Arc<Assembly>>,
+    },
+    /// Stop it.
+    Stopped(ErrorCode),
+}
+
+/// What the sender knows of an entity before it has an ID.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EntityDraft {
+    /// Its parent, one of ours that was announced as dehydrated; `None` for a root.
+    pub parent: Option<EntityKey>,
+    /// Whether it will have children.
+    pub dehydrate: bool,
+    /// The data layer (0 to 3, section 7).
+    pub layer: u32,
+    /// MIME type of the payload.
+    pub content_type: String,
+    /// The header's metadata; keys that begin with `pipestream.` belong to the protocol.
+    pub metadata: BTreeMap<String, String>,
+    /// Sends the payload in chunks of so many octets, each on a stream of its own (decision 15).
+    pub chunk_size: Option<u64>,
+}
+
+/// An entity to be announced.
+#[derive(Debug)]
+pub(crate) struct SendRequest {
+    pub(crate) draft: EntityDraft,
+    pub(crate) delivery: Delivery,
+    pub(crate) reply: Reply<Ticket>,
+}
+
+/// What follows the announcement.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    /// A stream.
+    Payload(Payload),
+    /// The entity cannot be delivered.
+    Failed(Reason),
+}
+
+/// The answer to a CHECKPOINT of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointAnswer {
+    /// The frame.
+    pub checkpoint: Checkpoint,
+    /// True if satisfied, false if it timed out.
+    pub satisfied: bool,
+}
+
+/// A reason in the form of an error, for whoever waits.
+pub(crate) fn closed(reason: &Reason) -> Error {
+    Error::Closed(reason.clone())
+}

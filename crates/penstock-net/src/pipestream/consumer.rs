@@ -1,0 +1,104 @@
+//! Who takes the entities that a peer sends.
+
+use std::io;
+use std::sync::Arc;
+
+use penstock_pipestream::{EntityKey, ErrorCode, Reason};
+use tokio::sync::{Mutex, mpsc};
+
+use super::handle::SessionHandle;
+use super::incoming::{IncomingEntity, Spool};
+use super::sink::{FolderSink, SinkSession};
+use super::transport::Intake;
+
+/// Where a server's sessions go.
+#[derive(Debug, Clone)]
+pub enum Consumer {
+    /// Every whole entity becomes a file.
+    Folder(Arc<FolderSink>),
+    /// Every session becomes a handle for the caller.
+    Channel(ChannelConsumer),
+}
+
+impl From<Arc<FolderSink>> for Consumer {
+    fn from(sink: Arc<FolderSink>) -> Self {
+        Self::Folder(sink)
+    }
+}
+
+impl From<ChannelConsumer> for Consumer {
+    fn from(channel: ChannelConsumer) -> Self {
+        Self::Channel(channel)
+    }
+}
+
+impl Consumer {
+    pub(crate) const fn intake(&self) -> Intake {
+        match self {
+            Self::Folder(_) => Intake::Concurrent,
+            Self::Channel(_) => Intake::Sequential,
+        }
+    }
+}
+
+/// The server's end of [`channel`].
+#[derive(Debug, Clone)]
+pub struct ChannelConsumer {
+    sessions: mpsc::Sender<SessionHandle>,
+}
+
+impl ChannelConsumer {
+    /// Hands a session over; waits while the caller has `capacity` of them waiting.
+    pub(crate) async fn hand_over(&self, session: SessionHandle) -> bool {
+        self.sessions.send(session).await.is_ok()
+    }
+}
+
+/// The caller's end of [`channel`].
+#[derive(Debug)]
+pub struct IncomingSessions {
+    sessions: Mutex<mpsc::Receiver<SessionHandle>>,
+}
+
+impl IncomingSessions {
+    /// The next session whose capabilities are agreed; `None` when the server is gone.
+    pub async fn next(&self) -> Option<SessionHandle> {
+        self.sessions.lock().await.recv().await
+    }
+}
+
+/// A consumer that hands sessions to the caller, at most `capacity` of them ahead.
+pub fn channel(capacity: usize) -> (ChannelConsumer, IncomingSessions) {
+    let (sender, receiver) = mpsc::channel(capacity.max(1));
+    (ChannelConsumer { sessions: sender }, IncomingSessions { sessions: Mutex::new(receiver) })
+}
+
+/// Where one session's entities go.
+#[derive(Debug)]
+pub(crate) enum Inlet {
+    Folder(SinkSession),
+    Queue(mpsc::Sender<IncomingEntity>),
+}
+
+impl Inlet {
+    /// Hands an entity over. The queue has as many places as streams may be open, and each entity holds one of those.
+    pub(crate) async fn deliver(&self, entity: IncomingEntity) {
+        match self {
+            Self::Folder(session) => session.take(entity),
+            Self::Queue(queue) => {
+                if let Err(mpsc::error::SendError(entity)) = queue.send(entity).await {
+                    let message = "nobody takes entities of this session".to_owned();
+                    entity.reject(Reason { code: ErrorCode::InternalError, message });
+                }
+            }
+        }
+    }
+
+    /// Where the chunks of an entity are put together. Blocks on the disk.
+    pub(crate) fn spool(&self, key: EntityKey) -> io::Result<Spool> {
+        match self {
+            Self::Folder(session) => session.spool(key),
+            Self::Queue(_) => tempfile::tempfile().map(Spool::anonymous),
+        }
+    }
+}

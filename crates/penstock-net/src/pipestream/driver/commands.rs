@@ -1,0 +1,184 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, Now, Ticket};
+use tokio::sync::oneshot;
+
+use super::super::command::{CheckpointAnswer, Command, Delivery, Reply, SendRequest, Verdict};
+use super::super::outgoing::{self, Outgoing};
+use super::super::shared::now;
+use super::super::sink::SinkEvent;
+use super::Driver;
+
+/// Announcements that the window or the number of scopes does not allow yet, in order for each parent. A parent's
+/// children never wait behind other entities: those may be waiting for them.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(BTreeMap<Option<EntityKey>, VecDeque<SendRequest>>);
+
+impl Waiting {
+    fn has(&self, parent: Option<EntityKey>) -> bool {
+        self.0.contains_key(&parent)
+    }
+
+    fn push(&mut self, request: SendRequest) {
+        self.0.entry(request.draft.parent).or_default().push_back(request);
+    }
+
+    /// All of them, for whom the session has ended.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = SendRequest> {
+        std::mem::take(&mut self.0).into_values().flatten()
+    }
+}
+
+impl Driver {
+    pub(super) fn handle_command(&mut self, command: Command) {
+        let now = now();
+        // Where the session refuses what the peer did, it closes by itself; its events say why.
+        match command {
+            Command::Control(send, receive) => self.control.open(send, receive),
+            Command::Bidirectional => drop(self.session.handle_bidirectional(now)),
+            Command::StreamOpened => drop(self.session.handle_stream_opened(now)),
+            Command::Header { stream, header, reply } => self.handle_header(now, stream, Arc::from(header), reply),
+            Command::HeaderError(error) => drop(self.session.handle_header_error(now, error)),
+            Command::StreamReset { stream, key, code } => {
+                self.streams.forget(stream);
+                self.session.handle_stream_reset(now, stream, key, code);
+            }
+            Command::ChunkFinished { key, index, octets, reply } => {
+                let progress = self.session.chunk_finished(now, key, index, octets);
+                if progress == ChunkProgress::Whole {
+                    self.streams.let_go(key);
+                }
+                let _ = reply.send(progress);
+            }
+            Command::Fail { key, reason } => self.session.fail(now, key, reason),
+            Command::Send(request) => self.handle_send(now, *request),
+            Command::EndChildren { parent, reply } => {
+                let ended = match parent {
+                    Some(parent) => self.session.end_children(now, parent),
+                    None => self.session.end_root(now),
+                };
+                let _ = reply.send(ended.map_err(Into::into));
+            }
+            Command::Checkpoint { scope, entity, timeout, reply } => {
+                self.handle_checkpoint(now, scope, entity, timeout, reply);
+            }
+        }
+    }
+
+    fn handle_header(&mut self, now: Now, stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict>) {
+        match self.session.handle_header(now, stream, &header) {
+            Ok(Admission::Accepted(accepted)) => {
+                self.batches.sink(SinkEvent::Admitted {
+                    key: accepted.key,
+                    header: Arc::clone(&header),
+                    dehydrated: accepted.dehydrated,
+                });
+                self.streams.accept(stream, accepted, header, reply);
+            }
+            Ok(Admission::Held) => self.streams.hold(stream, header, reply),
+            Ok(Admission::Stopped(code)) => {
+                self.batches.rejected(header);
+                let _ = reply.send(Verdict::Stopped(code));
+            }
+            Err(error) => drop(reply.send(Verdict::Stopped(error.code()))),
+        }
+    }
+
+    fn handle_checkpoint(
+        &mut self,
+        now: Now,
+        scope: u32,
+        entity: u32,
+        timeout: Option<Duration>,
+        reply: Reply<CheckpointAnswer>,
+    ) {
+        match self.session.checkpoint(now, scope, entity, timeout) {
+            Ok(sequence) => drop(self.checkpoints.insert(sequence, reply)),
+            Err(error) => drop(reply.send(Err(error.into()))),
+        }
+    }
+
+    fn handle_send(&mut self, now: Now, request: SendRequest) {
+        if self.waiting.has(request.draft.parent) {
+            self.waiting.push(request);
+        } else if let Some(request) = self.announce(now, request) {
+            self.waiting.push(request);
+        }
+    }
+
+    /// Announces an entity and sends it on its way, or gives it back if it has to wait.
+    fn announce(&mut self, now: Now, request: SendRequest) -> Option<SendRequest> {
+        if request.reply.is_closed() {
+            // The caller has given up waiting; the peer has not heard of it.
+            return None;
+        }
+        match self.session.announce(now, request.draft.parent, request.draft.dehydrate) {
+            Ok(None) => Some(request),
+            Ok(Some(ticket)) => {
+                self.announced(now, request, ticket);
+                None
+            }
+            Err(error) => {
+                let _ = request.reply.send(Err(error.into()));
+                None
+            }
+        }
+    }
+
+    fn announced(&mut self, now: Now, request: SendRequest, ticket: Ticket) {
+        let SendRequest { draft, delivery, reply } = request;
+        let shared = &self.link.shared;
+        shared.resolutions.expect(ticket.key);
+        if let Some(scope) = ticket.child_scope {
+            shared.releases.expect(scope);
+        }
+        let payload = match delivery {
+            Delivery::Payload(payload) => payload,
+            Delivery::Failed(reason) => {
+                self.session.fail(now, ticket.key, reason);
+                let _ = reply.send(Ok(ticket));
+                return;
+            }
+        };
+        let mut header = EntityHeader {
+            layer: draft.layer,
+            content_type: draft.content_type,
+            payload_length: payload.len(),
+            checksum: Bytes::copy_from_slice(&payload.sha256()),
+            metadata: draft.metadata,
+            ..EntityHeader::default()
+        };
+        self.session.bind_header(&ticket, &mut header);
+        let (stop, reset) = oneshot::channel();
+        self.outgoing.insert(ticket.key, stop);
+        let outgoing = Outgoing {
+            ticket,
+            header,
+            payload,
+            chunk_size: draft.chunk_size,
+            dehydrated: draft.dehydrate,
+            reset,
+            reply: Some(reply),
+        };
+        tokio::spawn(outgoing::send(outgoing, Arc::clone(&self.link)));
+    }
+
+    /// There is room again: whoever waits tries again, children before roots.
+    pub(super) fn retry_waiting(&mut self) {
+        let now = now();
+        for (parent, mut requests) in std::mem::take(&mut self.waiting.0).into_iter().rev() {
+            while let Some(request) = requests.pop_front() {
+                if let Some(request) = self.announce(now, request) {
+                    requests.push_front(request);
+                    break;
+                }
+            }
+            if !requests.is_empty() {
+                self.waiting.0.insert(parent, requests);
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+use std::collections::VecDeque;
+use std::future::pending;
+
+use bytes::Bytes;
+use quinn::{ReadError, RecvStream, SendStream, WriteError};
+
+/// Octets for stream 0 that the peer has not taken. Beyond it, neither stream 0 nor commands are looked at.
+const MAX_QUEUED: usize = 4 << 20;
+/// Pieces read at a time.
+const PIECES: usize = 32;
+
+/// Stream 0 (section 5.1) and what waits to be written to it.
+#[derive(Debug)]
+pub(super) struct Control {
+    send: Option<SendStream>,
+    receive: Option<RecvStream>,
+    queue: VecDeque<Bytes>,
+    queued: usize,
+}
+
+/// What stream 0 did.
+#[derive(Debug)]
+pub(super) enum ControlRead {
+    /// Octets came.
+    Octets(Vec<Bytes>),
+    /// The peer finished it, reset it, or reads it no more.
+    Ended { reset: bool },
+    /// Octets went.
+    Written,
+}
+
+impl Control {
+    pub(super) fn new(streams: Option<(SendStream, RecvStream)>) -> Self {
+        let mut control = Self { send: None, receive: None, queue: VecDeque::new(), queued: 0 };
+        if let Some((send, receive)) = streams {
+            control.open(send, receive);
+        }
+        control
+    }
+
+    /// Stream 0 is there.
+    pub(super) fn open(&mut self, send: SendStream, receive: RecvStream) {
+        // Its frames go before any payload.
+        let _ = send.set_priority(i32::MAX);
+        self.send = Some(send);
+        self.receive = Some(receive);
+    }
+
+    pub(super) fn push(&mut self, octets: Bytes) {
+        self.queued = self.queued.saturating_add(octets.len());
+        self.queue.push_back(octets);
+    }
+
+    /// Whether more may be done that has to be written about.
+    pub(super) fn has_room(&self) -> bool {
+        self.queued < MAX_QUEUED
+    }
+
+    pub(super) fn is_flushed(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Waits until octets went or, if `read`, came. Loses nothing when it is dropped.
+    pub(super) async fn next(&mut self, read: bool) -> ControlRead {
+        let reading = async {
+            match &mut self.receive {
+                Some(receive) if read => receive_pieces(receive).await,
+                Some(_) | None => pending().await,
+            }
+        };
+        let writing = async {
+            match &mut self.send {
+                Some(send) if !self.queue.is_empty() => write(send, &mut self.queue, &mut self.queued).await,
+                Some(_) | None => pending().await,
+            }
+        };
+        let event = tokio::select! {
+            event = writing => event,
+            event = reading => event,
+        };
+        if matches!(event, Some(ControlRead::Ended { .. }) | None) {
+            self.receive = None;
+            self.send = None;
+        }
+        match event {
+            Some(event) => event,
+            // The connection is lost, which is told elsewhere.
+            None => pending().await,
+        }
+    }
+
+    /// Writes everything, as long as the peer takes it.
+    pub(super) async fn write_all(&mut self) {
+        let Some(send) = &mut self.send else { return };
+        while !self.queue.is_empty() {
+            if !matches!(write(send, &mut self.queue, &mut self.queued).await, Some(ControlRead::Written)) {
+                return;
+            }
+        }
+    }
+
+    /// Writes what the peer takes now, without waiting for it.
+    pub(super) async fn write_now(&mut self) {
+        tokio::select! {
+            biased;
+            () = self.write_all() => {}
+            () = std::future::ready(()) => {}
+        }
+    }
+}
+
+async fn receive_pieces(receive: &mut RecvStream) -> Option<ControlRead> {
+    let mut pieces = [const { Bytes::new() }; PIECES];
+    match receive.read_chunks(&mut pieces).await {
+        Ok(Some(count)) => Some(ControlRead::Octets(pieces.into_iter().take(count).collect())),
+        Ok(None) => Some(ControlRead::Ended { reset: false }),
+        Err(ReadError::Reset(_)) => Some(ControlRead::Ended { reset: true }),
+        Err(
+            ReadError::ConnectionLost(_)
+            | ReadError::ClosedStream
+            | ReadError::IllegalOrderedRead
+            | ReadError::ZeroRttRejected,
+        ) => None,
+    }
+}
+
+async fn write(send: &mut SendStream, queue: &mut VecDeque<Bytes>, queued: &mut usize) -> Option<ControlRead> {
+    match send.write_chunks(queue.make_contiguous()).await {
+        Ok(written) => {
+            queue.drain(..written.chunks);
+            *queued = queued.saturating_sub(written.bytes);
+            Some(ControlRead::Written)
+        }
+        Err(WriteError::Stopped(_)) => Some(ControlRead::Ended { reset: true }),
+        Err(WriteError::ConnectionLost(_) | WriteError::ClosedStream | WriteError::ZeroRttRejected) => None,
+    }
+}

@@ -1,0 +1,79 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_pipestream::{ErrorCode, Reason};
+use tokio::time::{sleep, timeout};
+
+use super::super::command::closed;
+use super::super::counters::Counters;
+use super::super::events::LogEvent;
+use super::super::shared::Shared;
+use super::super::transport::quic_code;
+use super::Driver;
+
+/// How long frames that explain an error may take on their way, at least and at most.
+const LINGER: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+/// How long CONNECTION_CLOSE may wait for its packet.
+const CLOSE_SENT: Duration = Duration::from_secs(1);
+/// How long the sink may take for what it has in hand. A disk that hangs must not keep the session from ending.
+const SINK_DONE: Duration = Duration::from_secs(30);
+
+/// Ends the session for those who wait, if the driver itself fails.
+pub(super) struct Unwinding(pub(super) Arc<Shared>);
+
+impl Drop for Unwinding {
+    fn drop(&mut self) {
+        let message = "the session's task has ended".to_owned();
+        self.0.close(Reason { code: ErrorCode::InternalError, message });
+    }
+}
+
+impl Driver {
+    /// The session is over: the peer is told, then the sink, then everybody who waits.
+    pub(super) async fn finish(mut self) {
+        let reason = self.end.take().unwrap_or(Reason { code: ErrorCode::InternalError, message: String::new() });
+        if let Some(closing) = self.closing.take() {
+            self.close_connection(&closing).await;
+        }
+        for request in self.waiting.take() {
+            let _ = request.reply.send(Err(closed(&reason)));
+        }
+        let session = self.session.counters();
+        let shared = Arc::clone(&self.link.shared);
+        Counters::add(&shared.counters.late_streams, session.late_streams);
+        Counters::add(&shared.counters.late_statuses, session.late_statuses);
+        let log = self.link.log.clone();
+        let sink_done = self.sink_done.take();
+        // Commands, held streams and the sink's session go with the driver; whoever waits for them wakes up.
+        drop(self);
+        if let Some(done) = sink_done
+            && timeout(SINK_DONE, done).await.is_err()
+        {
+            tracing::error!(session = %shared.id, "the sink has not finished; its folder stays open");
+        }
+        if let Some(log) = log {
+            log.write(&shared.id, vec![LogEvent::closed(&reason)]).await;
+            log.flush().await;
+        }
+        shared.close(reason);
+    }
+
+    /// CONNECTION_CLOSE discards what stream 0 has not delivered, so its frames get a little time first.
+    async fn close_connection(&mut self, closing: &Reason) {
+        let connection = self.link.connection.clone();
+        let linger = (connection.rtt() * 2).clamp(LINGER.0, LINGER.1);
+        if closing.code != ErrorCode::NoError || !self.control.is_flushed() {
+            let _ = timeout(LINGER.1, self.control.write_all()).await;
+            sleep(linger).await;
+        }
+        let sent = connection.stats().udp_tx.datagrams;
+        connection.close(quic_code(closing.code), closing.message.as_bytes());
+        let gone = async {
+            while connection.stats().udp_tx.datagrams == sent {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // A process that exits at once would take the packet with it.
+        let _ = timeout(CLOSE_SENT, gone).await;
+    }
+}

@@ -1,0 +1,181 @@
+//! The driver: one task for each connection, which owns the session and stream 0. Everybody else sends it commands.
+//!
+//! It collects what is there, lets the session work on it, then looks once at events and transmits: events first, so
+//! that a sink knows of an entity before anything else does. While the peer does not read stream 0, nothing is done
+//! that would make more of it.
+
+mod commands;
+mod control;
+mod dispatch;
+mod end;
+mod streams;
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use penstock_pipestream::{EntityKey, ErrorCode, Reason, Session};
+use quinn::{ConnectionError, RecvStream, SendStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep_until;
+
+use self::commands::Waiting;
+use self::control::{Control, ControlRead};
+use self::dispatch::Batches;
+use self::streams::Streams;
+use super::command::{CheckpointAnswer, Command, Commands, Reply, Urgent};
+use super::shared::{Link, now};
+use super::transport::{HANDSHAKE_TIMEOUT, loss};
+
+/// Commands that wait for the driver; beyond it whoever sends them waits.
+const WAITING_COMMANDS: usize = 1_024;
+/// Commands that are worked on before events and transmits are looked at.
+const BATCH: usize = 1_024;
+
+/// The other ends of [`Commands`].
+pub(crate) struct Inbox {
+    ordered: mpsc::Receiver<Command>,
+    urgent: mpsc::UnboundedReceiver<Urgent>,
+}
+
+/// The way to a driver that is yet to be made.
+pub(crate) fn inbox() -> (Commands, Inbox) {
+    let (ordered, ordered_receiver) = mpsc::channel(WAITING_COMMANDS);
+    let (urgent, urgent_receiver) = mpsc::unbounded_channel();
+    (Commands { ordered, urgent }, Inbox { ordered: ordered_receiver, urgent: urgent_receiver })
+}
+
+/// The owner of one session.
+pub(crate) struct Driver {
+    session: Session,
+    link: Arc<Link>,
+    inbox: Inbox,
+    control: Control,
+    streams: Streams,
+    /// Entities of ours without a terminal status, and what stops their streams.
+    outgoing: HashMap<EntityKey, oneshot::Sender<ErrorCode>>,
+    waiting: Waiting,
+    checkpoints: HashMap<u64, Reply<CheckpointAnswer>>,
+    batches: Batches,
+    /// By when the peer's capabilities must have come.
+    agree_by: Option<Instant>,
+    /// CONNECTION_CLOSE, once the session has asked for it.
+    closing: Option<Reason>,
+    /// The session's last word.
+    end: Option<Reason>,
+    /// Fires when the sink has written the session's last line.
+    sink_done: Option<oneshot::Receiver<()>>,
+}
+
+impl Driver {
+    /// A driver for a connection. A client has opened stream 0; a server learns of it by a command.
+    pub(crate) fn new(
+        session: Session,
+        link: Arc<Link>,
+        inbox: Inbox,
+        control: Option<(SendStream, RecvStream)>,
+        sink_done: Option<oneshot::Receiver<()>>,
+    ) -> Self {
+        Self {
+            session,
+            link,
+            inbox,
+            control: Control::new(control),
+            streams: Streams::default(),
+            outgoing: HashMap::new(),
+            waiting: Waiting::default(),
+            checkpoints: HashMap::new(),
+            batches: Batches::default(),
+            agree_by: Instant::now().checked_add(HANDSHAKE_TIMEOUT),
+            closing: None,
+            end: None,
+            sink_done,
+        }
+    }
+
+    /// Runs until the session is over.
+    pub(crate) async fn run(mut self) {
+        let _unwinding = end::Unwinding(Arc::clone(&self.link.shared));
+        let connection = self.link.connection.clone();
+        let mut lost = pin!(connection.closed());
+        let mut timer = pin!(sleep_until(Instant::now().into()));
+        let mut commands = Vec::with_capacity(BATCH);
+        let mut alive = true;
+        self.flush().await;
+        while alive && self.end.is_none() {
+            let deadline = self.deadline();
+            if let Some(deadline) = deadline
+                && timer.deadline() != deadline.into()
+            {
+                timer.as_mut().reset(deadline.into());
+            }
+            let room = self.control.has_room();
+            tokio::select! {
+                Some(urgent) = self.inbox.urgent.recv() => self.handle_urgent(urgent),
+                error = &mut lost => {
+                    self.handle_lost(&error);
+                    alive = false;
+                }
+                count = self.inbox.ordered.recv_many(&mut commands, BATCH), if room => {
+                    debug_assert!(count > 0, "the driver's own link keeps the channel open");
+                    commands.drain(..).for_each(|command| self.handle_command(command));
+                }
+                event = self.control.next(room) => self.handle_control(event),
+                () = &mut timer, if deadline.is_some() => self.handle_timeout(),
+            }
+            self.flush().await;
+        }
+        self.finish().await;
+    }
+
+    /// When something has to be done though nothing comes.
+    fn deadline(&self) -> Option<Instant> {
+        [self.session.poll_timeout(), self.agree_by].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self) {
+        let now = now();
+        if self.agree_by.is_some_and(|by| now.instant >= by) {
+            self.agree_by = None;
+            let message = format!("no CAPABILITIES within {} s", HANDSHAKE_TIMEOUT.as_secs());
+            self.session.abort(now, Reason { code: ErrorCode::IdleTimeout, message });
+        }
+        self.session.handle_timeout(now);
+    }
+
+    fn handle_lost(&mut self, error: &ConnectionError) {
+        let (reason, by_peer) = loss(error);
+        self.session.handle_connection_lost(now(), reason, by_peer);
+    }
+
+    fn handle_urgent(&mut self, first: Urgent) {
+        let now = now();
+        let mut next = Some(first);
+        while let Some(urgent) = next {
+            match urgent {
+                Urgent::Complete(keys) => keys.into_iter().for_each(|key| self.session.complete(now, key)),
+                Urgent::Fail { key, reason } => self.session.fail(now, key, reason),
+                Urgent::Close => self.session.close(now),
+                Urgent::Abort(reason) => self.session.abort(now, reason),
+            }
+            next = self.inbox.urgent.try_recv().ok();
+        }
+    }
+
+    fn handle_control(&mut self, event: ControlRead) {
+        let now = now();
+        // What the peer did wrong is in the session's events, and it closes by itself.
+        match event {
+            ControlRead::Octets(pieces) => {
+                for piece in pieces {
+                    if self.session.handle_control(now, piece).is_err() {
+                        break;
+                    }
+                }
+            }
+            ControlRead::Ended { reset } => drop(self.session.handle_control_end(now, reset)),
+            ControlRead::Written => {}
+        }
+    }
+}

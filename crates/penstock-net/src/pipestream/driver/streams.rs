@@ -1,0 +1,118 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use penstock_pipestream::{Accepted, EntityHeader, EntityKey, ErrorCode};
+use tokio::sync::oneshot;
+
+use super::super::command::Verdict;
+use super::super::incoming::Assembly;
+
+/// The slots of finished streams are forgotten when there are so many.
+const MANY: usize = 1_024;
+
+/// The peer's entity streams that somebody receives or that are held, and the payloads that come in chunks.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    slots: HashMap<u64, Slot>,
+    held: usize,
+    assemblies: HashMap<EntityKey, Arc<Assembly>>,
+    admitted: Vec<(oneshot::Sender<Verdict>, Verdict)>,
+}
+
+#[derive(Debug)]
+enum Slot {
+    /// Waits for its PENDING or its scope.
+    Held { header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict> },
+    /// Fires to stop it.
+    Receiving(oneshot::Sender<ErrorCode>),
+}
+
+impl Streams {
+    /// A stream may be received, as soon as [`admit`](Self::admit) says so.
+    pub(super) fn accept(
+        &mut self,
+        stream: u64,
+        accepted: Accepted,
+        header: Arc<EntityHeader>,
+        reply: oneshot::Sender<Verdict>,
+    ) {
+        if self.slots.len() >= MANY {
+            self.slots.retain(|_, slot| match slot {
+                Slot::Held { .. } => true,
+                Slot::Receiving(stop) => !stop.is_closed(),
+            });
+        }
+        let assembly = accepted.chunk.map(|_| Arc::clone(self.assemblies.entry(accepted.key).or_default()));
+        let (stop, stopped) = oneshot::channel();
+        self.slots.insert(stream, Slot::Receiving(stop));
+        self.admitted.push((reply, Verdict::Accepted { accepted, header, stop: stopped, assembly }));
+    }
+
+    /// Tells the tasks of accepted streams; the sink has heard of their entities by now, so it knows what they store.
+    pub(super) fn admit(&mut self) {
+        for (reply, verdict) in self.admitted.drain(..) {
+            // A task that has seen a reset meanwhile says so by a command of its own.
+            let _ = reply.send(verdict);
+        }
+    }
+
+    /// A stream has to wait.
+    pub(super) fn hold(&mut self, stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict>) {
+        self.held += 1;
+        self.slots.insert(stream, Slot::Held { header, reply });
+    }
+
+    /// A held stream's wait is over: its header and its task.
+    pub(super) fn release(&mut self, stream: u64) -> Option<(Arc<EntityHeader>, oneshot::Sender<Verdict>)> {
+        match self.slots.remove(&stream)? {
+            Slot::Held { header, reply } => {
+                self.held = self.held.saturating_sub(1);
+                Some((header, reply))
+            }
+            Slot::Receiving(_) => None,
+        }
+    }
+
+    /// The session has a stream stopped.
+    pub(super) fn stop(&mut self, stream: u64, code: ErrorCode) {
+        match self.slots.remove(&stream) {
+            // Whoever received it may have come to its end.
+            Some(Slot::Receiving(stop)) => drop(stop.send(code)),
+            Some(Slot::Held { reply, .. }) => {
+                self.held = self.held.saturating_sub(1);
+                drop(reply.send(Verdict::Stopped(code)));
+            }
+            None => {}
+        }
+    }
+
+    /// The peer has reset a stream.
+    pub(super) fn forget(&mut self, stream: u64) {
+        if let Some(Slot::Held { .. }) = self.slots.remove(&stream) {
+            self.held = self.held.saturating_sub(1);
+        }
+    }
+
+    /// The header of a held stream, for an entity that fails before it is admitted.
+    pub(super) fn held_header(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
+        if self.held == 0 {
+            return None;
+        }
+        self.slots.values().find_map(|slot| match slot {
+            Slot::Held { header, .. } if names(header, key) => Some(Arc::clone(header)),
+            Slot::Held { .. } | Slot::Receiving(_) => None,
+        })
+    }
+
+    /// The entity is resolved, or its payload is whole.
+    pub(super) fn let_go(&mut self, key: EntityKey) {
+        if !self.assemblies.is_empty() {
+            self.assemblies.remove(&key);
+        }
+    }
+}
+
+/// Whether a header is about this entity.
+pub(super) fn names(header: &EntityHeader, key: EntityKey) -> bool {
+    header.entity_id == key.entity && header.scope_id == u32::from(key.scope)
+}

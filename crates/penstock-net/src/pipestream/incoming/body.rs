@@ -1,0 +1,196 @@
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use penstock_pipestream::ErrorCode;
+use quinn::{ReadError, RecvStream};
+use tokio::sync::oneshot;
+
+use super::super::outcomes::lock;
+use super::super::transport::quic_code;
+
+/// How many pieces of a stream are taken at a time; a piece is what one packet brought.
+const PIECES: usize = 128;
+
+/// Why a stream gave no more octets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamEnd {
+    /// The peer reset it.
+    Reset(u64),
+    /// The session had it stopped.
+    Stopped(ErrorCode),
+    /// The connection is lost.
+    Lost,
+}
+
+/// The payload of an entity that is still coming in.
+#[derive(Debug)]
+pub(crate) struct StreamBody {
+    stream: RecvStream,
+    /// What came with the header.
+    first: Bytes,
+    stop: oneshot::Receiver<ErrorCode>,
+}
+
+impl StreamBody {
+    pub(crate) fn new(stream: RecvStream, first: Bytes, stop: oneshot::Receiver<ErrorCode>) -> Self {
+        Self { stream, first, stop }
+    }
+
+    /// The stream's ID.
+    pub(crate) fn id(&self) -> u64 {
+        self.stream.id().into()
+    }
+
+    /// What has come, in order, at least one octet; `None` when the stream has ended. Nothing is buffered here, so
+    /// whoever does not call this holds the peer back.
+    pub(crate) async fn next(&mut self) -> Result<Option<VecDeque<Bytes>>, StreamEnd> {
+        if !self.first.is_empty() {
+            return Ok(Some(VecDeque::from([std::mem::take(&mut self.first)])));
+        }
+        let mut pieces = [const { Bytes::new() }; PIECES];
+        let read = tokio::select! {
+            biased;
+            Ok(code) = &mut self.stop => {
+                self.stop(code);
+                return Err(StreamEnd::Stopped(code));
+            }
+            read = self.stream.read_chunks(&mut pieces) => read,
+        };
+        match read {
+            Ok(Some(count)) => Ok(Some(pieces.into_iter().take(count).collect())),
+            Ok(None) => Ok(None),
+            Err(ReadError::Reset(code)) => Err(StreamEnd::Reset(code.into_inner())),
+            Err(
+                ReadError::ConnectionLost(_)
+                | ReadError::ClosedStream
+                | ReadError::IllegalOrderedRead
+                | ReadError::ZeroRttRejected,
+            ) => Err(StreamEnd::Lost),
+        }
+    }
+
+    /// STOP_SENDING.
+    pub(crate) fn stop(&mut self, code: ErrorCode) {
+        // An error means that the stream has ended already.
+        let _ = self.stream.stop(quic_code(code));
+    }
+}
+
+/// A file that is removed unless it is kept.
+#[derive(Debug)]
+pub(crate) struct TempFile {
+    path: Option<PathBuf>,
+}
+
+impl TempFile {
+    /// Takes care of a file that was just made.
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path: Some(path) }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// It has been renamed and is nobody's temporary file any more.
+    pub(crate) fn keep(mut self) {
+        self.path = None;
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path
+            && let Err(error) = std::fs::remove_file(path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %error, "a temporary file stays");
+        }
+    }
+}
+
+/// Where the chunks of an entity are put together: an anonymous file, or one in the sink that becomes the entity's.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    file: File,
+    temp: Mutex<Option<TempFile>>,
+}
+
+impl Spool {
+    pub(crate) fn anonymous(file: File) -> Self {
+        Self { file, temp: Mutex::new(None) }
+    }
+
+    pub(crate) fn named(file: File, temp: TempFile) -> Self {
+        Self { file, temp: Mutex::new(Some(temp)) }
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The file's name, from now on the caller's to keep or to drop.
+    pub(crate) fn take_temp(&self) -> Option<TempFile> {
+        lock(&self.temp).take()
+    }
+
+    /// Writes a chunk's octets to their place. Blocks on the disk.
+    pub(crate) fn write_all(&self, octets: &[u8], offset: u64) -> io::Result<()> {
+        write_all_at(&self.file, octets, offset)
+    }
+
+    /// Reads from a place. Blocks on the disk.
+    pub(crate) fn read(&self, max: usize, offset: u64) -> io::Result<Bytes> {
+        let mut buffer = vec![0; max];
+        let count = read_at(&self.file, &mut buffer, offset)?;
+        buffer.truncate(count);
+        Ok(buffer.into())
+    }
+}
+
+/// Where an entity's octets are when it is handed over.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// All in memory.
+    Whole(Bytes),
+    /// Coming.
+    Stream(Box<StreamBody>),
+    /// In a file, put together from chunks.
+    Spooled(Arc<Spool>),
+}
+
+#[cfg(unix)]
+fn write_all_at(file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
+    use std::os::unix::fs::FileExt as _;
+    file.write_all_at(octets, offset)
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    use std::os::unix::fs::FileExt as _;
+    file.read_at(buffer, offset)
+}
+
+#[cfg(windows)]
+fn write_all_at(file: &File, mut octets: &[u8], mut offset: u64) -> io::Result<()> {
+    use std::os::windows::fs::FileExt as _;
+    while !octets.is_empty() {
+        let count = file.seek_write(octets, offset)?;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        octets = octets.get(count..).unwrap_or_default();
+        offset += count as u64;
+    }
+    Ok(())
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    use std::os::windows::fs::FileExt as _;
+    file.seek_read(buffer, offset)
+}

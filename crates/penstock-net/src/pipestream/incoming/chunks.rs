@@ -1,0 +1,137 @@
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use penstock_pipestream::{Accepted, AcceptedChunk, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Reason};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::task::spawn_blocking;
+
+use super::super::command::Command;
+use super::super::outcomes::lock;
+use super::super::shared::Link;
+use super::body::{Body, Spool, StreamBody, StreamEnd};
+use super::entity::IncomingEntity;
+
+/// A payload that comes in chunks, a stream each, in any order (decision 15). The driver makes it for the first chunk
+/// and lets go of it when the entity is resolved.
+#[derive(Debug, Default)]
+pub(crate) struct Assembly {
+    /// Made by the first chunk that has octets, off the IO thread.
+    spool: Mutex<Option<Arc<Spool>>>,
+}
+
+impl Assembly {
+    /// The file. Blocks on the disk when it is the first time.
+    fn spool(&self, key: EntityKey, link: &Link) -> io::Result<Arc<Spool>> {
+        let mut spool = lock(&self.spool);
+        match &*spool {
+            Some(spool) => Ok(Arc::clone(spool)),
+            None => Ok(Arc::clone(spool.insert(Arc::new(link.inlet.spool(key)?)))),
+        }
+    }
+}
+
+/// Why a chunk was not received.
+enum Failure {
+    Ended(StreamEnd),
+    Wrong(Reason),
+}
+
+impl From<StreamEnd> for Failure {
+    fn from(end: StreamEnd) -> Self {
+        Self::Ended(end)
+    }
+}
+
+/// One chunk's stream. Whoever brings the last one hands the entity over.
+pub(crate) async fn receive_chunk(
+    mut body: StreamBody,
+    header: &Arc<EntityHeader>,
+    accepted: Accepted,
+    assembly: &Arc<Assembly>,
+    link: &Arc<Link>,
+    place: OwnedSemaphorePermit,
+) {
+    let Some(chunk) = accepted.chunk else { return };
+    match write_chunk(&mut body, header.payload_length, accepted.key, chunk, assembly, link).await {
+        Ok(octets) => finish_chunk(header, accepted, chunk, octets, assembly, link, place).await,
+        Err(Failure::Ended(StreamEnd::Reset(code))) => {
+            link.commands.tell(Command::StreamReset { stream: body.id(), key: Some(accepted.key), code }).await;
+        }
+        Err(Failure::Ended(StreamEnd::Stopped(_) | StreamEnd::Lost)) => {}
+        Err(Failure::Wrong(reason)) => {
+            body.stop(reason.code);
+            link.commands.tell(Command::Fail { key: accepted.key, reason }).await;
+        }
+    }
+}
+
+/// Writes what comes to its place; the next pieces are read while the last ones are being written.
+async fn write_chunk(
+    body: &mut StreamBody,
+    payload_length: u64,
+    key: EntityKey,
+    chunk: AcceptedChunk,
+    assembly: &Arc<Assembly>,
+    link: &Arc<Link>,
+) -> Result<u64, Failure> {
+    let room = payload_length.saturating_sub(chunk.offset);
+    let mut octets = 0_u64;
+    let mut writing = None;
+    while let Some(pieces) = body.next().await? {
+        let offset = chunk.offset.saturating_add(octets);
+        octets = pieces.iter().fold(octets, |sum, piece| sum.saturating_add(piece.len() as u64));
+        if octets > room {
+            return Err(Failure::Wrong(Reason {
+                code: ErrorCode::EntityInvalid,
+                message: format!("chunk {} goes beyond the payload's {payload_length} octets", chunk.index),
+            }));
+        }
+        finish_write(writing.take()).await?;
+        let (assembly, link) = (Arc::clone(assembly), Arc::clone(link));
+        writing = Some(spawn_blocking(move || write_pieces(&*assembly.spool(key, &link)?, pieces, offset)));
+    }
+    finish_write(writing).await?;
+    Ok(octets)
+}
+
+fn write_pieces(spool: &Spool, pieces: impl IntoIterator<Item = Bytes>, mut offset: u64) -> io::Result<()> {
+    for piece in pieces {
+        spool.write_all(&piece, offset)?;
+        offset = offset.saturating_add(piece.len() as u64);
+    }
+    Ok(())
+}
+
+async fn finish_write(writing: Option<tokio::task::JoinHandle<io::Result<()>>>) -> Result<(), Failure> {
+    let Some(writing) = writing else { return Ok(()) };
+    let written = writing.await.unwrap_or_else(|_| Err(io::Error::other("the write was given up")));
+    written.map_err(|error| {
+        let message = format!("cannot write a chunk: {error}");
+        Failure::Wrong(Reason { code: ErrorCode::InternalError, message })
+    })
+}
+
+async fn finish_chunk(
+    header: &Arc<EntityHeader>,
+    accepted: Accepted,
+    chunk: AcceptedChunk,
+    octets: u64,
+    assembly: &Arc<Assembly>,
+    link: &Arc<Link>,
+    place: OwnedSemaphorePermit,
+) {
+    let (reply, progress) = oneshot::channel();
+    let (key, index) = (accepted.key, chunk.index);
+    if !link.commands.tell(Command::ChunkFinished { key, index, octets, reply }).await {
+        return;
+    }
+    match progress.await {
+        Ok(ChunkProgress::Whole) => {}
+        Ok(ChunkProgress::Waiting | ChunkProgress::Dropped) | Err(_) => return,
+    }
+    // A payload of no octets has never needed a file.
+    let spool = lock(&assembly.spool).clone();
+    let body = spool.map_or_else(|| Body::Whole(Bytes::new()), Body::Spooled);
+    link.inlet.deliver(IncomingEntity::new(Arc::clone(header), accepted, body, link.entity_link(), place)).await;
+}

@@ -1,0 +1,45 @@
+//! PipeStream over QUIC: the driver of `penstock-pipestream`'s session, its client, its server, and the folder sink.
+//!
+//! ```text
+//!  caller ── SessionHandle ─┐                                   ┌─ entity streams, a task for each
+//!                           ├─ commands ─► driver ── session ───┤
+//!  consumer ─ complete/fail ┘              (one task)           └─ stream 0
+//! ```
+//!
+//! Memory is bounded by: the number of streams, the windows of QUIC, 64 KiB for each entity that waits for its
+//! consumer, 32 MiB of payloads that wait to be sent, 4 MiB of control frames that the peer does not read, and the
+//! session's own limits.
+
+mod client;
+mod command;
+mod connection;
+mod consumer;
+mod counters;
+mod driver;
+mod events;
+mod handle;
+mod incoming;
+mod outcomes;
+mod outgoing;
+mod payload;
+mod server;
+mod shared;
+mod sink;
+mod transport;
+
+pub use penstock_pipestream::{
+    Accepted, Agreement, Capabilities, Checkpoint, EntityHeader, EntityKey, ErrorCode, Event, Reason, Role,
+    ScopeDigest, ScopeKey, SessionConfig, Status, Ticket as SentEntity,
+};
+
+pub use self::client::Client;
+pub use self::command::{CheckpointAnswer, EntityDraft};
+pub use self::consumer::{ChannelConsumer, Consumer, IncomingSessions, channel};
+pub use self::counters::CounterSnapshot;
+pub use self::events::EventLog;
+pub use self::handle::{EventBatch, SessionHandle};
+pub use self::incoming::IncomingEntity;
+pub use self::payload::Payload;
+pub use self::server::{Server, ServerOptions};
+pub use self::shared::{Released, Resolution, SessionOptions};
+pub use self::sink::FolderSink;

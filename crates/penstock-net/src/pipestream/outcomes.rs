@@ -1,0 +1,285 @@
+//! What a session tells its user, kept until it is asked for. Nothing here waits on the IO thread: it is put in by the
+//! driver and taken out by any thread, whichever comes first.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Locks without regard to a panic elsewhere: every critical section here leaves the value consistent.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The tasks and threads that wait for a change.
+#[derive(Debug, Default)]
+struct Waiters(Vec<Waker>);
+
+impl Waiters {
+    fn add(&mut self, context: &Context<'_>) {
+        if !self.0.iter().any(|waker| waker.will_wake(context.waker())) {
+            self.0.push(context.waker().clone());
+        }
+    }
+
+    fn take(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+fn wake(wakers: Vec<Waker>) {
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+/// Why there is no outcome to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Never expected, or taken already.
+    Unknown,
+    /// The session ended before it was known.
+    Closed,
+}
+
+/// Outcomes by key: each is expected, then settled, then taken once, by key or with others in a batch.
+#[derive(Debug)]
+pub(crate) struct Outcomes<K, V>(Mutex<OutcomesState<K, V>>);
+
+#[derive(Debug)]
+struct OutcomesState<K, V> {
+    slots: HashMap<K, Slot<V>>,
+    settled: VecDeque<K>,
+    any: Waiters,
+    closed: bool,
+}
+
+#[derive(Debug)]
+enum Slot<V> {
+    Expected(Waiters),
+    Settled(V),
+}
+
+impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(OutcomesState {
+            slots: HashMap::new(),
+            settled: VecDeque::new(),
+            any: Waiters::default(),
+            closed: false,
+        }))
+    }
+
+    /// An outcome will come.
+    pub(crate) fn expect(&self, key: K) {
+        lock(&self.0).slots.entry(key).or_insert_with(|| Slot::Expected(Waiters::default()));
+    }
+
+    /// The outcomes are here. A key that nobody expects any more is dropped.
+    pub(crate) fn settle(&self, outcomes: impl IntoIterator<Item = (K, V)>) {
+        let mut wakers = Vec::new();
+        {
+            let mut state = lock(&self.0);
+            for (key, value) in outcomes {
+                if let Some(slot) = state.slots.get_mut(&key)
+                    && let Slot::Expected(waiters) = slot
+                {
+                    wakers.extend(waiters.take());
+                    *slot = Slot::Settled(value);
+                    state.settled.push_back(key);
+                }
+            }
+            state.forget_taken();
+            wakers.extend(state.any.take());
+        }
+        wake(wakers);
+    }
+
+    /// Nothing more will be settled.
+    pub(crate) fn close(&self) {
+        let mut wakers = Vec::new();
+        {
+            let mut state = lock(&self.0);
+            state.closed = true;
+            for slot in state.slots.values_mut() {
+                if let Slot::Expected(waiters) = slot {
+                    wakers.extend(waiters.take());
+                }
+            }
+            wakers.extend(state.any.take());
+        }
+        wake(wakers);
+    }
+
+    /// Waits for one outcome and takes it.
+    pub(crate) async fn wait(&self, key: K) -> Result<V, Missing> {
+        poll_fn(|context| self.poll_one(key, context)).await
+    }
+
+    fn poll_one(&self, key: K, context: &Context<'_>) -> Poll<Result<V, Missing>> {
+        let mut state = lock(&self.0);
+        let closed = state.closed;
+        match state.slots.get_mut(&key) {
+            None => return Poll::Ready(Err(Missing::Unknown)),
+            Some(Slot::Expected(_)) if closed => return Poll::Ready(Err(Missing::Closed)),
+            Some(Slot::Expected(waiters)) => {
+                waiters.add(context);
+                return Poll::Pending;
+            }
+            Some(Slot::Settled(_)) => {}
+        }
+        Poll::Ready(state.take(key).ok_or(Missing::Unknown))
+    }
+
+    /// Waits until there are outcomes and takes at most `max` of them, in the order in which they were settled. Empty
+    /// when the session is over and all are taken, or nothing is expected any more.
+    pub(crate) async fn wait_any(&self, max: usize) -> Vec<(K, V)> {
+        poll_fn(|context| {
+            let mut state = lock(&self.0);
+            let mut taken = Vec::new();
+            while taken.len() < max.max(1) {
+                let Some(key) = state.settled.pop_front() else { break };
+                if let Some(value) = state.take(key) {
+                    taken.push((key, value));
+                }
+            }
+            if !taken.is_empty() || state.closed {
+                return Poll::Ready(taken);
+            }
+            state.any.add(context);
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> OutcomesState<K, V> {
+    fn take(&mut self, key: K) -> Option<V> {
+        if !matches!(self.slots.get(&key), Some(Slot::Settled(_))) {
+            return None;
+        }
+        match self.slots.remove(&key) {
+            Some(Slot::Settled(value)) => Some(value),
+            Some(Slot::Expected(_)) | None => None,
+        }
+    }
+
+    /// Keeps the order's length within that of what is in it, when outcomes are taken by key.
+    fn forget_taken(&mut self) {
+        if self.settled.len() > 64 + 2 * self.slots.len() {
+            let slots = &self.slots;
+            self.settled.retain(|key| matches!(slots.get(key), Some(Slot::Settled(_))));
+        }
+    }
+}
+
+/// The latest events, for a user who may not ask for them: beyond the capacity the oldest are dropped and counted.
+#[derive(Debug)]
+pub(crate) struct EventQueue<E> {
+    capacity: usize,
+    state: Mutex<EventState<E>>,
+}
+
+#[derive(Debug)]
+struct EventState<E> {
+    events: VecDeque<E>,
+    lost: u64,
+    waiters: Waiters,
+    closed: bool,
+}
+
+impl<E> EventQueue<E> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let state = EventState { events: VecDeque::new(), lost: 0, waiters: Waiters::default(), closed: false };
+        Self { capacity, state: Mutex::new(state) }
+    }
+
+    /// Adds events and says how many were dropped for them.
+    pub(crate) fn push(&self, events: impl IntoIterator<Item = E>) -> u64 {
+        let (wakers, dropped) = {
+            let mut state = lock(&self.state);
+            state.events.extend(events);
+            let excess = state.events.len().saturating_sub(self.capacity);
+            state.events.drain(..excess);
+            let dropped = u64::try_from(excess).unwrap_or(u64::MAX);
+            state.lost = state.lost.saturating_add(dropped);
+            (state.waiters.take(), dropped)
+        };
+        wake(wakers);
+        dropped
+    }
+
+    pub(crate) fn close(&self) {
+        let wakers = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            state.waiters.take()
+        };
+        wake(wakers);
+    }
+
+    /// Waits until there are events and takes at most `max`, with the number dropped since the last time. Empty when
+    /// the session is over.
+    pub(crate) async fn wait(&self, max: usize) -> (Vec<E>, u64) {
+        poll_fn(|context| {
+            let mut state = lock(&self.state);
+            if state.events.is_empty() && !state.closed {
+                state.waiters.add(context);
+                return Poll::Pending;
+            }
+            let count = state.events.len().min(max.max(1));
+            let events = state.events.drain(..count).collect();
+            Poll::Ready((events, std::mem::take(&mut state.lost)))
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::block_on;
+
+    #[test]
+    fn an_outcome_is_taken_once() {
+        let outcomes = Outcomes::new();
+        outcomes.expect(1);
+        outcomes.settle([(1, 'a'), (2, 'b')]);
+        assert_eq!(block_on(outcomes.wait(1)).unwrap(), Ok('a'));
+        assert_eq!(block_on(outcomes.wait(1)).unwrap(), Err(Missing::Unknown));
+        assert_eq!(block_on(outcomes.wait(2)).unwrap(), Err(Missing::Unknown));
+    }
+
+    #[test]
+    fn a_batch_leaves_out_what_was_taken_by_key() {
+        let outcomes = Outcomes::new();
+        for key in 0..4 {
+            outcomes.expect(key);
+        }
+        outcomes.settle([(0, 'a'), (1, 'b'), (2, 'c')]);
+        assert_eq!(block_on(outcomes.wait(1)).unwrap(), Ok('b'));
+        assert_eq!(block_on(outcomes.wait_any(9)).unwrap(), [(0, 'a'), (2, 'c')]);
+        outcomes.close();
+        assert_eq!(block_on(outcomes.wait_any(9)).unwrap(), []);
+        assert_eq!(block_on(outcomes.wait(3)).unwrap(), Err(Missing::Closed));
+    }
+
+    #[test]
+    fn outcomes_taken_by_key_leave_nothing_behind() {
+        let outcomes = Outcomes::new();
+        for key in 0..1_000 {
+            outcomes.expect(key);
+            outcomes.settle([(key, key)]);
+            assert_eq!(block_on(outcomes.wait(key)).unwrap(), Ok(key));
+        }
+        assert!(lock(&outcomes.0).settled.len() <= 65);
+    }
+
+    #[test]
+    fn events_beyond_the_capacity_are_counted() {
+        let queue = EventQueue::new(2);
+        assert_eq!(queue.push(0..5), 3);
+        assert_eq!(block_on(queue.wait(9)).unwrap(), (vec![3, 4], 3));
+        queue.close();
+        assert_eq!(block_on(queue.wait(9)).unwrap(), (vec![], 0));
+    }
+}

@@ -1,0 +1,177 @@
+//! Entity streams of ours: one task for each (section 5.2), or one for all chunks of a payload (decision 15).
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_pipestream::{ChunkInfo, EntityHeader, ErrorCode, Reason, Ticket};
+use quinn::{SendStream, WriteError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::spawn_blocking;
+
+use super::command::{Command, Reply};
+use super::payload::{Payload, Pieces};
+use super::shared::Link;
+use super::transport::quic_code;
+
+/// Octets of payloads that may wait in memory for their streams, over a whole session.
+pub(crate) const CREDIT: usize = 32 << 20;
+/// What the smallest entity counts for, so that the number of tasks is bounded as well.
+const LEAST_CREDIT: usize = 16 << 10;
+
+/// An announced entity on its way.
+pub(crate) struct Outgoing {
+    pub(crate) ticket: Ticket,
+    pub(crate) header: EntityHeader,
+    pub(crate) payload: Payload,
+    pub(crate) chunk_size: Option<u64>,
+    pub(crate) dehydrated: bool,
+    /// Fires when the entity was resolved before it was sent.
+    pub(crate) reset: oneshot::Receiver<ErrorCode>,
+    pub(crate) reply: Option<Reply<Ticket>>,
+}
+
+/// Why an entity was not sent to its end.
+enum Failure {
+    /// It is resolved already.
+    Resolved(ErrorCode),
+    /// The peer stopped the stream.
+    Stopped(u64),
+    /// The source cannot be read, or has changed.
+    Source(io::Error),
+    /// The connection is lost; the session learns it elsewhere.
+    Lost,
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Stopped(code) => Self::Stopped(code.into_inner()),
+            WriteError::ConnectionLost(_) | WriteError::ClosedStream | WriteError::ZeroRttRejected => Self::Lost,
+        }
+    }
+}
+
+/// Sends an entity. Tells the caller as soon as there is room for it, or, where it will have children, once its header
+/// is on its stream, so that theirs come after it.
+pub(crate) async fn send(mut outgoing: Outgoing, link: Arc<Link>) {
+    let sent = outgoing.run(&link).await;
+    outgoing.announced();
+    let reason = match sent {
+        // Resolved or lost: whoever resolved it has told the peer.
+        Ok(()) | Err(Failure::Resolved(_) | Failure::Lost) => return,
+        Err(Failure::Stopped(code)) => {
+            Reason { code: ErrorCode::from_code(code), message: "the peer stopped the entity's stream".to_owned() }
+        }
+        Err(Failure::Source(error)) => {
+            Reason { code: ErrorCode::InternalError, message: format!("cannot read the payload: {error}") }
+        }
+    };
+    link.commands.tell(Command::Fail { key: outgoing.ticket.key, reason }).await;
+}
+
+impl Outgoing {
+    async fn run(&mut self, link: &Link) -> Result<(), Failure> {
+        let _credit = self.credit(&link.credit).await?;
+        if !self.dehydrated {
+            self.announced();
+        }
+        let length = self.payload.len();
+        let size = self.chunk_size.unwrap_or(0);
+        if size == 0 || length == 0 {
+            return self.send_stream(0, length, link).await;
+        }
+        let total = length.div_ceil(size);
+        for index in 0..total {
+            let offset = index.saturating_mul(size);
+            self.header.chunk_info = Some(ChunkInfo {
+                total_chunks: u32::try_from(total).unwrap_or(u32::MAX),
+                chunk_index: u32::try_from(index).unwrap_or(u32::MAX),
+                chunk_offset: offset,
+            });
+            self.send_stream(offset, offset.saturating_add(size), link).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the caller, once.
+    fn announced(&mut self) {
+        if let Some(reply) = self.reply.take() {
+            // A caller that does not wait any more has its entity sent nevertheless.
+            let _ = reply.send(Ok(self.ticket));
+        }
+    }
+
+    /// Waits for a share of the memory.
+    async fn credit(&mut self, credit: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
+        let octets = self.payload.footprint().clamp(LEAST_CREDIT, CREDIT);
+        let octets = u32::try_from(octets).unwrap_or(u32::MAX);
+        tokio::select! {
+            permit = Arc::clone(credit).acquire_many_owned(octets) => permit.map_err(|_| Failure::Lost),
+            code = &mut self.reset => Err(code.map_or(Failure::Lost, Failure::Resolved)),
+        }
+    }
+
+    /// One stream: the header as it stands and the payload from `offset` to `end`.
+    async fn send_stream(&mut self, offset: u64, end: u64, link: &Link) -> Result<(), Failure> {
+        let mut stream = self.open(link).await?;
+        let pieces = self.payload.pieces(offset, end);
+        let mut head = self.header.encode();
+        if self.dehydrated {
+            // It is short and its stream is new, so only a lost connection could keep it.
+            stream.write_chunk(std::mem::take(&mut head)).await?;
+            self.announced();
+        }
+        let written = tokio::select! {
+            biased;
+            written = write(&mut stream, head, pieces) => written,
+            code = &mut self.reset => Err(code.map_or(Failure::Lost, Failure::Resolved)),
+        };
+        let code = match &written {
+            Ok(()) => return stream.finish().map_err(|_| Failure::Lost),
+            Err(Failure::Resolved(code)) => *code,
+            Err(Failure::Stopped(code)) => ErrorCode::from_code(*code),
+            Err(Failure::Source(_) | Failure::Lost) => ErrorCode::InternalError,
+        };
+        // Dropping a stream would finish it, as if the payload were whole.
+        let _ = stream.reset(quic_code(code));
+        written
+    }
+
+    /// Opens a stream, when it is this entity's turn and the peer allows one more.
+    async fn open(&mut self, link: &Link) -> Result<SendStream, Failure> {
+        let opened = async {
+            let _turn = link.opening.lock().await;
+            link.connection.open_uni().await
+        };
+        tokio::select! {
+            stream = opened => stream.map_err(|_| Failure::Lost),
+            code = &mut self.reset => Err(code.map_or(Failure::Lost, Failure::Resolved)),
+        }
+    }
+}
+
+/// Writes everything. A file is read off the IO thread, one piece ahead of what is being written.
+async fn write(stream: &mut SendStream, head: Bytes, pieces: Pieces) -> Result<(), Failure> {
+    if let Some(octets) = pieces.in_memory() {
+        return Ok(stream.write_all_chunks(&mut [head, octets]).await?);
+    }
+    let mut reading = spawn_blocking(move || read(pieces));
+    stream.write_all_chunks(&mut [head]).await?;
+    loop {
+        let (piece, pieces) = reading.await.unwrap_or_else(|_| Err(io::Error::other("the read was given up")))?;
+        let Some(piece) = piece else { return Ok(()) };
+        reading = spawn_blocking(move || read(pieces));
+        stream.write_all_chunks(&mut [piece]).await?;
+    }
+}
+
+fn read(mut pieces: Pieces) -> io::Result<(Option<Bytes>, Pieces)> {
+    Ok((pieces.read()?, pieces))
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Source(error)
+    }
+}

@@ -1,0 +1,234 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use penstock_pipestream::{ErrorCode, Role};
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{Endpoint, Incoming, ServerConfig};
+use tokio::time::timeout;
+
+use super::command::{Commands, Urgent};
+use super::connection::{Start, Started};
+use super::consumer::Consumer;
+use super::counters::{CounterSnapshot, Counters};
+use super::outcomes::lock;
+use super::shared::{Phase, SessionOptions, Shared};
+use super::transport::{self, ALPN, HANDSHAKE_TIMEOUT, quic_code};
+use crate::runtime::{PerProcess, Runtime};
+use crate::tls::{Fingerprint, ServerTls};
+use crate::{Error, Result};
+
+/// Handshakes that may wait to be begun, and octets that they may have sent by then.
+const WAITING_HANDSHAKES: usize = 256;
+const WAITING_OCTETS: u64 = 4 << 20;
+
+/// How a server listens.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Where; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Its certificate, and whose clients' certificates it asks for.
+    pub tls: ServerTls,
+    /// For every session.
+    pub session: SessionOptions,
+    /// Connections beyond this are refused. Default: 1,024.
+    pub max_connections: u64,
+}
+
+impl ServerOptions {
+    /// The defaults.
+    pub fn new(listen: SocketAddr, tls: ServerTls) -> Self {
+        Self { listen, tls, session: SessionOptions::default(), max_connections: 1_024 }
+    }
+}
+
+/// A server that takes sessions as long as it lives.
+pub struct Server(PerProcess<Arc<Inner>>);
+
+struct Inner {
+    endpoint: Endpoint,
+    address: SocketAddr,
+    fingerprint: Fingerprint,
+    crypto: Arc<QuicServerConfig>,
+    session: SessionOptions,
+    max_connections: u64,
+    consumer: Consumer,
+    counters: Arc<Counters>,
+    sessions: Mutex<HashMap<u64, (Commands, Arc<Shared>)>>,
+    next: AtomicU64,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Starts to listen.
+    pub fn bind(options: ServerOptions, consumer: impl Into<Consumer>) -> Result<Self> {
+        let (tls, fingerprint) = options.tls.config(ALPN)?;
+        let crypto = QuicServerConfig::try_from(tls).map_err(|error| Error::Tls(error.to_string()))?;
+        let crypto = Arc::new(crypto);
+        options.session.session.check()?;
+        let runtime = Runtime::current()?;
+        let context = || format!("cannot listen on {}", options.listen);
+        let socket = transport::bind(options.listen).map_err(|error| Error::io(context(), &error))?;
+        let address = socket.local_addr().map_err(|error| Error::io(context(), &error))?;
+        let mut config = ServerConfig::with_crypto(Arc::clone(&crypto) as Arc<dyn quinn::crypto::ServerConfig>);
+        config.max_incoming(WAITING_HANDSHAKES).incoming_buffer_size_total(WAITING_OCTETS);
+        let inner = Arc::new(Inner {
+            endpoint: transport::endpoint(runtime, socket, Some(config))?,
+            address,
+            fingerprint,
+            crypto,
+            session: options.session,
+            max_connections: options.max_connections,
+            consumer: consumer.into(),
+            counters: Arc::default(),
+            sessions: Mutex::default(),
+            next: AtomicU64::new(0),
+        });
+        runtime.handle().spawn(accept(Arc::clone(&inner)));
+        Ok(Self(PerProcess::new(inner)))
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> Result<SocketAddr> {
+        Ok(self.0.get()?.address)
+    }
+
+    /// What clients pin.
+    pub fn fingerprint(&self) -> Result<Fingerprint> {
+        Ok(self.0.get()?.fingerprint)
+    }
+
+    /// What all sessions have seen.
+    pub fn counters(&self) -> Result<CounterSnapshot> {
+        Ok(self.0.get()?.counters.snapshot())
+    }
+
+    /// Takes no more connections, lets the sessions come to their ends for so long, then closes those that are left
+    /// with NO_ERROR, and waits until everything is written.
+    pub async fn shutdown(&self, grace: Duration) -> Result<()> {
+        let inner = Arc::clone(self.0.get()?);
+        let down = crate::runtime::spawn(async move { inner.shutdown(grace).await })?;
+        down.await.map_err(|error| Error::Misuse(error.to_string()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // In a forked child this is somebody else's socket.
+        if let Ok(inner) = self.0.get() {
+            inner.endpoint.close(quic_code(ErrorCode::NoError), b"the server is gone");
+        }
+    }
+}
+
+impl Inner {
+    async fn shutdown(&self, grace: Duration) {
+        self.endpoint.set_server_config(None);
+        let _ = timeout(grace, self.all_closed()).await;
+        for (commands, _) in lock(&self.sessions).values() {
+            commands.urge(Urgent::Close);
+        }
+        self.all_closed().await;
+        self.endpoint.close(quic_code(ErrorCode::NoError), b"the server is going down");
+        let _ = timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
+    }
+
+    async fn all_closed(&self) {
+        let sessions: Vec<_> = lock(&self.sessions).values().map(|(_, shared)| Arc::clone(shared)).collect();
+        for shared in sessions {
+            closed(&shared).await;
+        }
+    }
+
+    fn config(&self, peer: SocketAddr) -> Result<Arc<ServerConfig>> {
+        let mut config = ServerConfig::with_crypto(Arc::clone(&self.crypto) as Arc<dyn quinn::crypto::ServerConfig>);
+        config.transport_config(transport::config(self.consumer.intake(), self.session.idle_timeout, peer)?);
+        Ok(Arc::new(config))
+    }
+
+    /// Counts a connection in, unless there are too many.
+    fn admit(&self) -> bool {
+        let open = &self.counters.connections_open;
+        let admitted = open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            (count < self.max_connections).then_some(count + 1)
+        });
+        let counter = if admitted.is_ok() { &self.counters.connections_total } else { &self.counters.refused };
+        Counters::add(counter, 1);
+        admitted.is_ok()
+    }
+}
+
+async fn accept(inner: Arc<Inner>) {
+    while let Some(incoming) = inner.endpoint.accept().await {
+        if !inner.admit() {
+            incoming.refuse();
+            continue;
+        }
+        // Whoever is half full wants to know that addresses are not forged.
+        let busy = inner.counters.connections_open.load(Ordering::Relaxed) > inner.max_connections / 2;
+        if busy && !incoming.remote_address_validated() && incoming.may_retry() {
+            inner.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
+            let _ = incoming.retry();
+            continue;
+        }
+        let inner = Arc::clone(&inner);
+        tokio::spawn(async move {
+            let peer = incoming.remote_address();
+            if let Err(error) = serve(incoming, &inner).await {
+                tracing::info!(%peer, %error, "connection refused");
+            }
+            inner.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+/// One connection from its handshake to its end.
+async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
+    let peer = incoming.remote_address();
+    let connecting =
+        incoming.accept_with(inner.config(peer)?).map_err(|error| Error::Tls(format!("handshake: {error}")))?;
+    let connection = match timeout(HANDSHAKE_TIMEOUT, connecting).await {
+        Ok(connected) => connected.map_err(|error| Error::Tls(format!("handshake: {error}")))?,
+        Err(_) => return Err(Error::Deadline("the handshake took too long".into())),
+    };
+    let start = Start {
+        connection: connection.clone(),
+        role: Role::Server,
+        options: inner.session.clone(),
+        counters: Arc::clone(&inner.counters),
+        control: None,
+    };
+    let Started { shared, commands, handle } = match start.run(Some(&inner.consumer)).await {
+        Ok(started) => started,
+        Err(error) => {
+            connection.close(quic_code(ErrorCode::InternalError), error.to_string().as_bytes());
+            return Err(error);
+        }
+    };
+    let number = inner.next.fetch_add(1, Ordering::Relaxed);
+    lock(&inner.sessions).insert(number, (commands, Arc::clone(&shared)));
+    if let (Consumer::Channel(channel), Some(handle)) = (&inner.consumer, handle) {
+        let mut phase = shared.phase.subscribe();
+        let _ = phase.wait_for(|phase| !matches!(phase, Phase::Negotiating)).await;
+        // A session that fails before it is agreed is nothing to the caller.
+        if shared.closed().is_none() {
+            channel.hand_over(handle).await;
+        }
+    }
+    closed(&shared).await;
+    lock(&inner.sessions).remove(&number);
+    Ok(())
+}
+
+async fn closed(shared: &Shared) {
+    let mut phase = shared.phase.subscribe();
+    let _ = phase.wait_for(|phase| matches!(phase, Phase::Closed(_))).await;
+}

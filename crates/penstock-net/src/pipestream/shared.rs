@@ -1,0 +1,161 @@
+//! What the driver, the stream tasks and the handles of one session have in common.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use penstock_pipestream::{
+    Agreement, EntityKey, Event, Now, Reason, Role, ScopeDigest, ScopeKey, SessionConfig, Status,
+};
+use tokio::sync::{Mutex, Semaphore, watch};
+
+use super::command::Commands;
+use super::consumer::Inlet;
+use super::counters::Counters;
+use super::events::EventLog;
+use super::incoming::EntityLink;
+use super::outcomes::{EventQueue, Outcomes};
+
+/// What one may set for a session, beyond what the core has.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// Capabilities and limits.
+    pub session: SessionConfig,
+    /// The connection is given up after so long without a packet. Default: 30 s.
+    pub idle_timeout: Duration,
+    /// How many events are kept for [`SessionHandle::events`](super::SessionHandle::events). Default: 4,096.
+    pub event_queue: usize,
+    /// Where events are logged.
+    pub events: Option<EventLog>,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            session: SessionConfig::default(),
+            idle_timeout: Duration::from_secs(30),
+            event_queue: 4_096,
+            events: None,
+        }
+    }
+}
+
+/// How an entity of ours ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolution {
+    /// Its terminal status.
+    pub status: Status,
+    /// Why, where it is not COMPLETE and somebody said why.
+    pub reason: Option<Reason>,
+}
+
+/// A scope of ours that the peer released: all in it is terminal, and both ends have the same digest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Released {
+    /// The scope.
+    pub scope: ScopeKey,
+    /// Its parent; `None` for the root scope.
+    pub parent: Option<EntityKey>,
+    /// Its depth.
+    pub depth: u8,
+    /// Its digest.
+    pub digest: ScopeDigest,
+}
+
+/// Where a session is, for those who wait for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Negotiating,
+    Open(Agreement),
+    Closed(Reason),
+}
+
+/// What everybody may read.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) id: Arc<str>,
+    pub(crate) role: Role,
+    pub(crate) peer: SocketAddr,
+    pub(crate) phase: watch::Sender<Phase>,
+    pub(crate) resolutions: Outcomes<EntityKey, Resolution>,
+    pub(crate) releases: Outcomes<ScopeKey, Released>,
+    pub(crate) events: EventQueue<Event>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        id: Arc<str>,
+        role: Role,
+        peer: SocketAddr,
+        event_queue: usize,
+        counters: Arc<Counters>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            role,
+            peer,
+            phase: watch::Sender::new(Phase::Negotiating),
+            resolutions: Outcomes::new(),
+            releases: Outcomes::new(),
+            events: EventQueue::new(event_queue),
+            counters,
+        })
+    }
+
+    /// The session is over; wakes whoever waits for anything.
+    pub(crate) fn close(&self, reason: Reason) {
+        self.phase.send_if_modified(|phase| match phase {
+            Phase::Closed(_) => false,
+            Phase::Negotiating | Phase::Open(_) => {
+                *phase = Phase::Closed(reason);
+                true
+            }
+        });
+        self.resolutions.close();
+        self.releases.close();
+        self.events.close();
+    }
+
+    /// Why the session is over, if it is.
+    pub(crate) fn closed(&self) -> Option<Reason> {
+        match &*self.phase.borrow() {
+            Phase::Closed(reason) => Some(reason.clone()),
+            Phase::Negotiating | Phase::Open(_) => None,
+        }
+    }
+
+    /// Whether the capabilities are known.
+    pub(crate) fn is_negotiating(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Negotiating)
+    }
+}
+
+/// What the tasks of a connection work with.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) connection: quinn::Connection,
+    pub(crate) commands: Commands,
+    pub(crate) inlet: Inlet,
+    pub(crate) log: Option<EventLog>,
+    /// One for each entity stream of the peer that is being received or waits for its consumer.
+    pub(crate) places: Arc<Semaphore>,
+    /// Octets of payloads that wait for their stream.
+    pub(crate) credit: Arc<Semaphore>,
+    /// Whose turn it is to open a stream: quinn wakes everybody who waits for one.
+    pub(crate) opening: Mutex<()>,
+}
+
+impl Link {
+    /// What an entity that is handed over keeps of this.
+    pub(crate) fn entity_link(&self) -> EntityLink {
+        EntityLink { shared: Arc::clone(&self.shared), commands: self.commands.clone(), log: self.log.clone() }
+    }
+}
+
+/// Both clocks.
+pub(crate) fn now() -> Now {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now { instant: Instant::now(), unix_micros: u64::try_from(unix.as_micros()).unwrap_or(u64::MAX) }
+}

@@ -1,0 +1,204 @@
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use penstock_pipestream::EntityKey;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::super::events::{EventLog, LogEvent};
+use super::super::transport::hex;
+use super::disk::Disk;
+use super::folder::{Delivery, Folder};
+use super::{Message, Shared};
+use crate::{Error, Result};
+
+/// How many messages one commit takes together.
+const BATCH: usize = 4_096;
+
+/// The thread that makes everything durable, for all sessions of a sink.
+pub(super) struct Committer {
+    disk: Disk,
+    room: Arc<Semaphore>,
+    events: Option<EventLog>,
+    folders: HashMap<u64, Folder>,
+    /// Entities to be looked at by the next commit, in the order in which they came.
+    due: Vec<(u64, EntityKey)>,
+    /// Sessions with FAILED lines.
+    changed: HashSet<u64>,
+    ended: Vec<u64>,
+}
+
+impl Committer {
+    pub(super) fn new(shared: &Shared) -> Result<Self> {
+        let disk = Disk::new(&shared.dir, shared.faults.clone())
+            .map_err(|error| Error::file("cannot open the sink's folder", &shared.dir, &error))?;
+        Ok(Self {
+            disk,
+            room: Arc::clone(&shared.room),
+            events: shared.events.clone(),
+            folders: HashMap::new(),
+            due: Vec::new(),
+            changed: HashSet::new(),
+            ended: Vec::new(),
+        })
+    }
+
+    /// Runs until sink and sessions are gone.
+    pub(super) fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while messages.blocking_recv_many(&mut batch, BATCH) > 0 {
+            let mut drivers = 0;
+            for message in batch.drain(..) {
+                drivers += usize::from(matches!(message, Message::Events { .. }));
+                self.take(message);
+            }
+            self.commit();
+            self.room.add_permits(drivers);
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Opened { session, folder } => {
+                self.folders.insert(session, *folder);
+            }
+            Message::Events { session, events } => {
+                let Some(folder) = self.folders.get_mut(&session) else { return };
+                self.due.extend(events.into_iter().filter_map(|event| folder.apply(event)).map(|key| (session, key)));
+                self.changed.insert(session);
+            }
+            Message::Stored { session, key, stored } => {
+                if self.folders.get_mut(&session).is_some_and(|folder| folder.stored(key, stored)) {
+                    self.due.push((session, key));
+                }
+            }
+            Message::Ended { session } => self.ended.push(session),
+        }
+    }
+
+    /// Payloads durable, then names, then lines durable, then COMPLETE.
+    fn commit(&mut self) {
+        let due = std::mem::take(&mut self.due);
+        let due = self.make_payloads_durable(due);
+        let mut by_session: HashMap<u64, Vec<EntityKey>> = HashMap::new();
+        for session in self.changed.drain() {
+            by_session.entry(session).or_default();
+        }
+        for (session, key) in due {
+            by_session.entry(session).or_default().push(key);
+        }
+        let mut written = Vec::new();
+        for (session, keys) in by_session {
+            if let Some(folder) = self.folders.get_mut(&session) {
+                let deliveries = write_session(folder, keys, &self.disk);
+                written.push((session, deliveries));
+            }
+        }
+        self.make_lines_durable(written);
+        for session in std::mem::take(&mut self.ended) {
+            self.end(session);
+        }
+    }
+
+    /// Gives those that may be placed.
+    fn make_payloads_durable(&mut self, due: Vec<(u64, EntityKey)>) -> Vec<(u64, EntityKey)> {
+        let unsynced = |(session, key): &(u64, EntityKey)| self.folders.get(session)?.unsynced(*key);
+        let (paths, waiting): (Vec<PathBuf>, Vec<_>) =
+            due.iter().filter_map(|entry| Some((unsynced(entry)?, *entry))).unzip();
+        let mut failed = HashSet::new();
+        for (result, (session, key)) in self.disk.sync(&paths).into_iter().zip(waiting) {
+            if let Err(error) = result {
+                self.give_up(session, key, &error);
+                failed.insert((session, key));
+            }
+        }
+        due.into_iter().filter(|entry| !failed.contains(entry)).collect()
+    }
+
+    fn make_lines_durable(&mut self, written: Vec<(u64, Vec<Delivery>)>) {
+        let mut paths = Vec::new();
+        let mut ranges = Vec::new();
+        for (session, _) in &written {
+            let start = paths.len();
+            if let Some(folder) = self.folders.get_mut(session) {
+                paths.extend(folder.take_touched());
+            }
+            ranges.push(start..paths.len());
+        }
+        let results = self.disk.sync(&paths);
+        for ((session, deliveries), range) in written.into_iter().zip(ranges) {
+            let failure = results.get(range).unwrap_or_default().iter().find_map(|result| result.as_ref().err());
+            match failure {
+                None => self.tell(session, deliveries),
+                Some(error) => {
+                    for delivery in deliveries {
+                        self.give_up(session, delivery.key, error);
+                    }
+                    // Nobody knows which lines have reached the disk.
+                    if let Some(folder) = self.folders.get_mut(&session) {
+                        folder.mark_incomplete();
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&self, session: u64, deliveries: Vec<Delivery>) {
+        let Some(folder) = self.folders.get(&session) else { return };
+        if let Some(events) = &self.events {
+            let lines: Vec<_> = deliveries.iter().filter_map(entity_event).collect();
+            if !lines.is_empty() {
+                events.write_blocking(&folder.id, lines);
+            }
+        }
+        folder.complete(deliveries.into_iter().map(|delivery| delivery.key).collect());
+    }
+
+    fn give_up(&self, session: u64, key: EntityKey, error: &io::Error) {
+        if let Some(folder) = self.folders.get(&session) {
+            folder.give_up(key, error);
+        }
+    }
+
+    /// Nobody works for the session any more: its last line. Dropping the folder unlocks it and tells the driver.
+    fn end(&mut self, session: u64) {
+        let Some(mut folder) = self.folders.remove(&session) else { return };
+        // FAILED lines that a full disk refused come first; without them the log must stay open.
+        let closed = folder.append(&[], &self.disk).and_then(|()| match folder.closing_line() {
+            Some(line) => folder.append(&line, &self.disk),
+            None => Ok(()),
+        });
+        let synced = closed.and_then(|()| self.disk.sync(&folder.take_touched()).into_iter().collect());
+        if let Err::<(), _>(error) = synced {
+            tracing::error!(session = %folder.id, %error, "the session's log could not be closed");
+        }
+    }
+}
+
+/// Names and lines of one session; gives what is to be told once that is durable.
+fn write_session(folder: &mut Folder, keys: Vec<EntityKey>, disk: &Disk) -> Vec<Delivery> {
+    let mut lines = Vec::new();
+    let mut deliveries = Vec::new();
+    for key in keys {
+        match folder.place(key, disk) {
+            Ok(()) => deliveries.extend(folder.deliver(key, &mut lines)),
+            Err(error) => folder.give_up(key, &error),
+        }
+    }
+    match folder.append(&lines, disk) {
+        Ok(()) => deliveries,
+        Err(error) => {
+            // Without its line an entity is not complete; containers that failed have none.
+            let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(|each| each.placed.is_some());
+            lined.iter().for_each(|delivery| folder.give_up(delivery.key, &error));
+            rest
+        }
+    }
+}
+
+fn entity_event(delivery: &Delivery) -> Option<LogEvent> {
+    let placed = delivery.placed.as_ref()?;
+    let (file, sha256) = (placed.file.clone(), hex(&placed.sha256));
+    Some(LogEvent::entity(delivery.key, &delivery.header, file, placed.bytes, &sha256))
+}

@@ -1,0 +1,215 @@
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write as _};
+
+use bytes::Bytes;
+use penstock_pipestream::{self as core, EntityKey, ErrorCode, PayloadCheck, Reason};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::super::command::{Command, Urgent};
+use super::super::incoming::{Body, IncomingEntity, Parts, Spool, StreamBody, StreamEnd, TempFile};
+use super::disk::Step;
+use super::{SinkSession, Stored};
+
+/// Larger files are made durable by the worker that writes them, so that no batch waits for them.
+const SYNC_ALONE: u64 = 1 << 20;
+const READ_SIZE: usize = 128 << 10;
+
+/// Takes an entity. Called on the IO thread; hashing and writing happen elsewhere.
+pub(super) fn start(session: SinkSession, entity: IncomingEntity) {
+    let Some(Parts { key, dehydrated, body, check, place }) = entity.into_parts() else { return };
+    let job = Job { session, key, dehydrated, check: Some(check), written: 0, target: None };
+    match body {
+        Body::Whole(octets) => drop(spawn_blocking(move || {
+            let _place = place;
+            job.store_whole(&octets);
+        })),
+        Body::Spooled(spool) => drop(spawn_blocking(move || {
+            let _place = place;
+            job.store_spooled(&spool);
+        })),
+        Body::Stream(stream) => drop(tokio::spawn(async move {
+            let _place = place;
+            job.store_stream(*stream).await;
+        })),
+    }
+}
+
+/// Why a payload was not stored.
+enum Failure {
+    /// It is not what its header says.
+    Wrong(core::Error),
+    /// The disk.
+    Disk(io::Error),
+}
+
+impl From<core::Error> for Failure {
+    fn from(error: core::Error) -> Self {
+        Self::Wrong(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Disk(error)
+    }
+}
+
+impl Failure {
+    fn reason(self) -> Reason {
+        match self {
+            Self::Wrong(error) => Reason { code: error.code(), message: error.message().to_owned() },
+            Self::Disk(error) => {
+                Reason { code: ErrorCode::InternalError, message: format!("the sink cannot store it: {error}") }
+            }
+        }
+    }
+}
+
+/// One entity's payload on its way to its temporary file. Dropping it removes the file.
+struct Job {
+    session: SinkSession,
+    key: EntityKey,
+    dehydrated: bool,
+    check: Option<PayloadCheck>,
+    written: u64,
+    target: Option<(File, TempFile)>,
+}
+
+/// Where a job is that alternates between the IO thread and the workers.
+enum Work {
+    Idle(Job),
+    Busy(JoinHandle<Result<Job, Failure>>),
+}
+
+impl Work {
+    async fn done(self) -> Result<Job, Failure> {
+        match self {
+            Self::Idle(job) => Ok(job),
+            Self::Busy(worker) => worker.await.unwrap_or_else(|died| Err(Failure::Disk(io::Error::other(died)))),
+        }
+    }
+}
+
+impl Job {
+    fn store_whole(mut self, octets: &Bytes) {
+        let stored = self.write([octets.clone()].into()).and_then(|()| self.finish());
+        self.conclude(stored);
+    }
+
+    /// Verifies what the chunks have put together, in order.
+    fn store_spooled(mut self, spool: &Spool) {
+        let checked = self.check_spooled(spool).and_then(|()| self.verify()).and_then(|sha256| {
+            spool.file().sync_data()?;
+            Ok(Stored { temp: spool.take_temp(), bytes: self.written, sha256, synced: true })
+        });
+        self.conclude(checked);
+    }
+
+    fn check_spooled(&mut self, spool: &Spool) -> Result<(), Failure> {
+        loop {
+            let piece = spool.read(READ_SIZE, self.written)?;
+            if piece.is_empty() {
+                return Ok(());
+            }
+            self.update(&piece)?;
+        }
+    }
+
+    /// Reads on while a worker hashes and writes what came before.
+    async fn store_stream(self, mut stream: StreamBody) {
+        let (commands, key) = (self.session.commands.clone(), self.key);
+        let mut work = Work::Idle(self);
+        loop {
+            let next = stream.next().await;
+            let mut job = match work.done().await {
+                Ok(job) => job,
+                Err(failure) => {
+                    let reason = failure.reason();
+                    stream.stop(reason.code);
+                    commands.urge(Urgent::Fail { key, reason });
+                    return;
+                }
+            };
+            match next {
+                Ok(Some(pieces)) => {
+                    work = Work::Busy(spawn_blocking(move || {
+                        job.write(pieces)?;
+                        Ok(job)
+                    }));
+                }
+                Ok(None) => {
+                    drop(spawn_blocking(move || {
+                        let stored = job.finish();
+                        job.conclude(stored);
+                    }));
+                    return;
+                }
+                Err(StreamEnd::Reset(code)) => {
+                    commands.tell(Command::StreamReset { stream: stream.id(), key: Some(key), code }).await;
+                    return;
+                }
+                Err(StreamEnd::Stopped(_) | StreamEnd::Lost) => return,
+            }
+        }
+    }
+
+    fn update(&mut self, piece: &Bytes) -> Result<(), Failure> {
+        if let Some(check) = &mut self.check {
+            check.update(piece)?;
+        }
+        self.written = self.written.saturating_add(piece.len() as u64);
+        Ok(())
+    }
+
+    fn write(&mut self, pieces: VecDeque<Bytes>) -> Result<(), Failure> {
+        for piece in pieces {
+            self.update(&piece)?;
+            if !piece.is_empty() {
+                let session = &self.session;
+                let (file, temp) = match &mut self.target {
+                    Some(target) => target,
+                    None => self.target.insert(session.create(self.key)?),
+                };
+                session.guard.shared.faults.check(Step::Write, temp.path())?;
+                file.write_all(&piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn verify(&mut self) -> Result<[u8; 32], Failure> {
+        let check = self.check.take().ok_or_else(|| core::Error::misuse("verified already"))?;
+        Ok(check.finish()?)
+    }
+
+    fn finish(&mut self) -> Result<Stored, Failure> {
+        let sha256 = self.verify()?;
+        // A leaf without octets has an empty file; a container without octets of its own has none.
+        if self.target.is_none() && !self.dehydrated {
+            self.target = Some(self.session.create(self.key)?);
+        }
+        let mut synced = true;
+        let temp = match self.target.take() {
+            None => None,
+            Some((file, temp)) => {
+                synced = self.written > SYNC_ALONE;
+                if synced {
+                    file.sync_data()?;
+                }
+                Some(temp)
+            }
+        };
+        Ok(Stored { temp, bytes: self.written, sha256, synced })
+    }
+
+    fn conclude(self, stored: Result<Stored, Failure>) {
+        match stored {
+            Ok(stored) => self.session.stored(self.key, stored),
+            // The session's word that the entity is FAILED makes the line.
+            Err(failure) => {
+                self.session.commands.urge(Urgent::Fail { key: self.key, reason: failure.reason() });
+            }
+        }
+    }
+}

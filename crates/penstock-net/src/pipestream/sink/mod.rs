@@ -1,0 +1,215 @@
+//! The folder sink: every whole entity becomes a file, every session a list of its entities.
+//!
+//! ```text
+//! DIR/SESSION/SCOPE/ENTITY       an entity's payload, once its checksum holds; ".1", ".2" ... when an ID is used again
+//! DIR/SESSION/.tmp-...           being received; gone when the session is over
+//! DIR/SESSION/entities.jsonl     a line for each entity, then {"closed": CODE}
+//! ```
+//!
+//! Payloads are verified and written by worker threads. One thread commits: it collects what the workers have
+//! written meanwhile, makes it durable together, gives the files their names, appends the lines, makes those durable,
+//! and only then says COMPLETE. FAILED lines follow the session's word.
+//!
+//! An entity has one line, with one exception: when the owner's FAILED, or the end of the connection, comes between
+//! the line COMPLETE and the session's COMPLETE, its file is removed and a second line, FAILED, takes the first one's
+//! place. So the last line of an entity counts. A log that could not be kept whole is never closed.
+
+mod committer;
+mod disk;
+mod folder;
+mod job;
+mod record;
+mod recover;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, io, thread};
+
+use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use self::committer::Committer;
+use self::disk::{Faults, Step};
+use self::folder::Folder;
+use super::command::Commands;
+use super::counters::Counters;
+use super::events::EventLog;
+use super::incoming::{IncomingEntity, Spool, TempFile};
+use crate::{Error, Result};
+
+/// Batches of events from drivers that may wait for the committing thread; beyond it the drivers wait.
+const WAITING_BATCHES: usize = 64;
+
+/// A folder that takes entities; shared by all sessions of a server.
+#[derive(Debug)]
+pub struct FolderSink {
+    shared: Arc<Shared>,
+}
+
+/// What sessions, workers and the committing thread have in common.
+#[derive(Debug)]
+struct Shared {
+    dir: PathBuf,
+    inbox: mpsc::UnboundedSender<Message>,
+    room: Arc<Semaphore>,
+    events: Option<EventLog>,
+    faults: Faults,
+    sessions: AtomicU64,
+}
+
+/// What the committing thread is told.
+#[derive(Debug)]
+enum Message {
+    /// A session's folder is there.
+    Opened { session: u64, folder: Box<Folder> },
+    /// What its driver has seen, in order.
+    Events { session: u64, events: Vec<SinkEvent> },
+    /// A payload is whole, right, and in its temporary file.
+    Stored { session: u64, key: EntityKey, stored: Stored },
+    /// Driver and workers of the session are done.
+    Ended { session: u64 },
+}
+
+/// What a driver tells.
+#[derive(Debug)]
+pub(crate) enum SinkEvent {
+    /// An entity may be received.
+    Admitted { key: EntityKey, header: Arc<EntityHeader>, dehydrated: bool },
+    /// All descendants of a dehydrated entity are terminal.
+    Gathered { key: EntityKey, outcome: Status },
+    /// An entity of the peer is terminal.
+    Resolved {
+        key: EntityKey,
+        parent_id: u32,
+        status: Status,
+        reason: Option<Reason>,
+        /// Its header, where it was not admitted.
+        header: Option<Arc<EntityHeader>>,
+    },
+    /// The session is over.
+    Closed(ErrorCode),
+}
+
+/// A verified payload.
+#[derive(Debug)]
+struct Stored {
+    /// Its file; none for a container without octets of its own.
+    temp: Option<TempFile>,
+    bytes: u64,
+    sha256: [u8; 32],
+    /// Whether the file's octets are on disk for good.
+    synced: bool,
+}
+
+impl FolderSink {
+    /// Takes a folder, which is made if it is not there. What a server that crashed has left half-done in it is
+    /// removed first; sessions of other servers that run now are left alone.
+    pub fn open(dir: &Path, events: Option<EventLog>) -> Result<Arc<Self>> {
+        Self::with_faults(dir, events, Faults::default())
+    }
+
+    fn with_faults(dir: &Path, events: Option<EventLog>, faults: Faults) -> Result<Arc<Self>> {
+        fs::create_dir_all(dir).map_err(|error| Error::file("cannot make the sink's folder", dir, &error))?;
+        recover::clean(dir).map_err(|error| Error::file("cannot clean the sink's folder", dir, &error))?;
+        let (inbox, messages) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            dir: dir.to_owned(),
+            inbox,
+            room: Arc::new(Semaphore::new(WAITING_BATCHES)),
+            events,
+            faults,
+            sessions: AtomicU64::new(0),
+        });
+        let committer = Committer::new(&shared)?;
+        thread::Builder::new()
+            .name("penstock-sink".into())
+            .spawn(move || committer.run(messages))
+            .map_err(|error| Error::io("cannot start the sink's thread", &error))?;
+        Ok(Arc::new(Self { shared }))
+    }
+
+    /// A folder for a session. Blocks on the disk. The receiver fires when its last line is written.
+    pub(crate) fn session(
+        &self,
+        id: &Arc<str>,
+        commands: Commands,
+        counters: Arc<Counters>,
+    ) -> Result<(SinkSession, oneshot::Receiver<()>)> {
+        let path = self.shared.dir.join(&**id);
+        let (done, ended) = oneshot::channel();
+        let folder = Folder::create(&self.shared, id, &path, commands.clone(), done)
+            .map_err(|error| Error::file("cannot make the session's folder", &path, &error))?;
+        let session = self.shared.sessions.fetch_add(1, Ordering::Relaxed);
+        self.shared.tell(Message::Opened { session, folder: Box::new(folder) });
+        let guard = Arc::new(Guard { session, shared: Arc::clone(&self.shared) });
+        Ok((SinkSession { guard, path: path.into(), commands, counters }, ended))
+    }
+}
+
+impl Shared {
+    fn tell(&self, message: Message) {
+        // The thread ends by a panic only; what it has not confirmed is not complete.
+        let _ = self.inbox.send(message);
+    }
+}
+
+/// Says when nobody works for a session any more.
+#[derive(Debug)]
+struct Guard {
+    session: u64,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.shared.tell(Message::Ended { session: self.session });
+    }
+}
+
+/// A session's way into the sink, for its driver and for every job.
+#[derive(Debug, Clone)]
+pub(crate) struct SinkSession {
+    guard: Arc<Guard>,
+    path: Arc<Path>,
+    commands: Commands,
+    counters: Arc<Counters>,
+}
+
+impl SinkSession {
+    /// Takes an entity that may be received; verifies and writes it on worker threads.
+    pub(crate) fn take(&self, entity: IncomingEntity) {
+        job::start(self.clone(), entity);
+    }
+
+    /// What the driver has seen. Waits when the disk is far behind, and so holds the peer back.
+    pub(crate) async fn observe(&self, events: Vec<SinkEvent>) {
+        if let Ok(room) = self.guard.shared.room.acquire().await {
+            room.forget();
+            self.guard.shared.tell(Message::Events { session: self.guard.session, events });
+        }
+    }
+
+    /// A temporary file for an entity that comes in chunks. Blocks on the disk.
+    pub(crate) fn spool(&self, key: EntityKey) -> io::Result<Spool> {
+        let (file, temp) = self.create(key)?;
+        Ok(Spool::named(file, temp))
+    }
+
+    /// A temporary file for an entity's payload. Blocks on the disk.
+    fn create(&self, key: EntityKey) -> io::Result<(fs::File, TempFile)> {
+        let EntityKey { scope, scope_use, entity, entity_use } = key;
+        let path = self.path.join(format!(".tmp-{scope}.{scope_use}-{entity}.{entity_use}"));
+        self.guard.shared.faults.check(Step::Create, &path)?;
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        Ok((file, TempFile::new(path)))
+    }
+
+    fn stored(&self, key: EntityKey, stored: Stored) {
+        Counters::add(&self.counters.entities, 1);
+        Counters::add(&self.counters.octets, stored.bytes);
+        self.guard.shared.tell(Message::Stored { session: self.guard.session, key, stored });
+    }
+}

@@ -1,0 +1,196 @@
+//! QUIC as PipeStream wants it (sections 4 and 5): sockets, windows, codes.
+//!
+//! Windows: an endpoint that drains every stream at once takes 1 MiB a stream and 32 MiB a connection. Where a caller
+//! takes entities one after another, all streams together fit into the connection's window with room left, so that
+//! streams which nobody reads never keep stream 0 from being heard.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_pipestream::{ErrorCode, Reason};
+use quinn::{
+    Connection, ConnectionError, Endpoint, EndpointConfig, MtuDiscoveryConfig, ServerConfig, TokioRuntime,
+    TransportConfig, VarInt,
+};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::runtime::Runtime;
+use crate::{Error, Result};
+
+/// The protocol's name in the handshake (section 12.1).
+pub(crate) const ALPN: &[u8] = b"pipestream/1";
+
+/// How long a handshake, the control stream and the capabilities may take together, each.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Packets between processes of one machine may be larger; ten of them still fit one segmented send.
+const LOOPBACK_PAYLOAD: u16 = 6_500;
+const SOCKET_BUFFER: usize = 4 << 20;
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// Unacknowledged octets; more only makes the control stream wait behind them.
+const SEND_WINDOW: u64 = 1 << 20;
+/// Stream 0, and some more so that a peer that opens others is seen doing it (decision 4).
+const BIDIRECTIONAL_STREAMS: u32 = 4;
+/// Transport errors that carry a TLS alert (RFC 9001, section 4.8).
+const CRYPTO_ERRORS: Range<u64> = 0x100..0x200;
+const EXPORTER_LABEL: &[u8] = b"EXPORTER-pipestream-session";
+
+/// How the entity streams of the peer are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intake {
+    /// Every stream is read as soon as it is admitted.
+    Concurrent,
+    /// A caller reads one after another, when it likes.
+    Sequential,
+}
+
+impl Intake {
+    /// How many entity streams the peer may have open.
+    pub(crate) const fn streams(self) -> u32 {
+        match self {
+            Self::Concurrent => 256,
+            Self::Sequential => 112,
+        }
+    }
+
+    const fn stream_window(self) -> u32 {
+        match self {
+            Self::Concurrent => 1 << 20,
+            Self::Sequential => 256 << 10,
+        }
+    }
+
+    const fn connection_window(self) -> u32 {
+        32 << 20
+    }
+}
+
+/// The transport of one connection.
+pub(crate) fn config(intake: Intake, idle_timeout: Duration, peer: SocketAddr) -> Result<Arc<TransportConfig>> {
+    let idle = idle_timeout.try_into().map_err(|_| Error::Misuse("the idle time-out is too long".into()))?;
+    let mut mtu = MtuDiscoveryConfig::default();
+    if peer.ip().to_canonical().is_loopback() {
+        mtu.upper_bound(LOOPBACK_PAYLOAD);
+    }
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(BIDIRECTIONAL_STREAMS.into())
+        .max_concurrent_uni_streams(intake.streams().into())
+        .stream_receive_window(intake.stream_window().into())
+        .receive_window(intake.connection_window().into())
+        .send_window(SEND_WINDOW)
+        .max_idle_timeout(Some(idle))
+        .keep_alive_interval(Some(KEEP_ALIVE.min(idle_timeout / 3)))
+        .mtu_discovery_config(Some(mtu))
+        .datagram_receive_buffer_size(None);
+    Ok(Arc::new(config))
+}
+
+/// A UDP socket with large buffers, where the system grants them; they end packet loss under load. An IPv6 socket
+/// takes IPv4 as well.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        // Some systems have no dual-stack sockets; then it serves IPv6 alone.
+        let _ = socket.set_only_v6(false);
+    }
+    if let Err(error) = socket.set_recv_buffer_size(SOCKET_BUFFER).and(socket.set_send_buffer_size(SOCKET_BUFFER)) {
+        tracing::debug!(%error, "the socket's buffers stay as they are");
+    }
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// An endpoint on the IO thread of this process.
+pub(crate) fn endpoint(runtime: &Runtime, socket: UdpSocket, server: Option<ServerConfig>) -> Result<Endpoint> {
+    let mut config = EndpointConfig::default();
+    config.max_udp_payload_size(LOOPBACK_PAYLOAD).map_err(|error| Error::Misuse(error.to_string()))?;
+    let _entered = runtime.handle().enter();
+    Endpoint::new(config, server, socket, Arc::new(TokioRuntime))
+        .map_err(|error| Error::io("cannot use the UDP socket", &error))
+}
+
+/// The socket that all clients of this process share, for the peer's address family.
+pub(crate) fn client_endpoint(runtime: &'static Runtime, peer: SocketAddr) -> Result<&'static Endpoint> {
+    let (slot, any) = match peer {
+        SocketAddr::V4(_) => (&runtime.client_v4, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
+        SocketAddr::V6(_) => (&runtime.client_v6, SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))),
+    };
+    if let Some(endpoint) = slot.get() {
+        return Ok(endpoint);
+    }
+    let socket = bind(any).map_err(|error| Error::io("cannot open a UDP socket", &error))?;
+    let made = endpoint(runtime, socket, None)?;
+    Ok(slot.get_or_init(|| made))
+}
+
+/// The session's ID below layer 2 (decision 18): the same at both ends, and known to nobody else.
+pub(crate) fn session_id(connection: &Connection) -> Result<String> {
+    let mut octets = [0_u8; 16];
+    connection
+        .export_keying_material(&mut octets, EXPORTER_LABEL, b"")
+        .map_err(|_| Error::Tls("the handshake has no keying material".into()))?;
+    Ok(hex(&octets))
+}
+
+/// Lower-case hex.
+pub(crate) fn hex(octets: &[u8]) -> String {
+    octets.iter().fold(String::with_capacity(octets.len() * 2), |mut text, octet| {
+        for digit in [octet >> 4, octet & 0x0F] {
+            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
+        }
+        text
+    })
+}
+
+/// A code of the registry for RESET_STREAM, STOP_SENDING and CONNECTION_CLOSE (decision 21).
+pub(crate) fn quic_code(code: ErrorCode) -> VarInt {
+    VarInt::from_u64(code.code()).unwrap_or(VarInt::MAX)
+}
+
+/// What the end of a connection means for its session, and whether the peer ended it.
+pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
+    let (code, message, by_peer) = match error {
+        ConnectionError::ApplicationClosed(close) => {
+            let message = String::from_utf8_lossy(&close.reason).into_owned();
+            (ErrorCode::from_code(close.error_code.into_inner()), message, true)
+        }
+        ConnectionError::ConnectionClosed(close) => (ErrorCode::InternalError, close.to_string(), true),
+        ConnectionError::TimedOut => (ErrorCode::IdleTimeout, "nothing was heard from the peer".to_owned(), false),
+        ConnectionError::Reset => (ErrorCode::ControlReset, "the peer has forgotten the connection".to_owned(), true),
+        ConnectionError::LocallyClosed => (ErrorCode::NoError, "closed by this end".to_owned(), false),
+        ConnectionError::VersionMismatch | ConnectionError::TransportError(_) | ConnectionError::CidsExhausted => {
+            (ErrorCode::InternalError, error.to_string(), false)
+        }
+    };
+    (Reason { code, message }, by_peer)
+}
+
+/// The TLS alert that ended a connection, if one did: the server did not want the client's certificate, or none.
+pub(crate) fn tls_alert(connection: &Connection, peer: SocketAddr) -> Option<Error> {
+    match connection.close_reason()? {
+        ConnectionError::ConnectionClosed(close) if CRYPTO_ERRORS.contains(&u64::from(close.error_code)) => {
+            Some(Error::Tls(format!("the handshake with {peer} failed: {close}")))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_that_nobody_reads_leave_room_for_the_control_stream() {
+        let all = Intake::Sequential.streams() * Intake::Sequential.stream_window();
+        assert!(all + (2 << 20) <= Intake::Sequential.connection_window());
+    }
+
+    #[test]
+    fn octets_are_written_in_lower_case_hex() {
+        assert_eq!(hex(&[0x00, 0x9F, 0xFF]), "009fff");
+    }
+}

@@ -1,0 +1,239 @@
+//! One background IO thread for each process, with a tokio current-thread runtime.
+//!
+//! It starts at the first use, never at import, and belongs to the process that started it. PySpark forks its
+//! workers: a child finds the runtime of its parent, whose thread does not exist in it, leaves it alone and starts its
+//! own. What was made before the fork is leaked in the child, never joined and never dropped, because dropping it
+//! could wait for a lock that the missing thread held ([`PerProcess`]).
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use quinn::Endpoint;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::{Error, Result};
+
+/// How often a waiting thread asks its caller whether to go on.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The runtime of one process.
+pub(crate) struct Runtime {
+    process: u32,
+    handle: Handle,
+    /// Sockets for clients, one for each address family, shared by all sessions.
+    pub(crate) client_v4: OnceLock<Endpoint>,
+    pub(crate) client_v6: OnceLock<Endpoint>,
+    /// Ends the thread when this is dropped, which happens only to the loser of a race for the first use.
+    _stop: oneshot::Sender<()>,
+    /// The runtime of a child process that was forked off this one.
+    next: OnceLock<Box<Self>>,
+}
+
+static FIRST: OnceLock<Box<Runtime>> = OnceLock::new();
+
+impl Runtime {
+    /// The runtime of this process.
+    pub(crate) fn current() -> Result<&'static Self> {
+        let process = std::process::id();
+        let mut slot = &FIRST;
+        loop {
+            match slot.get() {
+                Some(runtime) if runtime.process == process => return Ok(runtime),
+                Some(runtime) => slot = &runtime.next,
+                None => {
+                    // Started first and set then: a fork in between finds the slot empty, not locked.
+                    let started = Self::start(process).map_err(|error| Error::io("cannot start the IO thread", &error));
+                    drop(slot.set(Box::new(started?)));
+                }
+            }
+        }
+    }
+
+    fn start(process: u32) -> io::Result<Self> {
+        let cores = thread::available_parallelism().map_or(2, usize::from);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .thread_name("penstock-work")
+            .max_blocking_threads(cores.saturating_mul(2).max(4))
+            .build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        thread::Builder::new().name("penstock-io".into()).spawn(move || {
+            // An error means that the other end is gone, which is the signal.
+            let _ = runtime.block_on(stopped);
+        })?;
+        Ok(Self {
+            process,
+            handle,
+            client_v4: OnceLock::new(),
+            client_v6: OnceLock::new(),
+            _stop: stop,
+            next: OnceLock::new(),
+        })
+    }
+
+    /// Where tasks are spawned.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+/// Runs a future on the IO thread. It must not block.
+pub fn spawn<F>(future: F) -> Result<JoinHandle<F::Output>>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    Ok(Runtime::current()?.handle.spawn(future))
+}
+
+/// Returned by the callback of [`wait`] to stop waiting; Python's signal handlers raise this way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interrupted;
+
+/// Why a wait ended without a result. The future was dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WaitError {
+    /// The deadline has passed.
+    Deadline,
+    /// The callback said so.
+    Interrupted,
+    /// There is no runtime.
+    Runtime(Error),
+}
+
+/// Polls a future on the calling thread until it is done. Any thread will do, except one that runs tokio tasks.
+///
+/// `check` is called about every 100 ms and may stop the wait. The runtime is entered meanwhile, so the future may use
+/// its timers and spawn tasks.
+pub fn wait<F: Future>(
+    future: F,
+    deadline: Option<Instant>,
+    check: &mut dyn FnMut() -> std::result::Result<(), Interrupted>,
+) -> std::result::Result<F::Output, WaitError> {
+    let runtime = Runtime::current().map_err(WaitError::Runtime)?;
+    let _entered = runtime.handle.enter();
+    let mut future = pin!(future);
+    let signal = Arc::new(Signal { woken: AtomicBool::new(false), thread: thread::current() });
+    let waker = Waker::from(Arc::clone(&signal));
+    let mut context = Context::from_waker(&waker);
+    let mut next_check = Instant::now() + CHECK_INTERVAL;
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Ok(output);
+        }
+        // Asked after every poll, so that a future which is always busy can be stopped as well.
+        loop {
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Err(WaitError::Deadline);
+            }
+            if now >= next_check {
+                check().map_err(|Interrupted| WaitError::Interrupted)?;
+                next_check = now + CHECK_INTERVAL;
+            }
+            if signal.woken.swap(false, Ordering::Acquire) {
+                break;
+            }
+            let until = deadline.map_or(next_check, |deadline| deadline.min(next_check));
+            thread::park_timeout(until.saturating_duration_since(now));
+        }
+    }
+}
+
+/// [`wait`] without deadline or callback.
+pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
+    wait(future, None, &mut || Ok(())).map_err(|error| match error {
+        WaitError::Runtime(error) => error,
+        WaitError::Deadline | WaitError::Interrupted => Error::Deadline("the wait was stopped".into()),
+    })
+}
+
+/// Wakes the thread that waits in [`wait`].
+struct Signal {
+    woken: AtomicBool,
+    thread: Thread,
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, Ordering::Release) {
+            self.thread.unpark();
+        }
+    }
+}
+
+/// A value that works only in the process that made it and is leaked in a forked child.
+#[derive(Debug)]
+pub(crate) struct PerProcess<T> {
+    process: u32,
+    value: Option<T>,
+}
+
+impl<T> PerProcess<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { process: std::process::id(), value: Some(value) }
+    }
+
+    /// The value, unless this is a forked child.
+    pub(crate) fn get(&self) -> Result<&T> {
+        if self.process == std::process::id() { self.value.as_ref().ok_or(Error::Forked) } else { Err(Error::Forked) }
+    }
+}
+
+impl<T> Drop for PerProcess<T> {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_returns_what_the_io_thread_made() {
+        let task = spawn(async { 7 }).unwrap();
+        assert_eq!(block_on(task).unwrap().unwrap(), 7);
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline() {
+        let deadline = Instant::now() + Duration::from_millis(20);
+        let waited = wait(std::future::pending::<()>(), Some(deadline), &mut || Ok(()));
+        assert_eq!(waited, Err(WaitError::Deadline));
+    }
+
+    #[test]
+    fn a_wait_asks_its_caller_and_stops_when_told() {
+        let mut asked = 0;
+        let waited = wait(std::future::pending::<()>(), None, &mut || {
+            asked += 1;
+            if asked == 2 { Err(Interrupted) } else { Ok(()) }
+        });
+        assert_eq!((waited, asked), (Err(WaitError::Interrupted), 2));
+    }
+
+    #[test]
+    fn a_busy_future_does_not_keep_its_caller_from_asking() {
+        let busy = std::future::poll_fn(|context| {
+            context.waker().wake_by_ref();
+            Poll::<()>::Pending
+        });
+        assert_eq!(wait(busy, None, &mut || Err(Interrupted)), Err(WaitError::Interrupted));
+    }
+}
