@@ -155,3 +155,62 @@ fn too_many(limit: u64, declared: Option<u64>) -> Failure {
         "has more than {limit} children, the limit for a container of its size; the rest{all} is left out"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Cursor};
+    use std::time::Instant;
+
+    use super::*;
+    use crate::failure::FailureKind;
+    use crate::limits::PdfLimits;
+    use crate::workspace::{PdfPages, Spool};
+
+    /// A workspace whose disk is full.
+    struct Full;
+
+    impl Workspace for Full {
+        fn spool(&mut self) -> io::Result<Box<dyn Spool>> {
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        }
+
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn pdf(&mut self, _: &mut dyn Source, _: &PdfLimits) -> Result<Box<dyn PdfPages>, String> {
+            Err("no reader".to_owned())
+        }
+    }
+
+    const EMPTY_ZIP: &[u8] = b"PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+    fn failure(event: Option<Event>) -> FailureKind {
+        match event {
+            Some(Event::Leaf(part, _)) => part.failure.unwrap().kind,
+            other => panic!("not a leaf: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_container_that_lies_within_itself_is_not_entered_again() {
+        let source = || Box::new(Cursor::new(EMPTY_ZIP));
+        let mut dehydrator = Dehydrator::new("x", source(), Full, Limits::default());
+        assert!(matches!(dehydrator.next_event(), Some(Event::Enter(..))));
+        let again = digest(source()).unwrap();
+        let part = Part { path: vec!["x".to_owned()], depth: 1, ..Part::default() };
+        let event = dehydrator.look(part, "x", again, &Hint::default());
+        assert_eq!(failure(Some(event)), FailureKind::Cycle);
+        assert!(matches!(dehydrator.next_event(), Some(Event::Leave { children: 0 })));
+        assert!(dehydrator.next_event().is_none());
+    }
+
+    #[test]
+    fn a_spool_that_cannot_be_had_fails_the_part_and_not_the_walk() {
+        let source = Box::new(Cursor::new(b"From: a@b\nTo: c@d\n\nbody"));
+        let mut dehydrator = Dehydrator::new("x", source, Full, Limits::default());
+        assert!(matches!(dehydrator.next_event(), Some(Event::Enter(..))));
+        assert_eq!(failure(dehydrator.next_event()), FailureKind::Io);
+        assert!(matches!(dehydrator.next_event(), Some(Event::Leave { children: 1 })));
+    }
+}
