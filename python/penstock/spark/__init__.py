@@ -1,0 +1,42 @@
+"""Documents taken apart and put together inside Spark jobs.
+
+The plan is one task for each document: paths go in, the task streams the file, sends every part to a sink over QUIC and
+gives a row for each part, failed ones too.
+
+Example:
+    >>> from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, dehydrate, local_session, rehydrate
+    >>> spark = local_session()  # doctest: +SKIP
+    >>> documents = spark.read.format("documents").load("/data/inbox")  # doctest: +SKIP
+    >>> take_apart = dehydrate("127.0.0.1:4433", fingerprint="ab" * 32, receipts="/data/receipts")
+    >>> parts = documents.mapInArrow(take_apart, PART_SCHEMA)  # doctest: +SKIP
+    >>> composites = parts.mapInArrow(rehydrate(), COMPOSITE_SCHEMA)  # doctest: +SKIP
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.spark.documents_source import DocumentsSource
+from penstock.spark.functions import Dehydrate, Rehydrate, dehydrate, rehydrate
+from penstock.spark.schemas import COMPOSITE_ARROW_SCHEMA, COMPOSITE_SCHEMA, PART_ARROW_SCHEMA, PART_SCHEMA
+from penstock.spark.session import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "COMPOSITE_ARROW_SCHEMA",
+    "COMPOSITE_SCHEMA",
+    "PART_ARROW_SCHEMA",
+    "PART_SCHEMA",
+    "Dehydrate",
+    "DocumentsSource",
+    "Rehydrate",
+    "dehydrate",
+    "local_session",
+    "register",
+    "rehydrate",
+]
+
+
+def register(spark: "SparkSession") -> None:
+    """Make the data sources of penstock known to a session: ``spark.read.format("documents")``."""
+    spark.dataSource.register(DocumentsSource)

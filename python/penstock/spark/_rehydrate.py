@@ -1,0 +1,146 @@
+"""Puts documents together from the rows of their parts.
+
+A document's own row, at depth 0, begins it; the rows up to the next one of depth 0 are its parts. Octets stay where
+they are, and of the text no more is kept than the composite may have.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.documents import Composite, Part
+from penstock.documents import rehydrate as rehydrate_parts
+from penstock.errors import DocumentsError, SparkError
+from penstock.spark._batches import resize
+from penstock.spark.schemas import COMPOSITE_ARROW_SCHEMA, NODE
+
+if TYPE_CHECKING:
+    from penstock.spark.functions import Rehydrate
+
+__all__ = ["put_together"]
+
+_COLUMNS = ("document", "key", "path", "type", "bytes", "sha256", "status", "reason", "depth")
+_BETWEEN = "\n\n"
+
+
+def put_together(options: "Rehydrate", batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give a composite for each document whose rows are in the batches."""
+    columns = [*_COLUMNS, "text"] if options.text else [*_COLUMNS]
+    if options.order_by is not None:
+        batches = _ordered(batches, columns, options.order_by)
+    return resize(document.composite() for document in _documents(batches, columns, options.max_text))
+
+
+class _Document:
+    """The rows of a document so far."""
+
+    def __init__(self, first: dict[str, Any], max_text: int) -> None:
+        self._name: str = first["document"]
+        self._key: str = first["key"]
+        self._parts: list[Part] = []
+        self._texts: list[str | None] = []
+        self._room = max_text
+        self._cut = False
+        self.add(first)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Take the next row."""
+        self._parts.append(
+            Part(
+                path=tuple(row["path"]),
+                type=row["type"],
+                sha256=row["sha256"],
+                bytes=row["bytes"],
+                depth=row["depth"],
+                status=row["status"],
+                reason=row["reason"],
+            )
+        )
+        text: str | None = row.get("text")
+        if text is not None and len(text) > self._room:
+            self._cut = True
+            text = text[: self._room] or None
+        self._room -= len(text or "")
+        self._texts.append(text)
+
+    def composite(self) -> pa.RecordBatch:
+        """Put it together, as one row."""
+        try:
+            composite = rehydrate_parts(self._parts)
+        except DocumentsError as error:
+            raise SparkError(
+                f"the rows of {self._name} are not complete or not in the order in which dehydrate gave them: {error}; "
+                "after a shuffle, rehydrate needs order_by"
+            ) from error
+        root = composite.root
+        row = {
+            "document": self._name,
+            "key": self._key,
+            "status": root.status,
+            "reason": root.reason,
+            "sha256": root.sha256,
+            "bytes": root.bytes,
+            "parts": len(self._parts) - 1,
+            "failed": sum(part.status == "FAILED" for part in self._parts[1:]),
+            "text": _BETWEEN.join(filter(None, self._texts)) or None,
+            "text_cut": self._cut,
+            "content_root": composite.content_root,
+        }
+        columns = [
+            self._tree(composite) if field.name == "tree" else pa.array([row[field.name]], field.type)
+            for field in COMPOSITE_ARROW_SCHEMA
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=COMPOSITE_ARROW_SCHEMA)
+
+    def _tree(self, composite: Composite) -> pa.ListArray:
+        nodes = [node.part for node in composite.walk()][1:]
+        columns = [
+            pa.array(
+                self._texts[1:] if field.name == "text" else [getattr(part, field.name) for part in nodes], field.type
+            )
+            for field in NODE
+        ]
+        return pa.ListArray.from_arrays(
+            pa.array([0, len(nodes)], pa.int32()), pa.StructArray.from_arrays(columns, fields=list(NODE))
+        )
+
+
+def _documents(batches: Iterable[pa.RecordBatch], columns: list[str], max_text: int) -> Iterator[_Document]:
+    document: _Document | None = None
+    for batch in batches:
+        missing = set(columns).difference(batch.schema.names)
+        if missing:
+            raise SparkError(f"rehydrate needs the rows of dehydrate; they lack {', '.join(sorted(missing))}")
+        for row in batch.select(columns).to_pylist():
+            if row["depth"] == 0:
+                if document is not None:
+                    yield document
+                document = _Document(row, max_text)
+            elif document is None:
+                name = row["document"]
+                raise SparkError(
+                    f"the rows of {name} do not begin with its own; after a shuffle, rehydrate needs order_by"
+                )
+            else:
+                document.add(row)
+    if document is not None:
+        yield document
+
+
+def _ordered(batches: Iterator[pa.RecordBatch], columns: list[str], order_by: str) -> Iterator[pa.RecordBatch]:
+    """Sort the rows of a group. Indices are sorted, not the rows: texts may have more octets than one column can."""
+    rows = list(batches)
+    if not rows:
+        return
+    if order_by not in rows[0].schema.names:
+        raise SparkError(f"rehydrate is to order by {order_by}, which the rows do not have")
+    positions = pa.chunked_array([batch.column(order_by) for batch in rows])
+    starts = [0]
+    for batch in rows:
+        starts.append(starts[-1] + batch.num_rows)
+    for position in pc.sort_indices(positions).to_pylist():
+        at = bisect_right(starts, position) - 1
+        yield rows[at].select([*columns]).slice(position - starts[at], 1)

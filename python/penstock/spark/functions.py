@@ -1,0 +1,166 @@
+"""What goes into ``mapInArrow``: taking documents apart, and putting them together.
+
+Both are objects that hold options and nothing else, so they travel to the workers by any pickle. Nothing native is
+opened before a worker sees the first row, and the runtime of the Rust core belongs to the process that uses it, so a
+worker may be forked at any time.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.documents import Limits
+from penstock.errors import SparkError
+from penstock.spark._paths import from_option
+
+__all__ = ["Dehydrate", "Rehydrate", "dehydrate", "rehydrate"]
+
+_FINGERPRINT = re.compile(r"(?:sha256:)?((?:[0-9a-f]{2}:?){31}[0-9a-f]{2})", re.IGNORECASE)
+_SINK = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\[\]:\s]+):([0-9]{1,5})")
+_MAX_TEXT = 64 << 20
+
+
+@dataclass(frozen=True)
+class Dehydrate:
+    """Takes the documents of a column ``path`` apart; made by ``dehydrate``."""
+
+    sink: str
+    fingerprint: str | None = None
+    ca: str | None = None
+    system_ca: bool = False
+    cert: str | None = None
+    key: str | None = None
+    receipts: str | None = None
+    root: str | None = None
+    limits: Limits | None = None
+    in_flight: int = 8
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take apart what the paths name; Spark calls this once for each attempt of a task."""
+        from penstock.spark._dehydrate import take_apart
+
+        return take_apart(self, batches)
+
+
+@dataclass(frozen=True)
+class Rehydrate:
+    """Puts documents together from the rows of their parts; made by ``rehydrate``."""
+
+    text: bool = True
+    max_text: int = _MAX_TEXT
+    order_by: str | None = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Put together what the rows describe; Spark calls this for each task, or for each group."""
+        from penstock.spark._rehydrate import put_together
+
+        return put_together(self, batches)
+
+
+def dehydrate(
+    sink: str,
+    *,
+    fingerprint: str | None = None,
+    ca: str | None = None,
+    system_ca: bool = False,
+    cert: str | None = None,
+    key: str | None = None,
+    receipts: str | None = None,
+    root: str | None = None,
+    limits: Limits | None = None,
+    in_flight: int = 8,
+) -> Dehydrate:
+    """Make a function for ``mapInArrow`` that takes documents apart and sends every part to a sink.
+
+    It reads the columns ``path`` (a local path or a ``file:`` URI, read as a stream inside of the task) and, where
+    there is one, ``document`` (the name in rows and receipts), and gives ``PART_SCHEMA``: for each document its own
+    row, then one for each part, depth first, in the order of the input. A row comes only when the status of its part is
+    final; failed parts have rows too, with the reason. A document that cannot be read is a FAILED row.
+
+    Each attempt of a task is a PipeStream session of its own, closed before the last rows are given out, so whoever
+    reads the sink's closed sessions finds what the results tell of. Where an attempt fails or is stopped early the
+    session is aborted; Spark's next attempt sends its documents again, and results and receipts name only the session
+    of the attempt that ended.
+
+    Args:
+        sink: ``host:port`` of a PipeStream server.
+        fingerprint: SHA-256 of the server's certificate in hex, as ``serve`` prints it, to trust just this one.
+        ca: A file of certificates (PEM) to trust instead; like ``cert`` and ``key`` it is read on the executors.
+        system_ca: Trust the certificates of the machine instead.
+        cert: The client's certificate (PEM file), with ``key``.
+        key: Its private key (PEM file).
+        receipts: A folder that all executors share; each document gets a receipt there, ``KEY.json``.
+        root: The folder that names are relative to where there is no column ``document``; without it documents are
+            named by the last part of their path.
+        limits: What a document may cost; the defaults of ``penstock.documents.Limits``.
+        in_flight: How many documents of a task are sent before the first of them is settled.
+
+    Raises:
+        SparkError: An option is wrong. Raised here, on the driver.
+
+    Example:
+        >>> from penstock.spark import dehydrate
+        >>> dehydrate("127.0.0.1:4433", fingerprint="ab" * 32).in_flight
+        8
+    """
+    port = _SINK.fullmatch(sink)
+    if port is None or not 0 < int(port[1]) < 65536:
+        raise SparkError(f"sink must be host:port, not {sink!r}")
+    if (fingerprint is not None) + (ca is not None) + system_ca != 1:
+        raise SparkError("say how to trust the sink: exactly one of fingerprint, ca and system_ca")
+    if fingerprint is not None and _FINGERPRINT.fullmatch(fingerprint) is None:
+        raise SparkError(f"fingerprint must be a SHA-256 in hex, 64 digits, not {fingerprint!r}")
+    if (cert is None) != (key is None):
+        raise SparkError("cert and key go together")
+    if in_flight < 1:
+        raise SparkError(f"in_flight must be at least 1, not {in_flight}")
+    return Dehydrate(
+        sink=sink,
+        fingerprint=fingerprint,
+        ca=_folder(ca),
+        system_ca=system_ca,
+        cert=_folder(cert),
+        key=_folder(key),
+        receipts=_folder(receipts),
+        root=_folder(root),
+        limits=limits,
+        in_flight=in_flight,
+    )
+
+
+def rehydrate(*, text: bool = True, max_text: int = _MAX_TEXT, order_by: str | None = None) -> Rehydrate:
+    """Make a function that puts documents together: a row of ``COMPOSITE_SCHEMA`` for each.
+
+    It takes the rows of ``dehydrate``. For ``mapInArrow`` a document's rows must be in one partition, in the order in
+    which they were given: behind ``dehydrate`` they are. After a shuffle they are in no order, so for
+    ``groupBy("key").applyInArrow`` number them first, with ``monotonically_increasing_id`` right behind ``dehydrate``,
+    and name that column in ``order_by``.
+
+    ``parts`` counts the rows below the document, ``failed`` those of them that are FAILED, ``tree`` has one element for
+    each, depth first, and ``content_root`` is that of the document's receipt.
+
+    Args:
+        text: Whether composites have text: ``text``, the texts of all parts in order, and that of each in ``tree``.
+        max_text: How many characters of text a composite may have. What lies beyond is left out, of ``tree`` as well,
+            and ``text_cut`` says so; the rows of the parts have it all.
+        order_by: The column that the rows of a group are sorted by.
+
+    Raises:
+        SparkError: An option is wrong.
+
+    Example:
+        >>> from penstock.spark import rehydrate
+        >>> rehydrate(text=False)
+        Rehydrate(text=False, max_text=67108864, order_by=None)
+    """
+    if max_text < 0:
+        raise SparkError(f"max_text must not be negative, as {max_text} is")
+    return Rehydrate(text=text, max_text=max_text, order_by=order_by)
+
+
+def _folder(option: str | None) -> str | None:
+    # A relative path is relative to the driver's folder, which the workers do not have.
+    return None if option is None else str(Path(from_option(option)).absolute())
