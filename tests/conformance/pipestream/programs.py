@@ -1,0 +1,140 @@
+"""The program under test as a child process, whichever it is.
+
+PIPESTREAM_SERVE and PIPESTREAM_SEND name the commands; penstock's are the default. What they must take and print is in
+docs/conformance.md.
+"""
+
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .reactor import Reactor
+
+__all__ = ["SEND", "SERVE", "Send", "Serve", "environment"]
+
+PENSTOCK = shlex.join([sys.executable, "-m", "penstock.cli", "pipestream"])
+SERVE = shlex.split(os.environ.get("PIPESTREAM_SERVE", f"{PENSTOCK} serve"))
+SEND = shlex.split(os.environ.get("PIPESTREAM_SEND", f"{PENSTOCK} send"))
+
+START = 60.0
+STOP = 30.0
+READY = re.compile(r"listening (\S+):(\d+) fingerprint sha256:([0-9a-f]{64})\n")
+
+
+def environment(home: Path) -> dict[str, str]:
+    """What a child sees: certificates and other state of its own, below `home`."""
+    places = ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
+    inherited = {name: value for name, value in os.environ.items() if name != "PENSTOCK_STATE"}
+    return inherited | dict.fromkeys(places, str(home))
+
+
+class Serve:
+    """A server with a sink folder and an events file."""
+
+    def __init__(self, folder: Path, *options: str, sink: Path | None = None, home: Path | None = None) -> None:
+        self.folder = folder
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.sink = sink or folder / "sink"
+        self.events = folder / "events.jsonl"
+        self.errors = folder / "stderr.txt"
+        # Port 0 picks a free one.
+        arguments = ["--listen", "127.0.0.1:0", "--sink", str(self.sink), "--events", str(self.events), *options]
+        with self.errors.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [*SERVE, *arguments], stdout=subprocess.PIPE, stderr=errors, env=environment(home or folder)
+            )
+        self.ready = self._first_line()
+        match = READY.fullmatch(self.ready)
+        assert match, f"not a ready line: {self.ready!r}; {self.complaint()}"
+        self.address = (match[1], int(match[2]))
+        self.fingerprint = match[3]
+
+    def _first_line(self) -> str:
+        stdout, deadline, line = self.process.stdout, time.monotonic() + START, b""
+        assert stdout is not None
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"no ready line within {START} s; {self.complaint()}"
+            octets = os.read(stdout.fileno(), 4096)
+            assert octets, f"ended without a ready line; {self.complaint()}"
+            line += octets
+        return line.decode()
+
+    def complaint(self) -> str:
+        return f"exit {self.process.poll()}, stderr: {self.errors.read_text('utf-8', 'replace')[-2000:]}"
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def memory(self, peak: bool = False) -> int:
+        """Octets that the process holds in memory, or held at most since `forget_peak`."""
+        name = "VmHWM" if peak else "VmRSS"
+        text = Path(f"/proc/{self.process.pid}/status").read_text("ascii")
+        match = re.search(rf"^{name}:\s*(\d+) kB$", text, re.MULTILINE)
+        assert match
+        return int(match[1]) * 1024
+
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5", "ascii")
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(STOP)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code. A server that is gone already gives the code it went with."""
+        if self.alive:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP)
+        finally:
+            if self.alive:
+                self.kill()
+
+
+class Send:
+    """A client that sends files."""
+
+    def __init__(self, reactor: Reactor, home: Path, address: tuple[str, int], *arguments: str | Path) -> None:
+        self.reactor = reactor
+        command = [*SEND, f"{address[0]}:{address[1]}", *map(str, arguments)]
+        self.output = (home / "send-stdout.txt", home / "send-stderr.txt")
+        with self.output[0].open("wb") as stdout, self.output[1].open("wb") as stderr:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment(home)
+            )
+
+    @property
+    def stderr(self) -> str:
+        return self.output[1].read_text("utf-8", "replace")
+
+    @property
+    def done(self) -> bool:
+        return self.process.poll() is not None
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def exits(self, code: int | Sequence[int], timeout: float = 60.0) -> None:
+        """The process ends within `timeout` with this code; connections of the test go on meanwhile."""
+        codes = [code] if isinstance(code, int) else list(code)
+        self.reactor.run(lambda: self.done, timeout)
+        assert self.done, f"still running after {timeout} s; stderr: {self.stderr[-2000:]}"
+        assert self.process.returncode in codes, f"exit {self.process.returncode}; stderr: {self.stderr[-2000:]}"
+
+    def wait(self, until: Callable[[], bool], what: str, timeout: float = START) -> None:
+        self.reactor.run(lambda: until() or self.done, timeout)
+        assert until(), f"{what} did not come; exit {self.process.poll()}, stderr: {self.stderr[-2000:]}"
+
+    def end(self) -> None:
+        if not self.done:
+            self.process.kill()
+        self.process.wait(STOP)
