@@ -1,10 +1,422 @@
 """The Rust core of penstock, as stubtest checks it."""
 
-from typing import Final, Literal
+from typing import Final, Literal, TypedDict, final
 
-__all__ = ["__version__", "init_logging"]
+from penstock.pipestream import (
+    Barrier,
+    Capabilities,
+    Checkpoint,
+    ClaimCheck,
+    CompletionPolicy,
+    EntityHeader,
+    ScopeDigest,
+    StatusFrame,
+)
+from penstock.pipestream._server import ServeOptions
+from penstock.pipestream._session import ConnectOptions, Draft, PathLike, Payload
+
+__all__ = [
+    "EntityIdSpace",
+    "IncomingEntity",
+    "Manifest",
+    "Server",
+    "Session",
+    "__version__",
+    "decode_barrier",
+    "decode_capabilities",
+    "decode_checkpoint",
+    "decode_claim",
+    "decode_header",
+    "decode_policy",
+    "decode_scope_digest",
+    "decode_status",
+    "encode_barrier",
+    "encode_capabilities",
+    "encode_checkpoint",
+    "encode_claim",
+    "encode_header",
+    "encode_policy",
+    "encode_scope_digest",
+    "encode_status",
+    "init_logging",
+    "merkle_root",
+    "negotiate",
+    "write_certificates",
+]
 
 __version__: Final[str]
 
 def init_logging(level: str, format: Literal["text", "json"]) -> None:  # noqa: A002
     """Send the logs of the Rust side to stderr; the first call of a process decides."""
+
+# PipeStream: frames and messages. Encoders read the attributes of the dataclasses in penstock.pipestream; decoders
+# give their fields by name.
+
+@final
+class _YieldFields(TypedDict):
+    reason: int
+    token: bytes
+
+@final
+class _ClaimExtensionFields(TypedDict):
+    claim_id: int
+    expiry_timestamp: int
+
+class _StatusFields(TypedDict):
+    status: int
+    entity_id: int
+    scope_id: int
+    depth: int
+    cursor: int | None
+    extension: _YieldFields | _ClaimExtensionFields | None
+
+class _DigestFields(TypedDict):
+    scope_id: int
+    processed: int
+    succeeded: int
+    failed: int
+    deferred: int
+    merkle_root: bytes
+
+class _BarrierFields(TypedDict):
+    barrier_id: int
+    parent_id: int
+    released: bool
+
+class _CapabilitiesFields(TypedDict):
+    layer0: bool
+    layer1: bool
+    layer2: bool
+    max_scope_depth: int | None
+    max_entities_per_scope: int | None
+    max_window_size: int | None
+
+class _AgreementFields(TypedDict):
+    layer: int
+    max_scope_depth: int
+    max_entities_per_scope: int
+    max_window_size: int
+
+class _CheckpointFields(TypedDict):
+    checkpoint_id: str
+    sequence_number: int
+    checkpoint_entity_id: int
+    scope_id: int
+    flags: int
+    timeout_ms: int
+
+class _ChunkFields(TypedDict):
+    total_chunks: int
+    chunk_index: int
+    chunk_offset: int
+
+class _PolicyFields(TypedDict):
+    mode: int | None
+    max_retries: int | None
+    retry_delay_ms: int | None
+    timeout_ms: int | None
+    min_success_ratio: float | None
+    on_timeout: int | None
+    on_failure: int | None
+
+class _HeaderFields(TypedDict):
+    entity_id: int
+    parent_id: int
+    scope_id: int
+    layer: int
+    content_type: str
+    payload_length: int
+    checksum: bytes
+    metadata: dict[str, str]
+    chunk_info: _ChunkFields | None
+    completion_policy: _PolicyFields | None
+
+class _ValidationFields(TypedDict):
+    state_checksum: bytes | None
+    bytes_processed: int | None
+    children_complete: int | None
+    children_total: int | None
+    is_resumable: bool | None
+    checkpoint_ref: str | None
+
+class _ClaimFields(TypedDict):
+    claim_id: int | None
+    entity_id: int | None
+    scope_id: int | None
+    expiry_timestamp: int | None
+    validation: _ValidationFields | None
+
+class _ResolutionFields(TypedDict):
+    scope_id: int
+    parent_id: int
+    state: int
+    children: int
+    succeeded: int
+    failed: int
+    deferred: int
+
+def encode_status(frame: StatusFrame) -> bytes: ...
+def decode_status(data: bytes) -> tuple[_StatusFields, int]: ...
+def encode_scope_digest(frame: ScopeDigest) -> bytes: ...
+def decode_scope_digest(data: bytes) -> tuple[_DigestFields, int]: ...
+def encode_barrier(frame: Barrier) -> bytes: ...
+def decode_barrier(data: bytes) -> tuple[_BarrierFields, int]: ...
+def encode_capabilities(frame: Capabilities) -> bytes: ...
+def decode_capabilities(data: bytes) -> tuple[_CapabilitiesFields, int]: ...
+def negotiate(ours: Capabilities, peer: Capabilities) -> _AgreementFields: ...
+def encode_checkpoint(frame: Checkpoint) -> bytes: ...
+def decode_checkpoint(data: bytes) -> tuple[_CheckpointFields, int]: ...
+def encode_header(header: EntityHeader) -> bytes: ...
+def decode_header(data: bytes) -> tuple[_HeaderFields, int]: ...
+def encode_policy(message: CompletionPolicy) -> bytes: ...
+def decode_policy(data: bytes) -> _PolicyFields: ...
+def encode_claim(message: ClaimCheck) -> bytes: ...
+def decode_claim(data: bytes) -> _ClaimFields: ...
+def merkle_root(leaves: list[tuple[int, int]]) -> bytes: ...
+
+@final
+class EntityIdSpace:
+    """The IDs of one scope (section 9.1): which is assigned next, which are resolved, where the cursor stands.
+
+    >>> ids = EntityIdSpace(2)
+    >>> ids.assign(), ids.assign(), ids.assign()
+    (1, 2, None)
+    >>> ids.resolve(1), ids.cursor
+    (True, 2)
+    """
+
+    def __new__(cls, max_window: int, *, last_assigned: int = 0, cursor: int = 1) -> EntityIdSpace:
+        """Make a space where every ID from ``cursor`` to ``last_assigned`` is in flight; by default none is.
+
+        Raises:
+            PipeStreamError: A misuse, where the two are reserved or further apart than the window.
+        """
+
+    @property
+    def cursor(self) -> int:
+        """The lowest unresolved ID or, if there is none, the next unassigned one."""
+
+    @property
+    def last_assigned(self) -> int:
+        """The ID assigned last; 0 at the start."""
+
+    @property
+    def next_id(self) -> int:
+        """The ID that would be assigned next if the window allowed it."""
+
+    @property
+    def in_flight(self) -> int:
+        """How many IDs lie from the cursor to the last assigned one."""
+
+    @property
+    def max_window(self) -> int:
+        """The window as it is kept: at most 2,147,483,646."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the window allows no further ID."""
+
+    def assign(self) -> int | None:
+        """Take the next ID; None is back-pressure: the window is full."""
+
+    def resolve(self, entity_id: int) -> bool:
+        """Mark an ID resolved and say whether the cursor moved. An ID that is not in flight changes nothing."""
+
+    def is_unresolved(self, entity_id: int) -> bool:
+        """Whether the ID is assigned and not resolved."""
+
+    def advance_to(self, cursor: int) -> bool:
+        """Move the cursor to where the peer says it is, which resolves every ID before it; say whether it moved.
+
+        Raises:
+            PipeStreamError: ENTITY_INVALID, where it is behind the cursor or beyond the next unassigned ID.
+        """
+
+    @staticmethod
+    def distance(start: int, to: int) -> int:
+        """Give ``(to - start) mod 0xFFFFFFFD``, the measure of window and cursor."""
+
+    @staticmethod
+    def ordinal_distance(start: int, to: int) -> int:
+        """Say how many assignments lead from one assignable ID to the other."""
+
+    @staticmethod
+    def is_before(first: int, second: int) -> bool:
+        """Whether ``first`` comes before ``second`` in circular order, or is it (section 9.3)."""
+
+@final
+class Manifest:
+    """What `penstock.pipestream.Manifest` wraps; statuses and states are numbers."""
+
+    def __new__(cls, max_entries: int, max_age: float, orphan_age: float, max_orphans: int) -> Manifest: ...
+    def open(self, scope_id: int, parent_id: int) -> None: ...
+    def add_child(self, scope_id: int, parent_id: int, child_id: int, status: int | None) -> None: ...
+    def complete_child(
+        self, scope_id: int, parent_id: int, child_id: int, status: int
+    ) -> Literal["applied", "repeated", "orphaned"]: ...
+    def seal(self, scope_id: int, parent_id: int) -> None: ...
+    def pop_resolved(self) -> _ResolutionFields | None: ...
+    def remove(self, scope_id: int, parent_id: int) -> bool: ...
+    def expire(self) -> list[tuple[int, int]]: ...
+    def children(self, scope_id: int, parent_id: int) -> list[tuple[int, int | None]]: ...
+    def unresolved_count(self, scope_id: int, parent_id: int) -> int: ...
+    def orphan_count(self) -> int: ...
+    def contains(self, scope_id: int, parent_id: int) -> bool: ...
+    def __len__(self) -> int: ...
+
+# PipeStream: sessions. Keys are tuples: scope, use of the scope, entity, use of the entity.
+
+_Key = tuple[int, int, int, int]
+_Scope = tuple[int, int]
+
+class _ReasonFields(TypedDict):
+    code: int
+    name: str
+    message: str
+
+class _TicketFields(TypedDict):
+    key: _Key
+    parent_id: int
+    depth: int
+    child_scope: _Scope | None
+
+class _AgreedEvent(TypedDict):
+    kind: Literal["agreed"]
+    agreement: _AgreementFields
+
+class _StatusEvent(TypedDict):
+    kind: Literal["status"]
+    key: _Key
+    status: int
+    depth: int
+    cursor: int | None
+    by_peer: bool
+
+class _GatheredEvent(TypedDict):
+    kind: Literal["gathered"]
+    key: _Key | None
+    scope: _Scope
+    digest: _DigestFields | None
+    outcome: int
+
+class _ResolvedEvent(TypedDict):
+    kind: Literal["resolved"]
+    key: _Key
+    parent_id: int
+    status: int
+    reason: _ReasonFields | None
+    owned: bool
+
+class _ReleasedEvent(TypedDict):
+    kind: Literal["released"]
+    scope: _Scope
+    parent: _Key | None
+    depth: int
+    digest: _DigestFields
+
+class _DigestEvent(TypedDict):
+    kind: Literal["digest"]
+    digest: _DigestFields
+    by_peer: bool
+
+class _BarrierEvent(TypedDict):
+    kind: Literal["barrier"]
+    barrier: _BarrierFields
+    by_peer: bool
+
+class _CheckpointEvent(TypedDict):
+    kind: Literal["checkpoint"]
+    checkpoint: _CheckpointFields
+    ours: bool
+
+class _ErrorEvent(TypedDict):
+    kind: Literal["error"]
+    reason: _ReasonFields
+    scope_id: int | None
+    entity_id: int | None
+    by_peer: bool
+
+class _ClosedEvent(TypedDict):
+    kind: Literal["closed"]
+    reason: _ReasonFields
+    by_peer: bool
+
+class _InternalEvent(TypedDict):
+    kind: Literal["internal"]
+
+_EventFields = (
+    _AgreedEvent
+    | _StatusEvent
+    | _GatheredEvent
+    | _ResolvedEvent
+    | _ReleasedEvent
+    | _DigestEvent
+    | _BarrierEvent
+    | _CheckpointEvent
+    | _ErrorEvent
+    | _ClosedEvent
+    | _InternalEvent
+)
+
+class _CounterFields(TypedDict):
+    connections_total: int
+    connections_open: int
+    refused: int
+    entities: int
+    completed: int
+    failed: int
+    octets: int
+    failures: list[tuple[int, int]]
+    events_lost: int
+
+def write_certificates(directory: PathLike) -> str: ...
+
+@final
+class Session:
+    """What `penstock.pipestream.Session` wraps. Time-outs are seconds; where None comes back, the time was over."""
+
+    @staticmethod
+    def connect(address: str, options: ConnectOptions) -> Session: ...
+    def id(self) -> str: ...
+    def is_client(self) -> bool: ...
+    def peer_address(self) -> str: ...
+    def agreement(self) -> _AgreementFields: ...
+    def is_closed(self) -> _ReasonFields | None: ...
+    def send(self, draft: Draft, payload: Payload) -> _TicketFields: ...
+    def announce_failed(self, draft: Draft, code: int, message: str) -> _TicketFields: ...
+    def fail(self, key: _Key, code: int, message: str) -> None: ...
+    def end_children(self, parent: _Key) -> None: ...
+    def end_root(self) -> None: ...
+    def wait_resolved(self, key: _Key, timeout: float | None) -> tuple[int, _ReasonFields | None] | None: ...
+    def wait_released(self, scope: _Scope, timeout: float | None) -> _DigestFields | None: ...
+    def checkpoint(self, scope: int, entity: int, timeout: float | None) -> _CheckpointFields: ...
+    def events(self, max: int, timeout: float | None) -> tuple[list[_EventFields], int] | None: ...  # noqa: A002
+    def next_entity(self, timeout: float | None) -> IncomingEntity | None: ...
+    def close(self, timeout: float | None) -> _ReasonFields: ...
+    def abort(self, code: int, message: str) -> None: ...
+    def closed(self, timeout: float | None) -> _ReasonFields | None: ...
+
+@final
+class IncomingEntity:
+    """What `penstock.pipestream.ReceivedEntity` wraps."""
+
+    def key(self) -> _Key: ...
+    def header(self) -> _HeaderFields: ...
+    def depth(self) -> int: ...
+    def is_dehydrated(self) -> bool: ...
+    def child_scope(self) -> _Scope | None: ...
+    def parent(self) -> _Key | None: ...
+    def chunk(self, timeout: float | None) -> bytes | None: ...
+    def complete(self) -> None: ...
+    def fail(self, code: int, message: str) -> None: ...
+
+@final
+class Server:
+    """What `penstock.pipestream.Server` wraps."""
+
+    def __new__(cls, listen: str, options: ServeOptions) -> Server: ...
+    def address(self) -> str: ...
+    def fingerprint(self) -> str: ...
+    def counters(self) -> _CounterFields: ...
+    def next_session(self, timeout: float | None) -> Session | None: ...
+    def close(self, grace: float) -> None: ...

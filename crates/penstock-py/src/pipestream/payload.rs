@@ -11,7 +11,7 @@ use crate::error::IntoPyErr;
 
 /// Makes a payload, which reads and hashes it, without the interpreter's lock where it is not needed. `bytes` are not
 /// copied.
-pub(crate) fn payload(py: Python<'_>, source: SourceArgument) -> PyResult<Payload> {
+pub(crate) fn make_payload(py: Python<'_>, source: SourceArgument) -> PyResult<Payload> {
     let (made, raised) = py.detach(|| match source {
         SourceArgument::Octets(octets) => (Ok(Payload::bytes(octets)), None),
         SourceArgument::Path(path) => (Payload::path(&path), None),

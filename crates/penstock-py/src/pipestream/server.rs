@@ -5,6 +5,7 @@ use std::time::Duration;
 use penstock_net::pipestream::{self as net, FolderSink, IncomingSessions, ServerOptions, channel};
 use penstock_net::{Error, Result, tls};
 use pyo3::prelude::*;
+use tokio::sync::watch;
 
 use super::address;
 use super::options::ServeOptions;
@@ -21,6 +22,8 @@ pub(crate) struct Server {
     server: net::Server,
     /// Where sessions come out, unless a folder takes their entities.
     sessions: Option<IncomingSessions>,
+    /// Ends the wait of those who want another session.
+    closed: watch::Sender<bool>,
 }
 
 /// What a server has seen, in the fields of the dataclass.
@@ -72,12 +75,22 @@ impl Server {
         let Some(sessions) = &self.sessions else {
             return Err(Error::Misuse("the sink takes this server's sessions".into()).into_py_err());
         };
-        Ok(wait(py, timeout, async { Ok(sessions.next().await) })?.map(|handle| Session { handle }))
+        let mut closed = self.closed.subscribe();
+        let next = async {
+            tokio::select! {
+                biased;
+                session = sessions.next() => Ok(session),
+                // An error means that this server is gone, which it is not while this borrows it.
+                _ = closed.wait_for(|closed| *closed) => Ok(None),
+            }
+        };
+        Ok(wait(py, timeout, next)?.map(|handle| Session { handle }))
     }
 
     /// Takes no more connections, lets the sessions end for so many seconds, then closes.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
+        self.closed.send_replace(true);
         wait(py, Timeout::NEVER, self.server.shutdown(grace))
     }
 }
@@ -92,16 +105,13 @@ impl Server {
         let events = session.events.clone();
         let mut listening = ServerOptions::new(*address, options.tls()?);
         listening.session = session;
-        match &options.sink {
-            Some(folder) => {
-                let server = net::Server::bind(listening, FolderSink::open(folder, events)?)?;
-                Ok(Self { server, sessions: None })
-            }
-            None => {
-                let (consumer, sessions) = channel(WAITING_SESSIONS);
-                Ok(Self { server: net::Server::bind(listening, consumer)?, sessions: Some(sessions) })
-            }
-        }
+        let (server, sessions) = if let Some(folder) = &options.sink {
+            (net::Server::bind(listening, FolderSink::open(folder, events)?)?, None)
+        } else {
+            let (consumer, sessions) = channel(WAITING_SESSIONS);
+            (net::Server::bind(listening, consumer)?, Some(sessions))
+        };
+        Ok(Self { server, sessions, closed: watch::Sender::new(false) })
     }
 }
 

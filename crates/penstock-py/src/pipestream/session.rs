@@ -12,7 +12,7 @@ use super::fields::{AgreementFields, CheckpointFields, DigestFields};
 use super::incoming::IncomingEntity;
 use super::keys::{KeyTuple, ReasonFields, ScopeTuple, TicketFields, entity_key, reason, scope_key};
 use super::options::ConnectOptions;
-use super::payload::payload;
+use super::payload::make_payload;
 use super::waiting::{Timeout, wait, wait_or_not};
 use crate::documents::SourceArgument;
 use crate::error::IntoPyErr;
@@ -80,15 +80,9 @@ impl Session {
         self.handle.is_closed().map(|reason| reason.map(Into::into)).map_err(IntoPyErr::into_py_err)
     }
 
-    fn send(
-        &self,
-        py: Python<'_>,
-        draft: DraftFields,
-        source: SourceArgument,
-        timeout: Timeout,
-    ) -> PyResult<TicketFields> {
-        let payload = payload(py, source)?;
-        wait(py, timeout, self.handle.send(draft.into(), payload)).map(Into::into)
+    fn send(&self, py: Python<'_>, draft: DraftFields, payload: SourceArgument) -> PyResult<TicketFields> {
+        let payload = make_payload(py, payload)?;
+        wait(py, Timeout::NEVER, self.handle.send(draft.into(), payload)).map(Into::into)
     }
 
     /// Announces an entity that cannot be delivered.

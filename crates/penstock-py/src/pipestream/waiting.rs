@@ -16,6 +16,11 @@ pub(crate) struct Timeout(Option<Instant>);
 impl Timeout {
     /// No end.
     pub(crate) const NEVER: Self = Self(None);
+
+    /// When the time is over, if ever.
+    pub(crate) fn deadline(self) -> Option<Instant> {
+        self.0
+    }
 }
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Timeout {

@@ -1,0 +1,117 @@
+"""PipeStream over QUIC: entities, scopes and digests, as clients send them and servers receive them.
+
+`Session.connect` and `Server` are the two ends; frames and messages are values of their own; `EntityIdSpace`,
+`Manifest` and `merkle_root` are the parts of the protocol that are useful alone. Layers 0 and 1.
+"""
+
+from penstock._core import EntityIdSpace
+from penstock.pipestream._codes import (
+    CompletionMode,
+    ErrorCode,
+    FailureAction,
+    ResolutionState,
+    Status,
+    YieldReason,
+)
+from penstock.pipestream._entity import (
+    Entity,
+    ReceivedEntity,
+    SentEntity,
+)
+from penstock.pipestream._events import (
+    AgreedEvent,
+    BarrierEvent,
+    CheckpointEvent,
+    ClosedEvent,
+    DigestEvent,
+    ErrorEvent,
+    Event,
+    GatheredEvent,
+    LostEvents,
+    ReleasedEvent,
+    ResolvedEvent,
+    StatusEvent,
+)
+from penstock.pipestream._frames import (
+    Agreement,
+    Barrier,
+    Capabilities,
+    Checkpoint,
+    ChunkInfo,
+    EntityHeader,
+    ScopeDigest,
+    StatusFrame,
+    YieldExtension,
+)
+from penstock.pipestream._keys import (
+    EntityKey,
+    Reason,
+    ScopeKey,
+)
+from penstock.pipestream._manifest import (
+    Completion,
+    Manifest,
+    Resolution,
+    merkle_root,
+)
+from penstock.pipestream._messages import (
+    ClaimCheck,
+    CompletionPolicy,
+    StoppingPointValidation,
+)
+from penstock.pipestream._server import (
+    Server,
+    ServerCounters,
+)
+from penstock.pipestream._session import (
+    Scope,
+    Session,
+)
+
+__all__ = [
+    "AgreedEvent",
+    "Agreement",
+    "Barrier",
+    "BarrierEvent",
+    "Capabilities",
+    "Checkpoint",
+    "CheckpointEvent",
+    "ChunkInfo",
+    "ClaimCheck",
+    "ClosedEvent",
+    "Completion",
+    "CompletionMode",
+    "CompletionPolicy",
+    "DigestEvent",
+    "Entity",
+    "EntityHeader",
+    "EntityIdSpace",
+    "EntityKey",
+    "ErrorCode",
+    "ErrorEvent",
+    "Event",
+    "FailureAction",
+    "GatheredEvent",
+    "LostEvents",
+    "Manifest",
+    "Reason",
+    "ReceivedEntity",
+    "ReleasedEvent",
+    "Resolution",
+    "ResolutionState",
+    "ResolvedEvent",
+    "Scope",
+    "ScopeDigest",
+    "ScopeKey",
+    "SentEntity",
+    "Server",
+    "ServerCounters",
+    "Session",
+    "Status",
+    "StatusEvent",
+    "StatusFrame",
+    "StoppingPointValidation",
+    "YieldExtension",
+    "YieldReason",
+    "merkle_root",
+]

@@ -1,0 +1,23 @@
+"""Checks that dataclasses make of their fields, so that no frame exists that the wire cannot carry."""
+
+__all__ = ["ReadableBuffer", "check_uint", "octets"]
+
+ReadableBuffer = bytes | bytearray | memoryview
+"""What ``decode`` takes."""
+
+
+def check_uint(owner: object, bits: int, *names: str) -> None:
+    """Refuse a field that is not an integer of so many bits; None stands for "not set" where the type allows it."""
+    for name in names:
+        value = getattr(owner, name)
+        if value is None:
+            continue
+        if not isinstance(value, int):
+            raise TypeError(f"{type(owner).__name__}.{name} must be an int, not {type(value).__name__}")
+        if not 0 <= value < 1 << bits:
+            raise ValueError(f"{type(owner).__name__}.{name} must be from 0 to {(1 << bits) - 1}, not {value}")
+
+
+def octets(data: ReadableBuffer) -> bytes:
+    """Give what decoders of the core take; bytes are not copied."""
+    return data if isinstance(data, bytes) else memoryview(data).tobytes()

@@ -1,0 +1,185 @@
+"""Servers: into a folder, or into the application."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+from penstock import _core
+from penstock._state import state_dir
+from penstock.errors import PipeStreamError
+from penstock.pipestream._session import PathLike, Session
+
+__all__ = ["Server", "ServerCounters"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """What `Server` tells the core."""
+
+    sink: PathLike | None
+    cert: PathLike | None
+    key: PathLike | None
+    development: PathLike
+    client_ca: PathLike | None
+    layers: int
+    window: int | None
+    max_payload: int | None
+    events: PathLike | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCounters:
+    """What a server has seen since it began to listen."""
+
+    connections_total: int
+    """Connections that were accepted."""
+    connections_open: int
+    """Connections that are open."""
+    refused: int
+    """Connections that were refused, because too many were open."""
+    entities: int
+    """Entities whose payload came whole and whose checksum held."""
+    completed: int
+    """Entities that became COMPLETE."""
+    failed: int
+    """Entities that became FAILED."""
+    octets: int
+    """Octets of the payloads of ``entities``."""
+    failures: Mapping[int, int]
+    """Failures of entities and connections by error code."""
+    events_lost: int
+    """Events that nobody took in time."""
+
+
+class Server:
+    """A PipeStream server, which listens as soon as it is made.
+
+    With ``sink`` it writes each entity's payload into that folder, once its checksum holds and never before. Without,
+    iterating it gives a `Session` for each client, whose entities the application takes.
+
+    As a context manager it closes at the end: sessions that are open may go on for 10 seconds.
+    """
+
+    __slots__ = ("_native",)
+
+    def __init__(
+        self,
+        listen: str = "127.0.0.1:0",
+        *,
+        sink: PathLike | None = None,
+        cert: PathLike | None = None,
+        key: PathLike | None = None,
+        client_ca: PathLike | None = None,
+        layers: int = 1,
+        window: int | None = None,
+        max_payload: int | None = None,
+        events: PathLike | None = None,
+        state_dir: PathLike | None = None,
+    ) -> None:
+        """Begin to listen.
+
+        Args:
+            listen: ``HOST:PORT``; port 0 picks a free one.
+            sink: A folder, made if it is not there: payloads as ``SESSION/SCOPE/ENTITY``, and
+                ``SESSION/entities.jsonl`` with a line for each entity.
+            cert: The server's certificate (PEM), together with ``key``. Without, a development certificate for
+                localhost is made once and kept in the state folder.
+            key: Its private key (PEM).
+            client_ca: A PEM file: clients must show a certificate that it has signed.
+            layers: The highest layer, 0 or 1.
+            window: The most entities of a scope that may be unresolved, by default 65,536.
+            max_payload: The largest payload in octets, by default 16 GiB. A larger one fails its entity.
+            events: A file to which every event is appended as a line of JSON.
+            state_dir: Where development certificates are kept; by default ``$PENSTOCK_STATE``, else
+                ``$XDG_STATE_HOME/penstock``, else ``~/.local/state/penstock``.
+
+        Raises:
+            PipeStreamError: Of kind "io" where it cannot listen or read or write a file, "misuse" for options that
+                do not go together.
+        """
+        options = ServeOptions(
+            sink=sink,
+            cert=cert,
+            key=key,
+            development=_development(state_dir),
+            client_ca=client_ca,
+            layers=layers,
+            window=window,
+            max_payload=max_payload,
+            events=events,
+        )
+        self._native = _core.Server(listen, options)
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` where it listens, with the port that was picked."""
+        return self._native.address()
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of its certificate, ``sha256:HEX``: what clients pin."""
+        return self._native.fingerprint()
+
+    @property
+    def counters(self) -> ServerCounters:
+        """What it has seen so far."""
+        fields = self._native.counters()
+        return ServerCounters(
+            connections_total=fields["connections_total"],
+            connections_open=fields["connections_open"],
+            refused=fields["refused"],
+            entities=fields["entities"],
+            completed=fields["completed"],
+            failed=fields["failed"],
+            octets=fields["octets"],
+            failures=dict(fields["failures"]),
+            events_lost=fields["events_lost"],
+        )
+
+    def accept(self, timeout: float | None = None) -> Session | None:
+        """Wait for the next client, at most ``timeout`` seconds; None when the server is closed.
+
+        Raises:
+            PipeStreamError: Of kind "deadline" when the time is over; a misuse where the server has a sink.
+        """
+        native = self._native.next_session(timeout)
+        return None if native is None else Session(native)
+
+    def __iter__(self) -> Iterator[Session]:
+        """Give a session for each client until the server is closed."""
+        while (session := self.accept()) is not None:
+            yield session
+
+    def close(self, grace: float = 10.0) -> None:
+        """Take no more connections, let the sessions end for ``grace`` seconds, then close those that are left.
+
+        Closing a closed server changes nothing.
+        """
+        self._native.close(grace)
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close, at once where an exception came."""
+        self.close() if kind is None else self.close(grace=0)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Server is a live socket and cannot be pickled")
+
+    def __repr__(self) -> str:
+        """Say where it listens."""
+        try:
+            return f"<Server {self.address}>"
+        except PipeStreamError as error:
+            return f"<Server ({error.message})>"
+
+
+def _development(folder: PathLike | None) -> Path:
+    return (state_dir() if folder is None else Path(folder)) / "certificate"

@@ -1,0 +1,491 @@
+"""Sessions: connect, send entities and scopes of them, receive the peer's."""
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import BinaryIO, NoReturn, Self
+
+from penstock import _core
+from penstock.errors import PipeStreamError
+from penstock.pipestream._codes import ErrorCode, Status
+from penstock.pipestream._entity import Entity, ReceivedEntity, SentEntity
+from penstock.pipestream._events import Event, LostEvents, event_of, reason_of
+from penstock.pipestream._frames import Agreement, Checkpoint, ScopeDigest
+from penstock.pipestream._keys import EntityKey, Reason, ScopeKey, late, misuse
+
+__all__ = ["PathLike", "Payload", "Scope", "Session"]
+
+PathLike = str | os.PathLike[str]
+"""The name of a file or folder."""
+Payload = bytes | bytearray | PathLike | BinaryIO
+"""What can be sent: octets, a file by its name, or an open binary file, which is read to its end."""
+
+_OCTETS = "application/octet-stream"
+_EVENTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectOptions:
+    """What `Session.connect` tells the core."""
+
+    fingerprint: str | None
+    ca: PathLike | None
+    system_ca: bool
+    cert: PathLike | None
+    key: PathLike | None
+    server_name: str | None
+    layers: int
+    window: int | None
+    timeout: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What is known of an entity before it has an ID."""
+
+    parent: EntityKey | None
+    dehydrate: bool
+    layer: int
+    content_type: str
+    metadata: dict[str, str]
+    chunk_size: int | None
+
+
+def _draft(
+    *,
+    parent: "SentEntity | Scope | None" = None,
+    dehydrate: bool = False,
+    layer: int = 0,
+    content_type: str = _OCTETS,
+    metadata: Mapping[str, str] | None = None,
+    chunk_size: int | None = None,
+) -> Draft:
+    owner = parent.entity if isinstance(parent, Scope) else parent
+    return Draft(
+        parent=None if owner is None else owner.key,
+        dehydrate=dehydrate,
+        layer=layer,
+        content_type=content_type,
+        metadata=dict(metadata or {}),
+        chunk_size=chunk_size,
+    )
+
+
+class Session:
+    """One end of a PipeStream session. `Session.connect` makes a client's, iterating a `Server` a server's.
+
+    As a context manager it closes gracefully at the end, which means that everything sent is terminal, and aborts
+    where an exception comes out. Iterating it gives the entities that the peer sends. It may be used from any thread,
+    not from a forked child process: connect anew there.
+    """
+
+    __slots__ = ("_aborted", "_native")
+
+    def __init__(self, native: "_core.Session") -> None:
+        """Use `Session.connect`."""
+        self._native = native
+        self._aborted = False
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        *,
+        fingerprint: str | None = None,
+        ca: PathLike | None = None,
+        system_ca: bool = False,
+        cert: PathLike | None = None,
+        key: PathLike | None = None,
+        server_name: str | None = None,
+        layers: int = 1,
+        window: int | None = None,
+        timeout: float | None = 10.0,
+    ) -> "Session":
+        """Connect to a server and agree on capabilities. Exactly one of the first three says whom to trust.
+
+        Args:
+            address: ``HOST:PORT``; an IPv6 address in brackets.
+            fingerprint: The SHA-256 of the server's certificate in hex, ``sha256:`` before it or not.
+            ca: A PEM file; a server whose certificate it has signed, for its name, is trusted.
+            system_ca: The system's certificate store is that file.
+            cert: Our own certificate (PEM), for servers that ask; together with ``key``.
+            key: Its private key (PEM).
+            server_name: The name that the certificate must be for, if not that of ``address``.
+            layers: The highest layer, 0 or 1.
+            window: The most entities of a scope that may be unresolved; by default 65,536. The smaller of both
+                ends' counts.
+            timeout: Seconds for all of it. None leaves it to the handshake's own limit.
+
+        Raises:
+            PipeStreamError: Of kind "io" where the server cannot be reached or is not trusted, "deadline" when the
+                time is over, "misuse" for options that do not go together.
+        """
+        options = ConnectOptions(
+            fingerprint=fingerprint,
+            ca=ca,
+            system_ca=system_ca,
+            cert=cert,
+            key=key,
+            server_name=server_name,
+            layers=layers,
+            window=window,
+            timeout=timeout,
+        )
+        return cls(_core.Session.connect(address, options))
+
+    @property
+    def id(self) -> str:
+        """The session's ID: 32 hex digits, the same at both ends."""
+        return self._native.id()
+
+    @property
+    def is_client(self) -> bool:
+        """Whether this end connected. A client's root scope is 0, a server's 1."""
+        return self._native.is_client()
+
+    @property
+    def peer_address(self) -> str:
+        """The peer's ``HOST:PORT``."""
+        return self._native.peer_address()
+
+    @property
+    def agreement(self) -> Agreement:
+        """What both ends have agreed on.
+
+        Raises:
+            PipeStreamError: When the session is over.
+        """
+        return Agreement(**self._native.agreement())
+
+    @property
+    def closed(self) -> Reason | None:
+        """Why the session is over; None while it is not."""
+        return reason_of(self._native.is_closed())
+
+    def send(
+        self,
+        payload: Payload = b"",
+        *,
+        parent: "SentEntity | Scope | None" = None,
+        dehydrate: bool = False,
+        layer: int = 0,
+        content_type: str = _OCTETS,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+    ) -> SentEntity:
+        """Announce an entity and send it; return once it is announced and its payload is on its way.
+
+        Back-pressure: waits while the window is full, or while too much waits to be sent.
+
+        Args:
+            payload: Octets, a file by its name, or an open binary file. It is read once to hash it, because the
+                checksum stands before it; a file by its name is read again to send it, anything else is kept.
+            parent: The entity (sent with ``dehydrate``) or scope that it is a child of.
+            dehydrate: Whether it will have children: send them with it as ``parent``, then `end_children`.
+                `dehydrate` does the same in a ``with`` block.
+            layer: The data layer, 0 to 3 (section 7).
+            content_type: The MIME type of the payload.
+            metadata: Anything else. Keys that begin with ``pipestream.`` belong to the protocol, but for
+                ``pipestream.original-length``.
+            chunk_size: Send the payload in chunks of so many octets, each on a stream of its own.
+
+        Raises:
+            PipeStreamError: DEPTH_EXCEEDED, WINDOW_EXCEEDED where it can never be sent; the reason of the end when
+                the session is over. Errors of the peer about this entity come by `SentEntity.wait`.
+        """
+        draft = _draft(
+            parent=parent,
+            dehydrate=dehydrate,
+            layer=layer,
+            content_type=content_type,
+            metadata=metadata,
+            chunk_size=chunk_size,
+        )
+        return SentEntity(self, self._native.send(draft, payload), dehydrate)
+
+    def dehydrate(
+        self,
+        payload: Payload = b"",
+        *,
+        parent: "SentEntity | Scope | None" = None,
+        layer: int = 0,
+        content_type: str = _OCTETS,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+    ) -> "Scope":
+        """Send an entity that has children, and give their scope, for a ``with`` block. See `send`.
+
+        The end of the block is the end of the children.
+        """
+        entity = self.send(
+            payload,
+            parent=parent,
+            dehydrate=True,
+            layer=layer,
+            content_type=content_type,
+            metadata=metadata,
+            chunk_size=chunk_size,
+        )
+        return Scope(entity)
+
+    def announce_failed(
+        self,
+        reason: str,
+        *,
+        code: int = ErrorCode.INTERNAL_ERROR,
+        parent: "SentEntity | Scope | None" = None,
+        content_type: str = _OCTETS,
+        metadata: Mapping[str, str] | None = None,
+    ) -> SentEntity:
+        """Announce an entity that cannot be delivered, so that it is counted and its reason is known."""
+        draft = _draft(parent=parent, content_type=content_type, metadata=metadata)
+        return SentEntity(self, self._native.announce_failed(draft, code, reason), dehydrated=False)
+
+    def fail(self, entity: Entity, code: int, reason: str) -> None:
+        """Fail an entity, one of ours or of the peer's, unless it is terminal already."""
+        if entity.session is not self:
+            raise misuse(f"{entity!r} belongs to another session")
+        self._native.fail(entity.key, code, reason)
+
+    def end_children(self, parent: SentEntity) -> None:
+        """Say that the last child of an entity has been sent: without it, the entity never becomes terminal."""
+        self._native.end_children(parent.key)
+
+    def end_root(self) -> None:
+        """Say that the last root entity has been sent, to have the root scope's digest; never required."""
+        self._native.end_root()
+
+    def checkpoint(
+        self, entity_id: int = 0, *, scope_id: int | None = None, timeout: float | None = None
+    ) -> Checkpoint:
+        """Ask the peer whether all entities of a scope of ours up to one are terminal, and wait for the answer.
+
+        Args:
+            entity_id: The last entity that counts; 0 means all sent so far.
+            scope_id: The scope; by default our root scope.
+            timeout: Seconds that the peer may take to answer; by default 30.
+
+        Returns:
+            The answer: ``is_satisfied``, or ``is_timed_out``.
+        """
+        scope = (0 if self.is_client else 1) if scope_id is None else scope_id
+        return Checkpoint(**self._native.checkpoint(scope, entity_id, timeout))
+
+    def receive(self, timeout: float | None = None) -> ReceivedEntity | None:
+        """Wait for the peer's next entity, at most ``timeout`` seconds; None when the session is over.
+
+        As long as nobody takes its entities, the peer is held back.
+
+        Raises:
+            PipeStreamError: Of kind "deadline" when the time is over.
+        """
+        native = self._native.next_entity(timeout)
+        return None if native is None else ReceivedEntity(self, native)
+
+    def __iter__(self) -> Iterator[ReceivedEntity]:
+        """Give the peer's entities until the session is over."""
+        while (entity := self.receive()) is not None:
+            yield entity
+
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        """Give what happens until the session is over, or until nothing happens for ``timeout`` seconds.
+
+        The last 4,096 events are kept for whoever asks late; `LostEvents` stands for those before them.
+        """
+        while (batch := self._native.events(_EVENTS_AT_ONCE, timeout)) is not None:
+            fields, lost = batch
+            if lost:
+                yield LostEvents(lost)
+            if not fields:
+                return
+            for each in fields:
+                event = event_of(each)
+                if event is not None:
+                    yield event
+
+    def close(self, timeout: float | None = None) -> None:
+        """End the session. A client first waits until everything is terminal; a server does not wait.
+
+        Raises:
+            PipeStreamError: With the session's reason, if it ended for another one than a graceful close; of kind
+                "deadline" when the time is over, and the session goes on to close.
+        """
+        reason = Reason(**self._native.close(timeout))
+        if reason.code != ErrorCode.NO_ERROR and not self._aborted:
+            raise reason.error()
+
+    def abort(self, code: int = ErrorCode.INTERNAL_ERROR, reason: str = "aborted") -> None:
+        """End the session now; what is not terminal has failed."""
+        self._aborted = True
+        self._native.abort(code, reason)
+
+    def wait_closed(self, timeout: float | None = None) -> Reason:
+        """Wait for the end of the session, at most ``timeout`` seconds, and give its reason.
+
+        Raises:
+            PipeStreamError: Of kind "deadline" when the time is over.
+        """
+        reason = reason_of(self._native.closed(timeout))
+        if reason is None:
+            raise late("the session has not ended")
+        return reason
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close gracefully, or abort where an exception came."""
+        if kind is None:
+            self.close()
+            return
+        # The exception that is on its way is the one to be seen.
+        with suppress(PipeStreamError):
+            self.abort(ErrorCode.INTERNAL_ERROR, f"the application failed: {kind.__name__}")
+            self._native.closed(1.0)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Session is a live connection and cannot be pickled; connect anew where you need it")
+
+    def __repr__(self) -> str:
+        """Say which end of what, and whether it is over."""
+        try:
+            end = "client" if self.is_client else "server"
+            return f"<Session {self.id} ({end}, peer {self.peer_address}, {'closed' if self.closed else 'open'})>"
+        except PipeStreamError as error:
+            return f"<Session ({error.message})>"
+
+
+class Scope:
+    """The children of an entity, sent within a ``with`` block; its end is the end of the children.
+
+    An exception in the block fails the entity, whose children are then not all there.
+    """
+
+    __slots__ = ("_digest", "_entity", "_lock")
+
+    def __init__(self, entity: SentEntity) -> None:
+        """Use `Session.dehydrate`."""
+        self._entity = entity
+        self._digest: ScopeDigest | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def entity(self) -> SentEntity:
+        """The entity whose children these are."""
+        return self._entity
+
+    @property
+    def scope_id(self) -> int:
+        """The ID of the children's scope on the wire; at layer 0 the entity's own."""
+        scope = self._entity.child_scope
+        return self._entity.scope_id if scope is None else scope.scope_id
+
+    def send(
+        self,
+        payload: Payload = b"",
+        *,
+        layer: int = 0,
+        content_type: str = _OCTETS,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+    ) -> SentEntity:
+        """Send a child; see `Session.send`."""
+        return self._entity.session.send(
+            payload,
+            parent=self,
+            layer=layer,
+            content_type=content_type,
+            metadata=metadata,
+            chunk_size=chunk_size,
+        )
+
+    def dehydrate(
+        self,
+        payload: Payload = b"",
+        *,
+        layer: int = 0,
+        content_type: str = _OCTETS,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+    ) -> "Scope":
+        """Send a child that has children itself; see `Session.dehydrate`. At most 7 deep."""
+        return self._entity.session.dehydrate(
+            payload,
+            parent=self,
+            layer=layer,
+            content_type=content_type,
+            metadata=metadata,
+            chunk_size=chunk_size,
+        )
+
+    def announce_failed(
+        self,
+        reason: str,
+        *,
+        code: int = ErrorCode.INTERNAL_ERROR,
+        content_type: str = _OCTETS,
+        metadata: Mapping[str, str] | None = None,
+    ) -> SentEntity:
+        """Announce a child that cannot be delivered; see `Session.announce_failed`."""
+        return self._entity.session.announce_failed(
+            reason, code=code, parent=self, content_type=content_type, metadata=metadata
+        )
+
+    def end(self) -> None:
+        """Say that these are all children; the end of a ``with`` block says it too."""
+        self._entity.session.end_children(self._entity)
+
+    def wait(self, timeout: float | None = None) -> Status:
+        """Wait until the entity and everything below it is terminal; see `SentEntity.wait`."""
+        return self._entity.wait(timeout)
+
+    @property
+    def digest(self) -> ScopeDigest | None:
+        """The scope's digest, on which both ends agree, as soon as the peer has released the scope; else None.
+
+        It is there once `wait` has returned. There is none at layer 0, nor for a session that ended before.
+        """
+        with self._lock:
+            scope = self._entity.child_scope
+            if self._digest is None and scope is not None:
+                self._digest = self._take_digest(scope)
+        return self._digest
+
+    def _take_digest(self, scope: ScopeKey) -> ScopeDigest | None:
+        try:
+            fields = self._entity.session._native.wait_released(scope, 0)
+        except PipeStreamError:
+            # The session ended before the scope was released.
+            return None
+        return None if fields is None else ScopeDigest(**fields)
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the children; where an exception came, fail the entity first."""
+        if kind is None:
+            self.end()
+            return
+        # The exception that is on its way is the one to be seen.
+        with suppress(PipeStreamError):
+            self._entity.fail(f"the sender failed: {kind.__name__}")
+            self.end()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Scope belongs to a live session and cannot be pickled")
+
+    def __repr__(self) -> str:
+        """Say which, and of what."""
+        return f"Scope(scope_id={self.scope_id}, entity={self._entity!r})"
