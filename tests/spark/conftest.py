@@ -182,8 +182,10 @@ def differences() -> Callable[[Path, Path], list[str]]:
     from penstock import receipts
 
     def verify(folder: Path, sink_folder: Path) -> list[str]:
-        found = sorted(folder.glob("*.json"))
-        assert found, "there are no receipts to verify"
-        return [f"{path.name}: {difference}" for path in found for difference in receipts.verify(path, sink_folder)]
+        return [
+            f"{path.name}: {found.text}"
+            for path, all_found in receipts.verify_all(folder, sink_folder)
+            for found in all_found
+        ]
 
     return verify

@@ -37,7 +37,8 @@ def test_wrong_options_are_named_on_the_driver(sink, options, message):
 @pytest.mark.parametrize("sink", ["127.0.0.1:4433", "[::1]:4433", "sink.example.org:1"])
 @pytest.mark.parametrize("fingerprint", [PIN, f"sha256:{PIN}", ":".join(["AB"] * 32)])
 def test_every_form_of_address_and_fingerprint_is_taken(sink, fingerprint):
-    assert dehydrate(sink, fingerprint=fingerprint).sink == sink
+    made = dehydrate(sink, fingerprint=fingerprint)
+    assert (made.sink, made.fingerprint) == (sink, PIN)
 
 
 def test_the_functions_are_options_and_travel_by_any_pickle(monkeypatch, tmp_path):

@@ -1,6 +1,5 @@
 """Accounts for every document: results against what was listed, receipts against the sink."""
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -61,16 +60,17 @@ def take_account(
     account = Account()
     rows = _read_parts(results / "parts", account)
     account.composites = ds.dataset(results / "composites", format="parquet").count_rows()
-    found = sorted(receipts_folder.glob("*.json"))
     documents = account.documents.total()
     for what, count in (("rows of documents", documents), ("composites", account.composites)):
         if count != listed:
             account.problems.append(f"{listed} documents were listed, but there are {count} {what}")
-    for key in sorted(rows.keys() - {receipt.stem for receipt in found}):
+    found = {path.stem for path in receipts_folder.glob("*.json")}
+    for key in sorted(rows.keys() - found):
         account.problems.append(f"a document has no receipt, {key}.json")
-    for done, receipt in enumerate(found, 1):
-        _verify(receipt, sink, rows.get(receipt.stem), account)
-        verified(done)
+    if found:
+        for done, (receipt, differences) in enumerate(receipts.verify_all(receipts_folder, sink), 1):
+            _check(receipt, [difference.text for difference in differences], rows.get(receipt.stem), account)
+            verified(done)
     return account
 
 
@@ -103,15 +103,15 @@ def _count(depth: int, kind: str, status: str, octets: int, account: Account) ->
     account.octets += octets
 
 
-def _verify(path: Path, sink: Path, rows: int | None, account: Account) -> None:
-    differences = receipts.verify(path, sink)
-    account.problems += [f"{path.name}: {difference}" for difference in differences]
-    receipt = json.loads(path.read_text())
+def _check(path: Path, differences: list[str], rows: int | None, account: Account) -> None:
+    if differences:
+        account.problems += [f"{path.name}: {difference}" for difference in differences]
+        return
+    receipt = receipts.load(path)
+    parts = receipt["parts"]
     if rows is None:
         account.problems.append(f"{path.name} is of a document that has no rows")
     # The same content twice under one name has one receipt, but rows for each.
-    elif rows % (len(receipt["parts"]) + 1) != 0:
-        account.problems.append(f"{path.name} tells of {len(receipt['parts'])} parts, but there are {rows - 1} rows")
-    if not differences:
-        known = sum(part["sha256"] is not None for part in receipt["parts"]) + (receipt["sha256"] is not None)
-        account.digests += known + len(receipt["scopes"]) + 1
+    elif rows % (len(parts) + 1) != 0:
+        account.problems.append(f"{path.name} tells of {len(parts)} parts, but there are {rows - 1} rows")
+    account.digests += sum(part["sha256"] is not None for part in [receipt, *parts]) + len(receipt["scopes"]) + 1

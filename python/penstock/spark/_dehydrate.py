@@ -9,6 +9,7 @@
                                                         receipts renamed into place, last rows given out
 """
 
+import io
 import os
 import shutil
 from collections import deque
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 import pyarrow as pa
 
@@ -78,13 +79,13 @@ class _Attempt:
         if isinstance(error, PipeStreamError):
             raise SparkError(self._account(error)) from error
 
-    def rows(self, documents: Iterator[tuple[str, str]]) -> Iterator[pa.RecordBatch]:
+    def rows(self, documents: Iterator[tuple[str, str | BinaryIO]]) -> Iterator[pa.RecordBatch]:
         """Send documents while earlier ones are still being received; give rows in the order of the documents."""
         sender = DocumentSender(self._session, limits=self._options.limits, in_flight=self._options.in_flight)
-        for name, path in documents:
+        for name, source in documents:
             if len(self._on_their_way) == self._options.in_flight:
                 yield from self._settle()
-            self._on_their_way.append(sender.send(name, path))
+            self._on_their_way.append(sender.send(name, source))
         while self._on_their_way:
             yield from self._settle()
 
@@ -145,8 +146,22 @@ class _Receipts:
         shutil.rmtree(self._staging, ignore_errors=True)
 
 
-def _documents(batches: Iterator[pa.RecordBatch], root: str | None) -> Iterator[tuple[str, str]]:
-    """The name and the path of each document."""
+class _Unreadable(io.RawIOBase):
+    """What a path stands for that cannot even be tried: reading it fails, and so its document is FAILED."""
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__()
+        self._reason = reason
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:  # noqa: ARG002 - what a binary file takes
+        raise self._reason
+
+
+def _documents(batches: Iterator[pa.RecordBatch], root: str | None) -> Iterator[tuple[str, str | BinaryIO]]:
+    """The name of each document, and what it is read from."""
     for batch in batches:
         if "path" not in batch.schema.names:
             raise SparkError(f"dehydrate needs a column path; there are {', '.join(batch.schema.names)}")
@@ -155,8 +170,12 @@ def _documents(batches: Iterator[pa.RecordBatch], root: str | None) -> Iterator[
         for name, path in zip(names, paths, strict=True):
             if not isinstance(path, str):
                 raise SparkError("dehydrate needs a path in every row, as a string; filter rows without one")
-            local = from_column(path)
-            yield name if name is not None else _name(local, root), local
+            try:
+                local = from_column(path)
+            except OSError as error:
+                yield name or path, cast("BinaryIO", _Unreadable(error))
+            else:
+                yield name or _name(local, root), local
 
 
 def _name(path: str, root: str | None) -> str:

@@ -111,8 +111,8 @@ def dehydrate(
         raise SparkError(f"sink must be host:port, not {sink!r}")
     if (fingerprint is not None) + (ca is not None) + system_ca != 1:
         raise SparkError("say how to trust the sink: exactly one of fingerprint, ca and system_ca")
-    if fingerprint is not None and _FINGERPRINT.fullmatch(fingerprint) is None:
-        raise SparkError(f"fingerprint must be a SHA-256 in hex, 64 digits, not {fingerprint!r}")
+    if fingerprint is not None:
+        fingerprint = _digits(fingerprint)
     if (cert is None) != (key is None):
         raise SparkError("cert and key go together")
     if in_flight < 1:
@@ -159,6 +159,14 @@ def rehydrate(*, text: bool = True, max_text: int = _MAX_TEXT, order_by: str | N
     if max_text < 0:
         raise SparkError(f"max_text must not be negative, as {max_text} is")
     return Rehydrate(text=text, max_text=max_text, order_by=order_by)
+
+
+def _digits(fingerprint: str) -> str:
+    """The digits of a fingerprint, whichever way they are written."""
+    found = _FINGERPRINT.fullmatch(fingerprint)
+    if found is None:
+        raise SparkError(f"fingerprint must be a SHA-256 in hex, 64 digits, not {fingerprint!r}")
+    return found[1].replace(":", "").lower()
 
 
 def _folder(option: str | None) -> str | None:
