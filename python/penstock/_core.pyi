@@ -1,7 +1,11 @@
 """The Rust core of penstock, as stubtest checks it."""
 
-from typing import Final, Literal, TypedDict, final
+from collections.abc import Iterator
+from typing import Final, Literal, Self, TypedDict, final
 
+import pyarrow as pa
+
+from penstock.documents import Limits, Source
 from penstock.pipestream import (
     Barrier,
     Capabilities,
@@ -16,9 +20,15 @@ from penstock.pipestream._server import ServeOptions
 from penstock.pipestream._session import ConnectOptions, Draft, PathLike, Payload
 
 __all__ = [
+    "Content",
+    "ContentTree",
+    "Dehydrator",
+    "DocumentOutcome",
+    "DocumentSender",
     "EntityIdSpace",
     "IncomingEntity",
     "Manifest",
+    "SentDocument",
     "Server",
     "Session",
     "__version__",
@@ -30,6 +40,8 @@ __all__ = [
     "decode_policy",
     "decode_scope_digest",
     "decode_status",
+    "default_limits",
+    "document_key",
     "encode_barrier",
     "encode_capabilities",
     "encode_checkpoint",
@@ -41,6 +53,7 @@ __all__ = [
     "init_logging",
     "merkle_root",
     "negotiate",
+    "part_schema",
     "write_certificates",
 ]
 
@@ -420,3 +433,95 @@ class Server:
     def counters(self) -> _CounterFields: ...
     def next_session(self, timeout: float | None) -> Session | None: ...
     def close(self, grace: float) -> None: ...
+
+# Documents
+
+@final
+class _LimitFields(TypedDict):
+    max_depth: int
+    max_children: int
+    children_per_mib: int
+    max_inflated: int
+    max_total_inflated: int
+    max_ratio: int
+    max_text: int
+    max_markup: int
+    part_seconds: float
+    max_name: int
+    pdf_memory: int
+
+@final
+class _PartFields(TypedDict):
+    path: list[str]
+    type: str
+    sha256: str | None
+    bytes: int | None
+    reason: str | None
+    text: str | None
+    metadata: dict[str, str]
+    depth: int
+    container: bool
+    content: Content | None
+
+def default_limits() -> _LimitFields:
+    """Give the limits of the Rust core, which `penstock.documents.Limits` repeats."""
+
+def document_key(document: str, sha256: bytes) -> str:
+    """Give the key of a document, 32 hex digits."""
+
+def part_schema() -> pa.Schema:
+    """Give the schema of a document's rows."""
+
+@final
+class Dehydrator(Iterator[_PartFields]):
+    """What `penstock.documents.dehydrate` iterates."""
+
+    def __new__(cls, name: str, source: Source, limits: Limits) -> Self: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> _PartFields: ...
+
+@final
+class Content:
+    """The octets of one part: in memory while they are few, else in a temporary file that goes when this does."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Read at most `size` octets from `offset` on."""
+
+    def size(self) -> int:
+        """How many octets there are."""
+
+@final
+class ContentTree:
+    """The content root, part by part, in the receipt's order."""
+
+    def __new__(cls) -> Self: ...
+    def push(self, path: list[str], sha256: bytes | None, status: int) -> None:
+        """Add a part."""
+
+    def root(self) -> bytes:
+        """The root over all parts so far."""
+
+@final
+class DocumentSender:
+    """What `penstock.documents.DocumentSender` wraps."""
+
+    def __new__(cls, session: Session, dehydrate: bool, limits: Limits, in_flight: int) -> Self: ...
+    def send(self, name: str, source: Source) -> SentDocument: ...
+
+@final
+class SentDocument:
+    """What `penstock.documents.SentDocument` wraps."""
+
+    def wait(self, timeout: float | None) -> DocumentOutcome | None: ...
+
+@final
+class DocumentOutcome:
+    """What `penstock.documents.DocumentResult` wraps."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def content_root(self) -> str: ...
+    def receipt(self) -> str: ...
+    def rows(self, start: int, max_rows: int, max_bytes: int) -> tuple[pa.RecordBatch, int | None]: ...
+    def counts(self) -> tuple[int, int]: ...

@@ -19,10 +19,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, TypeAlias
 
 from penstock import _core
+from penstock._sending import PART_SCHEMA, DocumentResult, DocumentSender, SentDocument, document_name
 from penstock.errors import DocumentsError
 from penstock.pipestream import Status
 
-__all__ = ["Composite", "Limits", "Node", "Part", "Source", "dehydrate", "rehydrate"]
+__all__ = [
+    "PART_SCHEMA",
+    "Composite",
+    "DocumentResult",
+    "DocumentSender",
+    "Limits",
+    "Node",
+    "Part",
+    "SentDocument",
+    "Source",
+    "dehydrate",
+    "document_name",
+    "rehydrate",
+]
 
 Source: TypeAlias = bytes | str | os.PathLike[str] | BinaryIO
 """What a document is read from. A path is streamed; a binary file is copied from its position to its end."""
@@ -30,6 +44,7 @@ Source: TypeAlias = bytes | str | os.PathLike[str] | BinaryIO
 _PIECE = 1 << 20
 # `Part` has a field of that name.
 _bytes = bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

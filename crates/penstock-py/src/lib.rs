@@ -6,6 +6,7 @@
 
 mod documents;
 mod error;
+mod ingest;
 mod logging;
 mod pipestream;
 
@@ -37,4 +38,7 @@ mod _core {
 
     #[pymodule_export]
     use super::documents::{Content, ContentTree, PyDehydrator, default_limits, document_key};
+
+    #[pymodule_export]
+    use super::ingest::{DocumentOutcome, DocumentSender, SentDocument, part_schema};
 }

@@ -81,11 +81,7 @@ impl PyDehydrator {
     }
 }
 
-fn fields(
-    part: penstock_documents::Part,
-    container: bool,
-    payload: Option<penstock_documents::Payload>,
-) -> PartFields {
+fn fields(part: penstock_documents::Part, container: bool, payload: Option<penstock_documents::Payload>) -> PartFields {
     PartFields {
         path: part.path,
         r#type: part.media_type,

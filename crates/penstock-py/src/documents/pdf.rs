@@ -23,13 +23,8 @@ pub(crate) fn open(
 ) -> Result<Box<dyn PdfPages>, String> {
     let file = named_copy(source).map_err(|error| format!("the PDF cannot be kept for its reader: {error}"))?;
     let opened = Python::attach(|py| {
-        let arguments = (
-            file.path(),
-            limits.max_memory,
-            limits.max_text,
-            limits.max_pages,
-            limits.page_time.as_secs_f64(),
-        );
+        let arguments =
+            (file.path(), limits.max_memory, limits.max_text, limits.max_pages, limits.page_time.as_secs_f64());
         let pages = py.import(intern!(py, "penstock._pdf"))?.call_method1(intern!(py, "open_pdf"), arguments)?;
         let page_count = pages.getattr(intern!(py, "page_count"))?.extract()?;
         let metadata = pages.getattr(intern!(py, "metadata"))?.extract()?;

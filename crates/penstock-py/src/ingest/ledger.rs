@@ -1,0 +1,208 @@
+//! The account of one document: every part, what was announced of it, and how it ended.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
+
+use penstock_documents::Part;
+use penstock_net::pipestream::{EntityKey, Resolution, ScopeDigest, ScopeKey, SentEntity, Status};
+use tempfile::SpooledTempFile;
+
+/// Texts stay in memory up to here, then go to a temporary file without a name: a document's text has no bound.
+const TEXTS_IN_MEMORY: usize = 8 << 20;
+
+/// One part, or the document itself.
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// The container that it lies in; none for the document itself.
+    pub(crate) parent: Option<usize>,
+    pub(crate) name: String,
+    pub(crate) media_type: String,
+    pub(crate) sha256: Option<[u8; 32]>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) depth: u32,
+    /// Its own octets do not travel: its children stand for them.
+    pub(crate) hollow: bool,
+    pub(crate) status: Status,
+    /// Why it is not COMPLETE.
+    pub(crate) reason: Option<String>,
+    /// What it was announced as; none if it never was.
+    pub(crate) key: Option<EntityKey>,
+    /// The scope of its children.
+    pub(crate) scope: Option<ScopeKey>,
+    pub(crate) digest: Option<ScopeDigest>,
+    children: u64,
+    incomplete: u64,
+    text: Option<(u64, usize)>,
+}
+
+/// All parts of a document, the document itself first, then depth first.
+pub(crate) struct Ledger {
+    /// The document's name in receipts.
+    pub(crate) document: String,
+    /// The session's ID.
+    pub(crate) session: Arc<str>,
+    pub(crate) records: Vec<Record>,
+    texts: SpooledTempFile,
+    texts_end: u64,
+}
+
+impl Ledger {
+    pub(crate) fn new(document: String, session: Arc<str>) -> Self {
+        let texts = SpooledTempFile::new(TEXTS_IN_MEMORY);
+        Self { document, session, records: Vec::new(), texts, texts_end: 0 }
+    }
+
+    /// Takes a part in, without its text; gives its place.
+    pub(crate) fn add(&mut self, part: &Part, parent: Option<usize>, hollow: bool) -> usize {
+        self.records.push(Record {
+            parent,
+            name: part.path.last().cloned().unwrap_or_default(),
+            media_type: part.media_type.clone(),
+            sha256: part.sha256,
+            bytes: part.bytes,
+            depth: part.depth,
+            hollow,
+            status: Status::Pending,
+            reason: None,
+            key: None,
+            scope: None,
+            digest: None,
+            children: 0,
+            incomplete: 0,
+            text: None,
+        });
+        self.records.len() - 1
+    }
+
+    /// Keeps a part's text.
+    pub(crate) fn keep_text(&mut self, index: usize, text: &str) -> io::Result<()> {
+        self.texts.seek(SeekFrom::Start(self.texts_end))?;
+        self.texts.write_all(text.as_bytes())?;
+        let place = (self.texts_end, text.len());
+        self.texts_end = self.texts_end.saturating_add(text.len() as u64);
+        if let Some(record) = self.records.get_mut(index) {
+            record.text = Some(place);
+        }
+        Ok(())
+    }
+
+    /// The part's text, if it has one.
+    pub(crate) fn text(&mut self, index: usize) -> io::Result<Option<String>> {
+        let Some((offset, length)) = self.records.get(index).and_then(|record| record.text) else { return Ok(None) };
+        let mut octets = vec![0; length];
+        self.texts.seek(SeekFrom::Start(offset))?;
+        self.texts.read_exact(&mut octets)?;
+        String::from_utf8(octets).map(Some).map_err(io::Error::other)
+    }
+
+    /// How many octets the part's text has.
+    pub(crate) fn text_length(&self, index: usize) -> usize {
+        self.records.get(index).and_then(|record| record.text).map_or(0, |(_, length)| length)
+    }
+
+    /// The part was announced.
+    pub(crate) fn announced(&mut self, index: usize, ticket: &SentEntity) {
+        if let Some(record) = self.records.get_mut(index) {
+            record.key = Some(ticket.key);
+            record.scope = ticket.child_scope;
+        }
+    }
+
+    /// The part is going to fail for this reason, unless it has failed for another one before.
+    pub(crate) fn blame(&mut self, index: usize, reason: &str) {
+        if let Some(record) = self.records.get_mut(index) {
+            record.reason.get_or_insert_with(|| reason.to_owned());
+        }
+    }
+
+    /// The part will never be announced.
+    pub(crate) fn unsent(&mut self, index: usize, reason: &str) {
+        self.blame(index, reason);
+        if let Some(record) = self.records.get_mut(index) {
+            record.status = Status::Failed;
+        }
+    }
+
+    /// The part has ended.
+    pub(crate) fn settle(&mut self, index: usize, resolution: Resolution) {
+        let Some(record) = self.records.get_mut(index) else { return };
+        record.status = resolution.status;
+        if resolution.status == Status::Complete {
+            record.reason = None;
+        } else if let Some(reason) = resolution.reason {
+            let text = if reason.message.is_empty() { reason.code.name().to_owned() } else { reason.message };
+            record.reason.get_or_insert(text);
+        }
+    }
+
+    /// Counts children, and gives every part that is not COMPLETE its reason.
+    pub(crate) fn finish(&mut self) {
+        for index in (0..self.records.len()).rev() {
+            let Some(record) = self.records.get_mut(index) else { continue };
+            let incomplete = record.status != Status::Complete;
+            if incomplete && record.reason.is_none() {
+                record.reason = Some(match record.incomplete {
+                    0 => "no reason was given".to_owned(),
+                    count => format!("{count} of {} parts are not COMPLETE", record.children),
+                });
+            }
+            let parent = record.parent;
+            // Children come after their parents, so the counts below are whole by now.
+            if let Some(parent) = parent.and_then(|parent| self.records.get_mut(parent)) {
+                parent.children += 1;
+                parent.incomplete += u64::from(incomplete);
+            }
+        }
+    }
+
+    /// The way down from the document to a part.
+    pub(crate) fn path(&self, index: usize) -> Vec<&str> {
+        let mut path = Vec::new();
+        let mut at = self.records.get(index);
+        while let Some(record) = at {
+            let Some(parent) = record.parent else { break };
+            path.push(record.name.as_str());
+            at = self.records.get(parent);
+        }
+        path.reverse();
+        path
+    }
+
+    /// What an entity says of itself in its header.
+    pub(crate) fn metadata(&self, index: usize, dehydrated: bool) -> BTreeMap<String, String> {
+        // A list of strings is always JSON.
+        let path = serde_json::to_string(&self.path(index)).unwrap_or_default();
+        let mut metadata = BTreeMap::from([
+            ("penstock.document".to_owned(), self.document.clone()),
+            ("penstock.path".to_owned(), path),
+        ]);
+        if let Some(record) = self.records.get(index).filter(|_| dehydrated) {
+            let own = record.sha256.as_ref().map(crate::documents::hex);
+            metadata.extend(own.map(|digest| ("penstock.sha256".to_owned(), digest)));
+            let length = record.bytes.map(|bytes| bytes.to_string());
+            metadata.extend(length.map(|bytes| ("pipestream.original-length".to_owned(), bytes)));
+        }
+        metadata
+    }
+}
+
+impl Record {
+    /// How often it was sent. Nothing is sent again below layer 2.
+    pub(crate) fn attempts(&self) -> u32 {
+        u32::from(self.key.is_some())
+    }
+
+    /// Where the sink has its octets, below its folder: only what is COMPLETE is there, and the octets of a container
+    /// stay behind.
+    pub(crate) fn file(&self, session: &str) -> Option<String> {
+        let key = self.key.filter(|_| self.status == Status::Complete && !self.hollow)?;
+        let (scope, entity) = (component(key.scope.into(), key.scope_use), component(key.entity, key.entity_use));
+        Some(format!("{session}/{scope}/{entity}"))
+    }
+}
+
+/// An ID as a name of a file: from its second use on with a number.
+fn component(id: u32, uses: u32) -> String {
+    if uses == 0 { id.to_string() } else { format!("{id}.{uses}") }
+}

@@ -1,0 +1,221 @@
+//! Documents on their way into a session, driven from Rust: no part crosses into Python.
+//!
+//! [`sending`] announces and hands over, [`Settling`] takes the outcomes as they come, [`outcome`] closes the account.
+
+mod ledger;
+mod outcome;
+mod rows;
+mod sending;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use penstock_documents::Limits;
+use penstock_net::pipestream::{EntityKey, Resolution, ScopeDigest, ScopeKey, SessionHandle, Status};
+use penstock_net::runtime::{self, WaitError};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use self::ledger::Ledger;
+use self::sending::Sending;
+use crate::documents::{Dehydrator, Interrupts, LimitFields, PythonWorkspace, SourceArgument};
+use crate::error::IntoPyErr;
+use crate::pipestream::session::Session;
+use crate::pipestream::waiting::Timeout;
+
+pub(crate) use outcome::{DocumentOutcome, part_schema};
+
+/// The longest name of a document; it stands in the header of each of its parts.
+const MAX_NAME: usize = 64 << 10;
+
+/// Sends documents into one session.
+#[pyclass(frozen, name = "DocumentSender", module = "penstock._core")]
+pub(crate) struct DocumentSender {
+    session: SessionHandle,
+    limits: Limits,
+    keep_whole: bool,
+    in_flight: usize,
+    /// Documents whose outcomes may not all be there, oldest first.
+    pending: Mutex<VecDeque<Arc<Sent>>>,
+    /// At layer 0 the parts of all documents share scope 0, so two that are sent at once could fill its window with
+    /// parents that wait for each other's end. They go one after the other.
+    turn: Option<Mutex<()>>,
+}
+
+#[pymethods]
+impl DocumentSender {
+    #[new]
+    fn new(session: &Session, dehydrate: bool, limits: LimitFields, in_flight: usize) -> PyResult<Self> {
+        let session = session.handle.clone();
+        let agreement = session.agreement().map_err(IntoPyErr::into_py_err)?;
+        let mut limits = Limits::try_from(limits)?;
+        let flat = agreement.layer == 0;
+        let keep_whole = !dehydrate || flat;
+        limits.max_depth = match (dehydrate, flat) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => limits.max_depth.min(agreement.max_scope_depth.into()),
+        };
+        // The receiver's rule of decision 11; more children would fail their container there.
+        limits.children_per_mib = limits.children_per_mib.min(1000);
+        let turn = flat.then(Mutex::default);
+        Ok(Self { session, limits, keep_whole, in_flight: in_flight.max(1), pending: Mutex::default(), turn })
+    }
+
+    /// Takes a document apart and sends it. Returns when every part was announced and handed over.
+    fn send(&self, py: Python<'_>, name: String, source: SourceArgument) -> PyResult<SentDocument> {
+        if name.is_empty() || name.len() > MAX_NAME {
+            return Err(PyValueError::new_err(format!("a document's name has 1 to {MAX_NAME} octets")));
+        }
+        if let Some(reason) = self.session.is_closed().map_err(IntoPyErr::into_py_err)? {
+            return Err(penstock_net::Error::Closed(reason).into_py_err());
+        }
+        let interrupts = Interrupts::default();
+        let sent = py.detach(|| self.send_detached(name, source, &interrupts));
+        interrupts.result()?;
+        sent.map(SentDocument)
+    }
+}
+
+impl DocumentSender {
+    fn send_detached(&self, name: String, source: SourceArgument, interrupts: &Interrupts) -> PyResult<Arc<Sent>> {
+        self.make_room(interrupts)?;
+        let _turn = self.turn.as_ref().map(lock);
+        let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
+        let file = if let SourceArgument::Path(path) = &source { Some(PathBuf::from(path)) } else { None };
+        let own_name = name.rsplit('/').next().unwrap_or_default().to_owned();
+        let workspace = PythonWorkspace::new(interrupts.clone());
+        let dehydrator = Dehydrator::new(&own_name, source.open(interrupts), workspace, self.limits.clone());
+        let ledger = Ledger::new(name, session);
+        let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, file);
+        let stopped = |_| penstock_net::Error::Deadline("the document was interrupted".into()).into_py_err();
+        let ledger = sending.run(dehydrator).map_err(stopped)?;
+        let settling = Settling { session: self.session.clone(), ledger, next: 0 };
+        let sent = Arc::new(Sent(Mutex::new(State::Settling(settling))));
+        lock(&self.pending).push_back(Arc::clone(&sent));
+        Ok(sent)
+    }
+
+    /// Waits for the oldest documents until one more may be on its way.
+    fn make_room(&self, interrupts: &Interrupts) -> PyResult<()> {
+        loop {
+            let oldest = {
+                let mut pending = lock(&self.pending);
+                pending.retain(|sent| !sent.is_done());
+                if pending.len() < self.in_flight {
+                    return Ok(());
+                }
+                pending.front().cloned()
+            };
+            if let Some(oldest) = oldest {
+                oldest.wait(None, interrupts)?;
+            }
+        }
+    }
+}
+
+/// A document whose parts have all been announced.
+#[pyclass(frozen, name = "SentDocument", module = "penstock._core")]
+pub(crate) struct SentDocument(Arc<Sent>);
+
+#[pymethods]
+impl SentDocument {
+    /// Waits until every part has ended; `None` when the time is over.
+    fn wait(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Py<DocumentOutcome>>> {
+        let interrupts = Interrupts::default();
+        let waited = py.detach(|| self.0.wait(timeout.deadline(), &interrupts));
+        interrupts.result()?;
+        waited
+    }
+}
+
+struct Sent(Mutex<State>);
+
+enum State {
+    Settling(Settling),
+    Done(Py<DocumentOutcome>),
+    /// The account could not be closed, and the error was raised.
+    Broken,
+}
+
+impl Sent {
+    fn is_done(&self) -> bool {
+        // Somebody is waiting for it: not yet.
+        self.0.try_lock().is_ok_and(|state| !matches!(*state, State::Settling(_)))
+    }
+
+    fn wait(&self, deadline: Option<Instant>, interrupts: &Interrupts) -> PyResult<Option<Py<DocumentOutcome>>> {
+        let mut state = lock(&self.0);
+        if let State::Settling(settling) = &mut *state {
+            match runtime::wait(settling.settle(), deadline, &mut || interrupts.check()) {
+                Ok(()) => {}
+                Err(WaitError::Deadline) => return Ok(None),
+                Err(WaitError::Runtime(error)) => return Err(error.into_py_err()),
+                // What stopped it is raised by whoever owns the interrupts.
+                Err(WaitError::Interrupted) => return Ok(None),
+            }
+        }
+        let done = match std::mem::replace(&mut *state, State::Broken) {
+            State::Settling(settling) => {
+                let outcome = outcome::outcome(settling.ledger)?;
+                Python::attach(|py| Py::new(py, outcome))?
+            }
+            State::Done(outcome) => outcome,
+            State::Broken => {
+                let error = penstock_net::Error::Misuse("the document's account could not be closed".into());
+                return Err(error.into_py_err());
+            }
+        };
+        let given = Python::attach(|py| done.clone_ref(py));
+        *state = State::Done(done);
+        Ok(Some(given))
+    }
+}
+
+/// Takes the outcomes of a document's parts, one after the other. It may be stopped and gone on with at any time.
+struct Settling {
+    session: SessionHandle,
+    ledger: Ledger,
+    next: usize,
+}
+
+impl Settling {
+    async fn settle(&mut self) {
+        while let Some(record) = self.ledger.records.get(self.next) {
+            let (key, scope, settled) = (record.key, record.scope, record.status != Status::Pending);
+            if let Some(key) = key.filter(|_| !settled) {
+                let resolution = self.resolution(key).await;
+                self.ledger.settle(self.next, resolution);
+            }
+            // A scope is released before its parent ends.
+            if let Some(scope) = scope {
+                let digest = self.digest(scope).await;
+                if let Some(record) = self.ledger.records.get_mut(self.next) {
+                    record.digest = digest;
+                }
+            }
+            self.next += 1;
+        }
+    }
+
+    async fn resolution(&self, key: EntityKey) -> Resolution {
+        self.session.wait_resolved(key).await.unwrap_or_else(|error| Resolution {
+            status: Status::Failed,
+            reason: Some(penstock_net::pipestream::Reason {
+                code: error.code().unwrap_or(penstock_net::pipestream::ErrorCode::InternalError),
+                message: error.to_string(),
+            }),
+        })
+    }
+
+    /// None if the session ended before the scope was released.
+    async fn digest(&self, scope: ScopeKey) -> Option<ScopeDigest> {
+        self.session.wait_released(scope).await.ok().map(|released| released.digest)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

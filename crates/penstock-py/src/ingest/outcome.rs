@@ -1,0 +1,185 @@
+//! A document that has ended: its receipt, and its rows.
+
+use std::sync::{Mutex, PoisonError};
+
+use penstock_net::pipestream::Status;
+use penstock_pipestream::{ContentTree, document_key};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use serde::Serialize;
+
+use super::ledger::{Ledger, Record};
+use super::rows;
+use crate::documents::hex;
+use crate::error::IntoPyErr;
+
+/// Stands for the digest of a document that could not be read.
+const UNREAD: [u8; 32] = [0; 32];
+
+/// How a document ended, and how each of its parts did.
+#[pyclass(frozen, name = "DocumentOutcome", module = "penstock._core")]
+pub(crate) struct DocumentOutcome {
+    ledger: Mutex<Ledger>,
+    #[pyo3(get)]
+    key: String,
+    #[pyo3(get)]
+    content_root: String,
+}
+
+/// A receipt, with the names and the order of `interfaces.md`.
+#[derive(Serialize)]
+struct Receipt<'a> {
+    version: u32,
+    document: &'a str,
+    sha256: Option<String>,
+    bytes: Option<u64>,
+    status: &'static str,
+    reason: Option<&'a str>,
+    content_root: &'a str,
+    session: &'a str,
+    root: Option<(u16, u32)>,
+    file: Option<String>,
+    scopes: Vec<Scope<'a>>,
+    parts: Vec<Part<'a>>,
+}
+
+#[derive(Serialize)]
+struct Scope<'a> {
+    session: &'a str,
+    scope: u16,
+    parent: (u16, u32),
+    depth: u32,
+    merkle_root: String,
+    processed: u64,
+    succeeded: u64,
+    failed: u64,
+    deferred: u64,
+}
+
+#[derive(Serialize)]
+struct Part<'a> {
+    path: Vec<&'a str>,
+    r#type: &'a str,
+    sha256: Option<String>,
+    bytes: Option<u64>,
+    status: &'static str,
+    reason: Option<&'a str>,
+    attempts: u32,
+    session: &'a str,
+    scope: Option<u16>,
+    entity: Option<u32>,
+    file: Option<String>,
+}
+
+impl DocumentOutcome {
+    /// Closes the account of a document all of whose parts have ended.
+    pub(super) fn new(mut ledger: Ledger) -> penstock_pipestream::Result<Self> {
+        ledger.finish();
+        let mut tree = ContentTree::new();
+        for (index, record) in ledger.records.iter().enumerate().skip(1) {
+            tree.push(ledger.path(index), record.sha256.as_ref(), record.status)?;
+        }
+        let sha256 = ledger.records.first().and_then(|record| record.sha256).unwrap_or(UNREAD);
+        let key = document_key(&ledger.document, &sha256);
+        Ok(Self { key, content_root: hex(&tree.root()), ledger: Mutex::new(ledger) })
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut Ledger) -> T) -> T {
+        look(&mut self.ledger.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[pymethods]
+impl DocumentOutcome {
+    /// The receipt, as JSON.
+    fn receipt(&self, py: Python<'_>) -> PyResult<String> {
+        let json = py.detach(|| self.with(|ledger| self.receipt_of(ledger)));
+        json.map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Rows from the one numbered `start` on, the document's own being 0: at most `max_rows`, and no more than
+    /// `max_bytes` of text unless one alone has more; and where the next ones start, if there are any.
+    fn rows(
+        &self,
+        py: Python<'_>,
+        start: usize,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> PyResult<(Py<PyAny>, Option<usize>)> {
+        let made = py.detach(|| self.with(|ledger| rows::batch(ledger, &self.key, start, max_rows, max_bytes)));
+        let (batch, next) = made.map_err(|error| PyOSError::new_err(error.to_string()))?;
+        Ok((pyo3_arrow::PyRecordBatch::new(batch).into_pyarrow(py)?.unbind(), next))
+    }
+
+    /// How many parts there are at all, and how many of them are COMPLETE.
+    fn counts(&self) -> (u64, u64) {
+        self.with(|ledger| {
+            let complete = ledger.records.iter().skip(1).filter(|record| record.status == Status::Complete).count();
+            (ledger.records.len().saturating_sub(1) as u64, complete as u64)
+        })
+    }
+}
+
+impl DocumentOutcome {
+    fn receipt_of(&self, ledger: &Ledger) -> serde_json::Result<String> {
+        let session: &str = &ledger.session;
+        let root = ledger.records.first();
+        serde_json::to_string(&Receipt {
+            version: 1,
+            document: &ledger.document,
+            sha256: root.and_then(|root| root.sha256.as_ref().map(hex)),
+            bytes: root.and_then(|root| root.bytes),
+            status: root.map_or(Status::Failed, |root| root.status).name(),
+            reason: root.and_then(|root| root.reason.as_deref()),
+            content_root: &self.content_root,
+            session,
+            root: root.and_then(|root| root.key).map(|key| (key.scope, key.entity)),
+            file: root.and_then(|root| root.file(session)),
+            scopes: ledger.records.iter().filter_map(|record| scope(record, session)).collect(),
+            parts: (1..ledger.records.len()).filter_map(|index| part(ledger, index)).collect(),
+        })
+    }
+}
+
+fn scope<'a>(record: &Record, session: &'a str) -> Option<Scope<'a>> {
+    let (key, digest) = (record.key?, record.digest.as_ref()?);
+    Some(Scope {
+        session,
+        scope: digest.scope_id,
+        parent: (key.scope, key.entity),
+        depth: record.depth.saturating_add(1),
+        merkle_root: hex(&digest.merkle_root),
+        processed: digest.processed,
+        succeeded: digest.succeeded,
+        failed: digest.failed,
+        deferred: digest.deferred,
+    })
+}
+
+fn part(ledger: &Ledger, index: usize) -> Option<Part<'_>> {
+    let record = ledger.records.get(index)?;
+    Some(Part {
+        path: ledger.path(index),
+        r#type: &record.media_type,
+        sha256: record.sha256.as_ref().map(hex),
+        bytes: record.bytes,
+        status: record.status.name(),
+        reason: record.reason.as_deref(),
+        attempts: record.attempts(),
+        session: &ledger.session,
+        scope: record.key.map(|key| key.scope),
+        entity: record.key.map(|key| key.entity),
+        file: record.file(&ledger.session),
+    })
+}
+
+/// The schema of rows.
+#[pyfunction]
+pub(crate) fn part_schema(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    Ok(pyo3_arrow::PySchema::new(rows::schema()).into_pyarrow(py)?.unbind())
+}
+
+/// An error that only a bug makes: a path segment of 4 GiB.
+pub(super) fn outcome(ledger: Ledger) -> PyResult<DocumentOutcome> {
+    DocumentOutcome::new(ledger).map_err(IntoPyErr::into_py_err)
+}

@@ -1,0 +1,307 @@
+//! Takes one document apart and sends its parts as they come.
+//!
+//! ```text
+//!   Enter  the container is announced, dehydrated; its key is known before its children are drafted
+//!   Leaf   drafted, and announced with the next ones in one crossing of threads; a failed one by itself
+//!   Leave  no more children
+//! ```
+//!
+//! At layer 0 a document has one level: containers inside it are kept whole (decision 12).
+
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use penstock_documents::{Event, Failure, FailureKind, Part, Payload as Octets};
+use penstock_net::pipestream::{EntityDraft, EntityKey, ErrorCode, Payload, Reason, SentEntity, SessionHandle};
+use penstock_net::runtime::{self, WaitError};
+
+use super::ledger::Ledger;
+use crate::documents::{Dehydrator, Interrupts};
+
+/// Parts of more octets go by a temporary file.
+const IN_MEMORY: u64 = 1 << 20;
+/// Drafts are announced together up to this many parts, or octets in memory.
+const MAX_BATCH: usize = 64;
+const MAX_BATCH_OCTETS: u64 = 4 << 20;
+
+/// The document cannot go on: somebody pressed Ctrl-C, or Python raised. [`Interrupts`] has the error.
+pub(super) struct Stopped;
+
+/// A document on its way out.
+pub(super) struct Sending<'a> {
+    session: &'a SessionHandle,
+    interrupts: &'a Interrupts,
+    ledger: Ledger,
+    /// Containers at the limit of depth are sent whole instead of failing.
+    keep_whole: bool,
+    /// The file that the document is, if it is one: a document that is sent whole need not be copied.
+    file: Option<PathBuf>,
+    stack: Vec<Open>,
+    batch: Vec<(EntityDraft, Payload)>,
+    batch_parts: Vec<usize>,
+    batch_octets: u64,
+    /// Why the session is over; the rest is accounted for without being sent.
+    lost: Option<String>,
+}
+
+/// A container that is being sent.
+struct Open {
+    index: usize,
+    key: Option<EntityKey>,
+    /// Why its further children cannot be sent.
+    refused: Option<String>,
+}
+
+impl<'a> Sending<'a> {
+    pub(super) fn new(
+        session: &'a SessionHandle,
+        interrupts: &'a Interrupts,
+        ledger: Ledger,
+        keep_whole: bool,
+        file: Option<PathBuf>,
+    ) -> Self {
+        let (stack, batch, batch_parts) = (Vec::new(), Vec::new(), Vec::new());
+        Self { session, interrupts, ledger, keep_whole, file, stack, batch, batch_parts, batch_octets: 0, lost: None }
+    }
+
+    /// Sends all of it.
+    pub(super) fn run(mut self, mut dehydrator: Dehydrator) -> Result<Ledger, Stopped> {
+        match self.drive(&mut dehydrator) {
+            Ok(()) => Ok(self.ledger),
+            Err(Stopped) => {
+                self.abandon();
+                Err(Stopped)
+            }
+        }
+    }
+
+    fn drive(&mut self, dehydrator: &mut Dehydrator) -> Result<(), Stopped> {
+        while let Some(event) = dehydrator.next_event() {
+            if self.interrupts.pending() {
+                return Err(Stopped);
+            }
+            match event {
+                Event::Enter(part, payload) => self.enter(part, payload)?,
+                Event::Leaf(part, payload) => self.leaf(part, payload)?,
+                Event::Leave { .. } => self.leave()?,
+            }
+        }
+        self.flush()
+    }
+
+    fn enter(&mut self, mut part: Part, octets: Option<Octets>) -> Result<(), Stopped> {
+        let text = part.text.take();
+        let index = self.ledger.add(&part, self.parent(), octets.is_none());
+        let kept = text.map_or(Ok(()), |text| self.ledger.keep_text(index, &text));
+        let payload = kept.and_then(|()| match octets {
+            Some(octets) => payload(&part, octets),
+            None => Ok(Payload::empty()),
+        });
+        let key = match payload {
+            Ok(payload) => {
+                self.offer(index, true, payload)?;
+                self.flush()?;
+                self.ledger.records.get(index).and_then(|record| record.key)
+            }
+            Err(error) => {
+                self.announce_failed(index, &unkept(&error))?;
+                None
+            }
+        };
+        // Without a parent to send them under, the children are accounted for unsent.
+        let refused = key.is_none().then(|| "the container that it lies in could not be sent".to_owned());
+        self.stack.push(Open { index, key, refused });
+        Ok(())
+    }
+
+    fn leaf(&mut self, mut part: Part, octets: Option<Octets>) -> Result<(), Stopped> {
+        let whole = |failure: &Failure| self.keep_whole && failure.kind == FailureKind::TooDeep && octets.is_some();
+        let failure = part.failure.take().filter(|failure| !whole(failure));
+        let text = part.text.take();
+        let index = self.ledger.add(&part, self.parent(), false);
+        let kept = text.map_or(Ok(()), |text| self.ledger.keep_text(index, &text));
+        let made = match (failure, octets) {
+            (Some(failure), _) => Err(failure),
+            (None, None) => Err(Failure::new(FailureKind::Io, "its octets are not there")),
+            (None, Some(octets)) => {
+                let made = kept.and_then(|()| self.file_or(&part).unwrap_or_else(|| payload(&part, octets)));
+                made.map_err(|error| unkept(&error))
+            }
+        };
+        match made {
+            Ok(payload) => self.offer(index, false, payload),
+            Err(failure) => self.announce_failed(index, &failure),
+        }
+    }
+
+    fn leave(&mut self) -> Result<(), Stopped> {
+        self.flush()?;
+        let Some(Open { key: Some(key), .. }) = self.stack.pop() else { return Ok(()) };
+        if self.lost.is_some() {
+            return Ok(());
+        }
+        match self.wait(self.session.end_children(key))? {
+            Ok(()) => Ok(()),
+            // An entity whose children never end would keep the session from closing.
+            Err(error) => self.fail(key, &error),
+        }
+    }
+
+    fn parent(&self) -> Option<usize> {
+        self.stack.last().map(|open| open.index)
+    }
+
+    /// The payload of a document that is sent whole, straight from its file.
+    fn file_or(&self, part: &Part) -> Option<io::Result<Payload>> {
+        let file =
+            self.file.as_ref().filter(|_| part.depth == 0 && part.bytes.is_some_and(|bytes| bytes > IN_MEMORY))?;
+        let payload = Payload::path(file).map_err(io::Error::other);
+        Some(payload.and_then(|payload| unchanged(part, payload)))
+    }
+
+    /// Why the next part cannot be sent, if it cannot.
+    fn refusal(&self) -> Option<String> {
+        self.lost.clone().or_else(|| self.stack.last()?.refused.clone())
+    }
+
+    fn draft(&self, index: usize, dehydrate: bool) -> EntityDraft {
+        EntityDraft {
+            parent: self.stack.last().and_then(|open| open.key),
+            dehydrate,
+            content_type: self.ledger.records.get(index).map(|record| record.media_type.clone()).unwrap_or_default(),
+            metadata: self.ledger.metadata(index, dehydrate),
+            ..EntityDraft::default()
+        }
+    }
+
+    /// Puts a part among those that are announced next.
+    fn offer(&mut self, index: usize, dehydrate: bool, payload: Payload) -> Result<(), Stopped> {
+        if let Some(reason) = self.refusal() {
+            self.ledger.unsent(index, &reason);
+            return Ok(());
+        }
+        // What is in a file costs no memory.
+        self.batch_octets += if payload.len() > IN_MEMORY { 0 } else { payload.len() };
+        self.batch.push((self.draft(index, dehydrate), payload));
+        self.batch_parts.push(index);
+        if self.batch.len() < MAX_BATCH && self.batch_octets < MAX_BATCH_OCTETS { Ok(()) } else { self.flush() }
+    }
+
+    /// Announces a part of which nothing can be delivered.
+    fn announce_failed(&mut self, index: usize, failure: &Failure) -> Result<(), Stopped> {
+        self.ledger.blame(index, &failure.reason);
+        self.flush()?;
+        if let Some(reason) = self.refusal() {
+            self.ledger.unsent(index, &reason);
+            return Ok(());
+        }
+        let reason = Reason { code: code(failure.kind), message: failure.reason.clone() };
+        let announced = self.wait(self.session.announce_failed(self.draft(index, false), reason))?;
+        self.take(index, announced)
+    }
+
+    fn flush(&mut self) -> Result<(), Stopped> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        self.batch_octets = 0;
+        let (batch, parts) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.batch_parts));
+        let results = self.wait(self.session.send_many(batch))?;
+        for (index, result) in parts.into_iter().zip(results) {
+            self.take(index, result)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the answer to an announcement. A refusal fails the part, its container, and what else is in there.
+    fn take(&mut self, index: usize, result: penstock_net::Result<SentEntity>) -> Result<(), Stopped> {
+        let error = match result {
+            Ok(ticket) => {
+                self.ledger.announced(index, &ticket);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        let reason = error.to_string();
+        self.ledger.unsent(index, &reason);
+        if let penstock_net::Error::Closed(_) = error {
+            self.lost.get_or_insert(reason);
+            return Ok(());
+        }
+        let Some(open) = self.stack.last_mut() else { return Ok(()) };
+        open.refused.get_or_insert(reason);
+        let key = open.key;
+        key.map_or(Ok(()), |key| self.fail(key, &error))
+    }
+
+    fn fail(&mut self, key: EntityKey, error: &penstock_net::Error) -> Result<(), Stopped> {
+        let code = error.code().unwrap_or(ErrorCode::InternalError);
+        let reason = Reason { code, message: error.to_string() };
+        if let Err(error) = self.wait(self.session.fail(key, reason))? {
+            self.lost.get_or_insert_with(|| error.to_string());
+        }
+        Ok(())
+    }
+
+    fn wait<F: Future>(&self, future: F) -> Result<F::Output, Stopped> {
+        runtime::wait(future, None, &mut || self.interrupts.check()).map_err(|error| {
+            if let WaitError::Runtime(error) = error {
+                self.interrupts.keep(crate::error::IntoPyErr::into_py_err(error));
+            }
+            Stopped
+        })
+    }
+
+    /// Ends what was begun, so that the session can still be closed: every open container fails, without more children.
+    fn abandon(&mut self) {
+        while let Some(open) = self.stack.pop() {
+            let Some(key) = open.key else { continue };
+            let reason = Reason { code: ErrorCode::InternalError, message: "the sender was interrupted".to_owned() };
+            let session = self.session;
+            let ended = runtime::block_on(async move {
+                session.fail(key, reason).await?;
+                session.end_children(key).await
+            });
+            if let Err(error) | Ok(Err(error)) = ended {
+                tracing::debug!(%error, "ending an interrupted document");
+            }
+        }
+    }
+}
+
+/// The payload of a part; it is hashed again only if it does not stay in memory.
+fn payload(part: &Part, mut octets: Octets) -> io::Result<Payload> {
+    match (part.sha256, part.bytes) {
+        (Some(sha256), Some(bytes)) if bytes <= IN_MEMORY => {
+            let mut memory = Vec::new();
+            octets.as_mut().take(bytes.saturating_add(1)).read_to_end(&mut memory)?;
+            unchanged(part, Payload::bytes_with_sha256(Bytes::from(memory), sha256))
+        }
+        _ => unchanged(part, Payload::reader(octets).map_err(io::Error::other)?),
+    }
+}
+
+/// Refuses octets that are not those that were seen first: somebody writes to the file.
+fn unchanged(part: &Part, payload: Payload) -> io::Result<Payload> {
+    if Some(payload.len()) == part.bytes && Some(payload.sha256()) == part.sha256 {
+        return Ok(payload);
+    }
+    Err(io::Error::other("the octets have changed since they were first read"))
+}
+
+fn unkept(error: &io::Error) -> Failure {
+    Failure::new(FailureKind::Io, format!("the part cannot be kept for sending: {error}"))
+}
+
+/// The registry's code for a failure of a part.
+fn code(kind: FailureKind) -> ErrorCode {
+    match kind {
+        FailureKind::Limit => ErrorCode::EntityTooLarge,
+        FailureKind::TooDeep => ErrorCode::DepthExceeded,
+        FailureKind::Encrypted | FailureKind::Broken | FailureKind::Cycle | FailureKind::Unsupported => {
+            ErrorCode::EntityInvalid
+        }
+        FailureKind::TimedOut | FailureKind::Io => ErrorCode::InternalError,
+    }
+}

@@ -1,0 +1,296 @@
+"""What a receipt of the right form says, compared with itself and with the sink."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock import _core
+from penstock._receipt_form import Difference, file_ids, where
+from penstock._receipt_sink import Sink
+from penstock.pipestream import Status, merkle_root
+
+__all__ = ["Verification"]
+
+_KEY = re.compile(r"[0-9a-f]{32}")
+_NO_BYTES = "0" * 64
+_DOCUMENT = -1
+
+
+class Verification:
+    """One receipt against one sink. The parts' tree is rebuilt from their order and the lengths of their paths."""
+
+    def __init__(self, receipt: Mapping[str, Any], stem: str, sink: Sink) -> None:
+        """Take a receipt of the right form; ``stem`` is its file's name without ``.json``."""
+        self._receipt = receipt
+        self._stem = stem
+        self._sink = sink
+        self._parts: list[dict[str, Any]] = receipt["parts"]
+        root = receipt["root"] or [None, None]
+        self._document = {**receipt, "path": [], "scope": root[0], "entity": root[1]}
+        self._parents: list[int] = []
+        self._children: dict[int, list[int]] = {}
+        self._scopes: dict[int, dict[str, Any]] = {}
+
+    def differences(self) -> Iterator[Difference]:
+        """Give every difference, the receipt's own contradictions first."""
+        yield from self._check_digests()
+        broken = list(self._check_tree())
+        yield from broken
+        if broken:
+            return
+        yield from self._check_statuses()
+        yield from self._check_scopes()
+        for session in sorted({each["session"] for each in (self._document, *self._parts)}):
+            yield from self._check_session(session)
+        for index in range(_DOCUMENT, len(self._parts)):
+            yield from self._check_payload(index)
+            yield from self._check_line(index)
+        yield from self._check_folders()
+
+    def _entry(self, index: int) -> dict[str, Any]:
+        return self._document if index == _DOCUMENT else self._parts[index]
+
+    def _name(self, index: int) -> str:
+        return "" if index == _DOCUMENT else f"{where(index, self._parts[index]['path'])}."
+
+    def _check_digests(self) -> Iterator[Difference]:
+        receipt = self._receipt
+        if _KEY.fullmatch(self._stem):
+            key = _core.document_key(receipt["document"], bytes.fromhex(receipt["sha256"] or _NO_BYTES))
+            if key != self._stem:
+                yield Difference.of("document", f"what gives the key {self._stem}", f"what gives the key {key}")
+        tree = _core.ContentTree()
+        for part in self._parts:
+            digest = None if part["sha256"] is None else bytes.fromhex(part["sha256"])
+            tree.push(part["path"], digest, Status[part["status"]])
+        if (root := tree.root().hex()) != receipt["content_root"]:
+            yield Difference.of("content_root", root, receipt["content_root"], "computed from the parts")
+
+    def _check_tree(self) -> Iterator[Difference]:
+        """Find each part's parent: the last part before it that lies one less deep."""
+        way: list[int] = []
+        for index, part in enumerate(self._parts):
+            depth = len(part["path"])
+            if depth > len(way) + 1:
+                yield Difference.of(f"{self._name(index)}path", "a container before it", part["path"])
+                return
+            del way[depth - 1 :]
+            parent = way[-1] if way else _DOCUMENT
+            if self._entry(parent)["path"] != part["path"][:-1]:
+                expected = self._entry(parent)["path"]
+                yield Difference.of(f"{self._name(index)}path", [*expected, "..."], part["path"])
+            self._parents.append(parent)
+            self._children.setdefault(parent, []).append(index)
+            way.append(index)
+
+    def _check_statuses(self) -> Iterator[Difference]:
+        for index in range(_DOCUMENT, len(self._parts)):
+            entry, name = self._entry(index), self._name(index)
+            complete = entry["status"] == "COMPLETE"
+            if complete and entry["reason"] is not None:
+                yield Difference.of(f"{name}reason", None, entry["reason"], "the status is COMPLETE")
+            if not complete and not entry["reason"]:
+                yield Difference.of(f"{name}reason", "a reason", entry["reason"], f"the status is {entry['status']}")
+            if complete and entry["sha256"] is None:
+                yield Difference.of(f"{name}sha256", "a digest", None, "the status is COMPLETE")
+            if (entry["sha256"] is None) != (entry["bytes"] is None):
+                yield Difference.of(f"{name}bytes", "null with sha256, and only then", entry["bytes"])
+            incomplete = [child for child in self._children.get(index, ()) if not self._is_complete(child)]
+            if complete and incomplete:
+                why = f"{where(incomplete[0], self._parts[incomplete[0]]['path'])} is not COMPLETE"
+                yield Difference.of(f"{name}status", "FAILED", "COMPLETE", why)
+            yield from self._check_ids(index)
+
+    def _is_complete(self, index: int) -> bool:
+        return bool(self._parts[index]["status"] == "COMPLETE")
+
+    def _check_ids(self, index: int) -> Iterator[Difference]:
+        """Check that what was sent has its IDs and attempts, and what was not sent has none."""
+        entry, name = self._entry(index), self._name(index)
+        sent = entry["scope"] is not None and entry["entity"] is not None
+        if (entry["scope"] is None) != (entry["entity"] is None):
+            yield Difference.of(f"{name}entity", "null with scope, and only then", entry["entity"])
+        if not sent and entry["status"] != "FAILED":
+            yield Difference.of(f"{name}status", "FAILED", entry["status"], "it was never sent")
+        if index != _DOCUMENT and (entry["attempts"] > 0) != sent:
+            yield Difference.of(f"{name}attempts", "1 or more" if sent else 0, entry["attempts"])
+        file = entry["file"]
+        if file is None:
+            return
+        if entry["status"] != "COMPLETE":
+            yield Difference.of(f"{name}file", None, file, f"the status is {entry['status']}")
+        if file_ids(file) != (entry["session"], entry["scope"], entry["entity"]):
+            yield Difference.of(f"{name}file", f"{entry['session']}/{entry['scope']}/{entry['entity']}", file)
+
+    def _check_scopes(self) -> Iterator[Difference]:
+        places: dict[tuple[str, int, int], list[int]] = {}
+        for index in range(len(self._parts) - 1, _DOCUMENT - 1, -1):
+            entry = self._entry(index)
+            if entry["entity"] is not None:
+                places.setdefault((entry["session"], entry["scope"], entry["entity"]), []).append(index)
+        for number, scope in enumerate(self._receipt["scopes"]):
+            candidates = places.get((scope["session"], *scope["parent"]), [])
+            owner = next((each for each in reversed(candidates) if each not in self._scopes), None)
+            if owner is None:
+                yield Difference.of(f"scopes[{number}].parent", "the document or a part of it", scope["parent"])
+                continue
+            self._scopes[owner] = scope
+            yield from self._check_scope(number, scope, owner)
+        for owner, children in self._children.items():
+            parent = self._entry(owner)
+            for child in children:
+                part = self._parts[child]
+                if part["scope"] is None or part["scope"] == parent["scope"] or owner in self._scopes:
+                    continue
+                yield Difference.of("scopes", f"scope {part['scope']} of {self._name(owner) or 'the document'}", None)
+                break
+
+    def _check_scope(self, number: int, scope: Mapping[str, Any], owner: int) -> Iterator[Difference]:
+        name = f"scopes[{number}]"
+        parts = [self._parts[child] for child in self._children.get(owner, ())]
+        for child in self._children.get(owner, ()):
+            part = self._parts[child]
+            if part["session"] != scope["session"]:
+                yield Difference.of(f"{self._name(child)}session", scope["session"], part["session"])
+            if part["scope"] != scope["scope"]:
+                yield Difference.of(f"{self._name(child)}scope", f"{scope['scope']} as {name}.scope", part["scope"])
+        depth = len(self._entry(owner)["path"]) + 1
+        if scope["depth"] != depth:
+            yield Difference.of(f"{name}.depth", depth, scope["depth"])
+        statuses = [part["status"] for part in parts]
+        counts = {
+            "processed": len(statuses),
+            "succeeded": statuses.count("COMPLETE"),
+            "failed": statuses.count("FAILED") + statuses.count("ABANDONED"),
+            "deferred": statuses.count("DEFERRED"),
+        }
+        for field, count in counts.items():
+            if scope[field] != count:
+                yield Difference.of(f"{name}.{field}", count, scope[field], "counted from the parts")
+        leaves = [(part["entity"], Status[part["status"]]) for part in parts if part["entity"] is not None]
+        if (root := merkle_root(leaves).hex()) != scope["merkle_root"]:
+            yield Difference.of(f"{name}.merkle_root", root, scope["merkle_root"], "computed from the parts")
+
+    def _check_session(self, session: str) -> Iterator[Difference]:
+        log = self._sink.log(session)
+        name = f"{session}/entities.jsonl"
+        for problem in log.problems:
+            yield Difference(name, "whole lines", problem, f"{name}: {problem}")
+        if type(log.closed) is not int or log.closed != 0:
+            yield Difference.of(name, {"closed": 0}, log.closed, "the session did not end well")
+        yield from self._sink.session_strangers(session)
+
+    def _check_payload(self, index: int) -> Iterator[Difference]:
+        entry, name = self._entry(index), self._name(index)
+        file = entry["file"]
+        if file is None:
+            return
+        found = self._sink.digest(file)
+        if isinstance(found, str):
+            yield Difference.of(file, "a payload", found, f"the file of {name or 'the document '}".rstrip(". "))
+            return
+        digest, length = found
+        if length != entry["bytes"]:
+            yield Difference.of(f"{name}bytes", length, entry["bytes"], f"counted in {file}")
+        if digest != entry["sha256"]:
+            yield Difference.of(f"{name}sha256", digest, entry["sha256"], f"computed from {file}")
+
+    def _check_line(self, index: int) -> Iterator[Difference]:
+        """Compare with the entity's line in the sink's log; an ID may have had more than one use."""
+        entry = self._entry(index)
+        if entry["entity"] is None:
+            yield Difference.of(f"{self._name(index)}entity", "an entity", None, "it was never sent")
+            return
+        lines = self._sink.log(entry["session"]).lines(entry["scope"], entry["entity"])
+        if not lines:
+            name = f"{entry['session']}/entities.jsonl"
+            yield Difference.of(name, f"scope {entry['scope']}, entity {entry['entity']}", None, "no such line")
+            return
+        yield from min((list(self._compare(index, line)) for line in lines), key=len)
+
+    def _compare(self, index: int, line: Mapping[str, Any]) -> Iterator[Difference]:
+        entry, name = self._entry(index), self._name(index)
+        why = "in the sink's log"
+        for field in ("status", "file"):
+            if line.get(field) != entry[field]:
+                yield Difference.of(name + field, line.get(field), entry[field], why)
+        yield from self._compare_reason(index, line)
+        metadata = line.get("metadata")
+        if line.get("layer") is None or not isinstance(metadata, dict):
+            # Its header never came: a part that failed before it was sent.
+            if entry["status"] == "COMPLETE":
+                yield Difference.of(name + "status", "not COMPLETE", "COMPLETE", "its header never came")
+            return
+        expected = self._expected(line, metadata)
+        parent = None if index == _DOCUMENT else self._entry(self._parents[index])["entity"]
+        if expected.pop("parent") != parent:
+            yield Difference.of(name + "entity", f"a child of entity {line.get('parent')}", entry["entity"], why)
+        actual = {**entry, "document": self._receipt["document"]}
+        if index == _DOCUMENT:
+            # A receipt does not say the document's type.
+            del expected["type"]
+        for field, value in expected.items():
+            if value != actual[field]:
+                yield Difference.of(name + field, value, actual[field], why)
+        if (scope := metadata.get("pipestream.child-scope")) is not None or index in self._scopes:
+            known = self._scopes.get(index)
+            if known is None or str(known["scope"]) != scope:
+                yield Difference.of("scopes", f"scope {scope} of {name or 'the document'}", known, why)
+
+    def _expected(self, line: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """Give what a log's line with a header says, in the receipt's fields."""
+        expected: dict[str, Any] = {"parent": line.get("parent"), "type": line.get("content_type")}
+        expected["document"] = metadata.get("penstock.document")
+        expected["path"] = _list(metadata.get("penstock.path"))
+        if metadata.get("pipestream.dehydrated") == "1":
+            # Its own octets need not have travelled; the header says what they were.
+            expected["sha256"] = metadata.get("penstock.sha256")
+            expected["bytes"] = _integer(metadata.get("pipestream.original-length"))
+        elif line.get("status") == "COMPLETE":
+            expected["sha256"], expected["bytes"] = line.get("sha256"), line.get("bytes")
+        return expected
+
+    def _compare_reason(self, index: int, line: Mapping[str, Any]) -> Iterator[Difference]:
+        """Compare the reasons: the log has the error's name before it, and none where only a child failed."""
+        entry, logged = self._entry(index), line.get("reason")
+        if entry["reason"] is None or not isinstance(logged, str):
+            return
+        children = self._children.get(index, [])
+        incomplete = sum(not self._is_complete(child) for child in children)
+        strict = f"{incomplete} of {len(children)} parts are not COMPLETE" if incomplete else None
+        if entry["reason"] != strict and not logged.endswith(entry["reason"]):
+            yield Difference.of(f"{self._name(index)}reason", strict or logged, entry["reason"], "in the sink's log")
+
+    def _check_folders(self) -> Iterator[Difference]:
+        """Look for files that nobody has listed, in every scope of the receipt."""
+        own: dict[str, set[str]] = {}
+        scopes = {(self._document["session"], self._document["scope"]): False}
+        for entry in (self._document, *self._parts):
+            if entry["file"] is not None:
+                folder, _, name = entry["file"].rpartition("/")
+                own.setdefault(folder, set()).add(name)
+        for scope in self._receipt["scopes"]:
+            scopes[scope["session"], scope["scope"]] = True
+        for (session, number), exclusive in scopes.items():
+            if number is None:
+                continue
+            for folder in self._sink.folders(session, number):
+                if exclusive and folder in own:
+                    extra = [name for name in self._sink.names(folder) if name not in own[folder]]
+                else:
+                    # A root scope, or another use of the ID: what the log lists belongs to other documents.
+                    extra = self._sink.strangers(folder)
+                for name in extra:
+                    yield Difference.of(f"{folder}/{name}", None, "a file", "nothing in the receipt is there")
+
+
+def _list(text: object) -> object:
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _integer(text: object) -> int | None:
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 20 else None

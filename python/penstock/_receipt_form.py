@@ -1,0 +1,207 @@
+"""The form of a receipt: which fields there are, and what each may hold. Nothing here looks at a sink.
+
+A receipt is judged as hostile input: whatever is wrong with it becomes a :class:`Difference`, never a traceback.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.pipestream import Status
+
+__all__ = ["MAX_RECEIPT", "Difference", "Malformed", "check_form", "file_ids", "load_object", "shorten", "where"]
+
+MAX_RECEIPT = 2 << 30
+"""A receipt of more octets is not read."""
+
+_HEX_32 = re.compile(r"[0-9a-f]{32}")
+_HEX_64 = re.compile(r"[0-9a-f]{64}")
+_FILE = re.compile(r"([0-9a-f]{32})/([0-9]+)(?:\.[1-9][0-9]*)?/([0-9]+)(?:\.[1-9][0-9]*)?")
+_MAX_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not as the receipt says, or that the receipt may not say."""
+
+    field: str
+    """Where in the receipt, ``parts[3].sha256`` for example, or the file in the sink."""
+    expected: Any
+    """What must be there."""
+    found: Any
+    """What is there."""
+    text: str
+    """All of it in one line."""
+
+    @classmethod
+    def of(cls, field: str, expected: object, found: object, why: str = "") -> "Difference":
+        """Make a difference with its line of text."""
+        suffix = f" ({why})" if why else ""
+        return cls(field, expected, found, f"{field}: expected {shorten(expected)}, found {shorten(found)}{suffix}")
+
+
+class Malformed(Exception):
+    """The receipt cannot be read at all; the text says why."""
+
+
+def shorten(value: object) -> str:
+    """Show a value in one line of bounded length, without control characters."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=True, default=str)
+    shown = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
+
+
+def where(index: int, path: object) -> str:
+    """Name a part: its place in the receipt, and the way down to it."""
+    way = shorten(" / ".join(path)) if isinstance(path, list) and all(isinstance(each, str) for each in path) else "?"
+    return f"parts[{index}] {way}"
+
+
+def load_object(path: Path) -> dict[str, Any]:
+    """Read the JSON object in a file, strictly."""
+    if path.stat().st_size > MAX_RECEIPT:
+        raise Malformed(f"the receipt has more than {MAX_RECEIPT} octets")
+    try:
+        value = json.loads(path.read_bytes(), object_pairs_hook=_unique, parse_constant=_refuse)
+    except RecursionError:
+        raise Malformed("the receipt is nested too deeply") from None
+    except ValueError as error:
+        raise Malformed(f"the receipt is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise Malformed("the receipt is not a JSON object")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a field stands there twice")
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+_Check = Callable[[Any], bool]
+
+
+def _text(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _number(low: int, high: int) -> _Check:
+    # A bool is an int to isinstance.
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _matches(pattern: re.Pattern[str]) -> _Check:
+    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _or_null(check: _Check) -> _Check:
+    return lambda value: value is None or check(value)
+
+
+def _pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and _scope(value[0]) and _entity(value[1])
+
+
+_scope = _number(0, 0xFFFF)
+_entity = _number(1, 0xFFFF_FFFC)
+_octets = _number(0, (1 << 63) - 1)
+_Fields = Mapping[str, tuple[_Check, str]]
+
+_OCTETS = (_or_null(_octets), "a number of octets, or null")
+_TERMINAL = frozenset(status.name for status in Status if status.is_terminal)
+_STATUS = (lambda value: isinstance(value, str) and value in _TERMINAL, "the name of a terminal status")
+_REASON = (_or_null(_text), "a text, or null")
+_DIGEST = (_matches(_HEX_64), "64 lower-case hex digits")
+_DIGEST_OR_NULL = (_or_null(_matches(_HEX_64)), "64 lower-case hex digits, or null")
+_SESSION = (_matches(_HEX_32), "32 lower-case hex digits")
+_FILE_NAME = (_or_null(_matches(_FILE)), "SESSION/SCOPE/ENTITY, or null")
+_COUNT = (_octets, "a number")
+
+_RECEIPT: _Fields = {
+    "version": (lambda value: type(value) is int and value == 1, "1"),
+    "document": (lambda value: _text(value) and value != "", "a name"),
+    "sha256": _DIGEST_OR_NULL,
+    "bytes": _OCTETS,
+    "status": _STATUS,
+    "reason": _REASON,
+    "content_root": _DIGEST,
+    "session": _SESSION,
+    "root": (_or_null(_pair), "[scope, entity], or null"),
+    "file": _FILE_NAME,
+    "scopes": (lambda value: isinstance(value, list), "a list"),
+    "parts": (lambda value: isinstance(value, list), "a list"),
+}
+_SCOPE: _Fields = {
+    "session": _SESSION,
+    "scope": (_scope, "a scope's ID"),
+    "parent": (_pair, "[scope, entity]"),
+    "depth": (_number(1, 7), "1 to 7"),
+    "merkle_root": _DIGEST,
+    "processed": _COUNT,
+    "succeeded": _COUNT,
+    "failed": _COUNT,
+    "deferred": _COUNT,
+}
+_PART: _Fields = {
+    "path": (
+        lambda value: isinstance(value, list) and len(value) > 0 and all(map(_text, value)),
+        "a list of names",
+    ),
+    "type": (_text, "a MIME type"),
+    "sha256": _DIGEST_OR_NULL,
+    "bytes": _OCTETS,
+    "status": _STATUS,
+    "reason": _REASON,
+    "attempts": (_number(0, 1 << 31), "a number"),
+    "session": _SESSION,
+    "scope": (_or_null(_scope), "a scope's ID, or null"),
+    "entity": (_or_null(_entity), "an entity's ID, or null"),
+    "file": _FILE_NAME,
+}
+
+
+def check_form(receipt: Mapping[str, Any]) -> Iterator[Difference]:
+    """Give what is wrong with the fields themselves; if there is anything, the rest cannot be verified."""
+    yield from _fields(receipt, _RECEIPT, "")
+    for name, fields in (("scopes", _SCOPE), ("parts", _PART)):
+        entries = receipt.get(name)
+        if not isinstance(entries, list):
+            continue
+        for index, entry in enumerate(entries):
+            if isinstance(entry, dict):
+                yield from _fields(entry, fields, f"{name}[{index}].")
+            else:
+                yield Difference.of(f"{name}[{index}]", "an object", entry)
+
+
+def _fields(entry: Mapping[str, Any], fields: _Fields, prefix: str) -> Iterator[Difference]:
+    for name, (check, expected) in fields.items():
+        if name not in entry:
+            yield Difference.of(prefix + name, expected, None, "the field is missing")
+        elif not check(entry[name]):
+            yield Difference.of(prefix + name, expected, entry[name])
+    for name in entry:
+        if name not in fields:
+            yield Difference.of(prefix + shorten(name), None, entry[name], "there is no such field")
+
+
+def file_ids(file: str) -> tuple[str, int, int]:
+    """Take session, scope and entity out of a file's name that :func:`check_form` has seen."""
+    match = _FILE.fullmatch(file)
+    if match is None:
+        raise ValueError(f"{file!r} is not the name of a payload")
+    return match[1], int(match[2]), int(match[3])

@@ -1,0 +1,181 @@
+"""The sink's side of a verification: its files and its logs, read as they are, whatever anybody says of them."""
+
+import hashlib
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock._receipt_form import Difference
+
+__all__ = ["SessionLog", "Sink"]
+
+_LOG = "entities.jsonl"
+_PIECE = 1 << 20
+_MAX_LINE = 16 << 20
+_SETTLE_SECONDS = 3.0
+"""A session's last line comes shortly after its client has left; so long is it waited for."""
+_COMPONENT = re.compile(r"[0-9]+(\.[1-9][0-9]*)?")
+
+
+class Sink:
+    """A sink's folder. Logs are indexed once, for all receipts that are verified against it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder as it is; what is missing shows when it is looked for."""
+        self.folder = folder
+        self._logs: dict[str, SessionLog] = {}
+        self._strangers: dict[str, list[str]] = {}
+
+    def log(self, session: str) -> "SessionLog":
+        """Give the log of a session; one that is not closed yet is waited for, a little."""
+        if session not in self._logs:
+            path = self.folder / session / _LOG
+            deadline = time.monotonic() + _SETTLE_SECONDS
+            log = SessionLog(path)
+            while log.is_open and time.monotonic() < deadline:
+                time.sleep(0.05)
+                log = SessionLog(path)
+            self._logs[session] = log
+        return self._logs[session]
+
+    def digest(self, file: str) -> tuple[str, int] | str:
+        """Read a payload: its SHA-256 and its length, or why it cannot be read. Links are not followed."""
+        path = self.folder / file
+        try:
+            if any(stat.S_ISLNK(parent.lstat().st_mode) for parent in (path.parent, path.parent.parent)):
+                return "it lies behind a symbolic link"
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            return error.strerror or "it cannot be opened"
+        with open(descriptor, "rb", buffering=0) as payload:  # noqa: PTH123
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return "it is not a file"
+            digest, length = hashlib.sha256(), 0
+            try:
+                while piece := payload.read(_PIECE):
+                    digest.update(piece)
+                    length += len(piece)
+            except OSError as error:
+                return error.strerror or "it cannot be read"
+        return digest.hexdigest(), length
+
+    def names(self, folder: str) -> list[str]:
+        """Name everything that lies in ``SESSION/SCOPE``, hidden and temporary files too."""
+        try:
+            return sorted(entry.name for entry in (self.folder / folder).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def strangers(self, folder: str) -> list[str]:
+        """Name what lies in ``SESSION/SCOPE`` and is not the payload of any entity in the session's log."""
+        if folder not in self._strangers:
+            session, _, scope = folder.partition("/")
+            log = self.log(session)
+            self._strangers[folder] = [name for name in self.names(folder) if not _is_listed(log, folder, scope, name)]
+        return self._strangers[folder]
+
+    def folders(self, session: str, scope: int) -> list[str]:
+        """Name the folders of all uses of a scope's ID."""
+        return [
+            f"{session}/{name}"
+            for name in self.names(session)
+            if _COMPONENT.fullmatch(name) and int(name.partition(".")[0]) == scope
+        ]
+
+    def session_strangers(self, session: str) -> Iterator[Difference]:
+        """Give what lies in a session's folder and is neither its log nor a scope's folder."""
+        for name in self.names(session):
+            if name != _LOG and not _COMPONENT.fullmatch(name):
+                yield Difference.of(f"{session}/{name}", None, "a file", "the sink does not make such a file")
+
+
+def _is_listed(log: "SessionLog", folder: str, scope: str, name: str) -> bool:
+    if not _COMPONENT.fullmatch(name):
+        return False
+    scope_id, entity_id = int(scope.partition(".")[0]), int(name.partition(".")[0])
+    return any(line.get("file") == f"{folder}/{name}" for line in log.lines(scope_id, entity_id))
+
+
+class SessionLog:
+    """The lines of a session's ``entities.jsonl``, found by scope and entity; only their places are kept in memory."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the whole log once."""
+        self.problems: list[str] = []
+        self._path = path
+        self._places: dict[tuple[int, int], int | tuple[int, ...]] = {}
+        self.closed: Any = None
+        try:
+            self._index()
+        except OSError as error:
+            self.problems.append(f"it cannot be read: {error.strerror}")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session may still be going on: its last line is not there."""
+        return self.closed is None and self._path.exists()
+
+    def _index(self) -> None:
+        with self._path.open("rb") as log:
+            number = 0
+            while True:
+                place = log.tell()
+                octets = log.readline(_MAX_LINE)
+                if not octets:
+                    return
+                number += 1
+                line = _parse(octets)
+                if line is None or not octets.endswith(b"\n"):
+                    self.problems.append(f"line {number} is not a whole JSON object")
+                    if not octets.endswith(b"\n"):
+                        return
+                elif self.closed is not None:
+                    self.problems.append(f"line {number} comes after the last one")
+                elif line.keys() == {"closed"}:
+                    self.closed = line["closed"]
+                else:
+                    self._add(line, place, number)
+
+    def _add(self, line: dict[str, Any], place: int, number: int) -> None:
+        scope, entity = line.get("scope"), line.get("entity")
+        if type(scope) is not int or type(entity) is not int:
+            self.problems.append(f"line {number} names no entity")
+            return
+        earlier = self._places.get((scope, entity))
+        match earlier:
+            case None:
+                self._places[scope, entity] = place
+            case int():
+                self._places[scope, entity] = (earlier, place)
+            case tuple():
+                self._places[scope, entity] = (*earlier, place)
+
+    def lines(self, scope: int, entity: int) -> list[dict[str, Any]]:
+        """Give the lines about an entity's ID, one for each of its uses."""
+        places = self._places.get((scope, entity))
+        if places is None:
+            return []
+        found: list[dict[str, Any]] = []
+        try:
+            with self._path.open("rb") as log:
+                for place in (places,) if isinstance(places, int) else places:
+                    log.seek(place)
+                    line = _parse(log.readline(_MAX_LINE))
+                    if line is not None:
+                        found.append(line)
+        except OSError as error:
+            self.problems.append(f"it cannot be read: {error.strerror}")
+        return found
+
+
+def _parse(octets: bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(octets)
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) else None

@@ -1,0 +1,197 @@
+"""Documents sent into a session; `penstock.documents` shows the classes."""
+
+import json
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock import _core
+from penstock.errors import DocumentsError
+
+if TYPE_CHECKING:
+    from penstock.documents import Limits, Source
+    from penstock.pipestream import Session
+
+__all__ = ["PART_SCHEMA", "DocumentResult", "DocumentSender", "SentDocument", "document_name"]
+
+PART_SCHEMA: pa.Schema = _core.part_schema()
+"""The columns of a part; rows are the document's own first, then its parts depth first."""
+
+_MAX_ROWS = 65_536
+_MAX_BATCH = 8 << 20
+# Offsets of Arrow's strings are 32 bits wide, and Spark takes no others.
+_MAX_TEXT = (1 << 31) - 1
+
+
+def document_name(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> str:
+    r"""Name a document for receipts: relative to ``folder`` with ``/``, or the base name of a file named itself.
+
+    Octets that are not UTF-8 are written ``\xhh``.
+
+    >>> document_name("/data/in/b/c.zip", "/data/in"), document_name("/data/in/b/c.zip")
+    ('b/c.zip', 'c.zip')
+    """
+    name = os.path.basename(path) if folder is None else os.path.relpath(path, folder)  # noqa: PTH119
+    return os.fsencode(name.replace(os.sep, "/")).decode("utf-8", "backslashreplace")
+
+
+class DocumentSender:
+    """Takes documents apart and sends their parts into a session, without a step of Python for any part.
+
+    >>> with Session.connect("127.0.0.1:4433", fingerprint="ab" * 32) as session:  # doctest: +SKIP
+    ...     sender = DocumentSender(session)
+    ...     result = sender.send("a.zip", "/data/a.zip").wait()
+    >>> result.status, len(result.receipt()["parts"])  # doctest: +SKIP
+    ('COMPLETE', 12)
+    """
+
+    def __init__(
+        self,
+        session: "Session",
+        *,
+        dehydrate: bool = True,
+        limits: "Limits | None" = None,
+        in_flight: int = 8,
+    ) -> None:
+        """Send into ``session``.
+
+        ``dehydrate=False`` sends each document as one entity. At layer 0 a document has one level of parts: containers
+        inside it are sent whole. ``in_flight`` documents may be on their way at once; `send` waits for the oldest when
+        there are more. Raises :class:`penstock.PipeStreamError` if the session is over.
+        """
+        from penstock.documents import Limits
+
+        self._native = _core.DocumentSender(session._native, dehydrate, limits or Limits(), in_flight)
+
+    def send(self, name: str, source: "Source") -> "SentDocument":
+        """Take one document apart and send it; return when its last part was announced and handed over.
+
+        ``name`` stands in the headers of all parts and in the receipt. A document that cannot be read is announced as
+        FAILED with the reason. If the session is lost on the way, the result accounts for every part all the same; a
+        session that is over before raises :class:`penstock.PipeStreamError`.
+        """
+        return SentDocument(self._native.send(name, source))
+
+
+class SentDocument:
+    """A document whose parts are on their way, or there."""
+
+    def __init__(self, native: "_core.SentDocument") -> None:
+        """Made by :meth:`DocumentSender.send`."""
+        self._native = native
+
+    def done(self) -> bool:
+        """Whether every part has ended, so that :meth:`wait` would return at once."""
+        return self._native.wait(0) is not None
+
+    def wait(self, timeout: float | None = None) -> "DocumentResult":
+        """Wait until every part has ended, at most ``timeout`` seconds.
+
+        Raises :class:`penstock.DocumentsError` of kind "deadline" when the time is over; wait again if you like.
+        """
+        outcome = self._native.wait(timeout)
+        if outcome is None:
+            raise DocumentsError(f"not every part has ended within {timeout} s", "deadline")
+        return DocumentResult(outcome)
+
+
+class DocumentResult:
+    """How a document and each of its parts ended."""
+
+    def __init__(self, native: "_core.DocumentOutcome") -> None:
+        """Made by :meth:`SentDocument.wait`."""
+        self._native = native
+
+    @cached_property
+    def _receipt(self) -> dict[str, Any]:
+        receipt: dict[str, Any] = json.loads(self._native.receipt())
+        return receipt
+
+    def receipt(self) -> dict[str, Any]:
+        """Give the receipt, in the form that `penstock.receipts` writes and verifies."""
+        return self._receipt
+
+    @property
+    def document(self) -> str:
+        """The document's name."""
+        return str(self._receipt["document"])
+
+    @property
+    def key(self) -> str:
+        """The document's key, 32 hex digits; it names the receipt."""
+        return self._native.key
+
+    @property
+    def sha256(self) -> str | None:
+        """The document's SHA-256 in hex; ``None`` if it could not be read."""
+        value: str | None = self._receipt["sha256"]
+        return value
+
+    @property
+    def bytes(self) -> int | None:
+        """The document's octets; ``None`` if it could not be read."""
+        value: int | None = self._receipt["bytes"]
+        return value
+
+    @property
+    def status(self) -> str:
+        """The document's status: COMPLETE if every part is."""
+        return str(self._receipt["status"])
+
+    @property
+    def reason(self) -> str | None:
+        """Why the status is not COMPLETE."""
+        value: str | None = self._receipt["reason"]
+        return value
+
+    @property
+    def content_root(self) -> str:
+        """The digest over paths, octets and statuses of all parts, in hex."""
+        return self._native.content_root
+
+    @property
+    def session(self) -> str:
+        """The session's ID."""
+        return str(self._receipt["session"])
+
+    @property
+    def root(self) -> tuple[int, int] | None:
+        """Scope and entity of the document itself; ``None`` if the session was lost before."""
+        root = self._receipt["root"]
+        return None if root is None else (root[0], root[1])
+
+    @property
+    def file(self) -> str | None:
+        """Where the document's own octets lie in the sink; ``None`` if its parts stand for them, or it failed."""
+        value: str | None = self._receipt["file"]
+        return value
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are, at any depth."""
+        return self._native.counts()[0]
+
+    @property
+    def complete(self) -> int:
+        """How many of the parts are COMPLETE."""
+        return self._native.counts()[1]
+
+    def batches(self, max_bytes: int = _MAX_BATCH) -> Iterator[pa.RecordBatch]:
+        """Give the rows of `PART_SCHEMA` in batches of at most ``max_bytes`` of text, unless one row has more."""
+        start: int | None = 0
+        while start is not None:
+            batch, start = self._native.rows(start, _MAX_ROWS, max_bytes)
+            yield batch
+
+    def batch(self) -> pa.RecordBatch:
+        """Give all rows of `PART_SCHEMA` as one batch.
+
+        Raises :class:`penstock.DocumentsError` of kind "limit" if the text has 2 GiB or more: take :meth:`batches`.
+        """
+        batch, rest = self._native.rows(0, self.parts + 1, _MAX_TEXT)
+        if rest is not None:
+            raise DocumentsError("the parts' text has 2 GiB or more; take it in batches()", "limit")
+        return batch

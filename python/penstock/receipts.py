@@ -1,0 +1,109 @@
+"""Receipts: what was sent of a document, in a form that anyone can check against what a sink has.
+
+The protocol's Merkle root covers IDs and statuses; a receipt covers content. :func:`verify` believes nobody: it reads
+the sink's payloads and logs, and computes every digest anew.
+
+>>> import tempfile
+>>> from pathlib import Path
+>>> from penstock import receipts
+>>> with tempfile.TemporaryDirectory() as folder:
+...     receipt = Path(folder, "receipt.json")
+...     _ = receipt.write_text('{"version": 1}')
+...     differences = receipts.verify(receipt, folder)
+>>> differences[0].text
+'document: expected a name, found null (the field is missing)'
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock._receipt_check import Verification
+from penstock._receipt_form import Difference, Malformed, check_form, load_object
+from penstock._receipt_sink import Sink
+from penstock.errors import DocumentsError
+
+if TYPE_CHECKING:
+    from penstock.documents import DocumentResult
+
+__all__ = ["Difference", "load", "verify", "verify_all", "write"]
+
+
+def write(result: "DocumentResult", folder: str | os.PathLike[str]) -> Path:
+    """Write a document's receipt as ``KEY.json`` into ``folder``, which is made if need be; give its path.
+
+    The file is there as a whole or not at all; an earlier receipt of the same document is replaced.
+    """
+    target = Path(folder, f"{result.key}.json")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(result.receipt(), file, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+    return target
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a receipt. Raises :class:`penstock.DocumentsError` if it has not the form of one."""
+    try:
+        receipt = load_object(Path(path))
+    except Malformed as error:
+        raise DocumentsError(f"{path}: {error}", "malformed") from error
+    for difference in check_form(receipt):
+        raise DocumentsError(f"{path}: {difference.text}", "malformed")
+    return receipt
+
+
+def verify(receipt: str | os.PathLike[str], sink: str | os.PathLike[str]) -> list[Difference]:
+    """Compare a receipt with the files in a sink's folder; no difference means that all is there, octet by octet.
+
+    Raises ``OSError`` only if the receipt itself cannot be read.
+    """
+    return list(_differences(Path(receipt), Sink(Path(sink))))
+
+
+def verify_all(
+    receipts: str | os.PathLike[str], sink: str | os.PathLike[str]
+) -> Iterator[tuple[Path, Iterator[Difference]]]:
+    """Verify a receipt, or every ``*.json`` of a folder in the order of the names: each with its differences.
+
+    Differences come while the sink is being read; exhaust one iterator before you take the next. Raises ``OSError`` if
+    there is no such file or folder, :class:`penstock.DocumentsError` if the folder has no receipts.
+    """
+    place, folder = Path(receipts), Sink(Path(sink))
+    if not place.is_dir():
+        yield place, _differences(place, folder)
+        return
+    found = sorted(path for path in place.iterdir() if path.suffix == ".json" and not path.name.startswith("."))
+    if not found:
+        raise DocumentsError(f"{place} has no receipts: no file ends in .json", "misuse")
+    for path in found:
+        yield path, _differences(path, folder)
+
+
+def _differences(path: Path, sink: Sink) -> Iterator[Difference]:
+    try:
+        receipt = load_object(path)
+    except Malformed as error:
+        yield Difference("receipt", "a receipt", None, str(error))
+        return
+    if not sink.folder.is_dir():
+        yield Difference("sink", "a folder", None, f"the sink {sink.folder} is not a folder")
+        return
+    malformed = False
+    for difference in check_form(receipt):
+        malformed = True
+        yield difference
+    # What comes now relies on the form.
+    if not malformed:
+        yield from Verification(receipt, path.stem, sink).differences()
