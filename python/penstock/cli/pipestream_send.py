@@ -1,0 +1,216 @@
+"""``penstock pipestream send``: documents into a server, taken apart on the way."""
+
+import json
+import os
+import stat
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from penstock.cli._trust import CaOption, CertOption, FingerprintOption, KeyOption, SystemCaOption, trust
+from penstock.cli.pipestream import commands
+
+if TYPE_CHECKING:
+    from penstock.documents import DocumentResult, DocumentSender, SentDocument
+    from penstock.pipestream import Session
+
+__all__ = ["register"]
+
+_IN_FLIGHT = 8
+
+
+def _send(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The server.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", exists=True, help="Files, and folders of files.")],
+    dehydrate: Annotated[
+        bool, typer.Option("--dehydrate/--no-dehydrate", help="Take documents apart, or send each as one entity.")
+    ] = True,
+    receipts: Annotated[
+        Path | None, typer.Option(metavar="DIR", file_okay=False, help="Write a receipt for each document, KEY.json.")
+    ] = None,
+    layers: Annotated[int, typer.Option(min=0, max=1, help="The highest protocol layer.")] = 1,
+    fingerprint: FingerprintOption = None,
+    ca: CaOption = None,
+    system_ca: SystemCaOption = False,
+    cert: CertOption = None,
+    key: KeyOption = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object for each document.")] = False,
+) -> None:
+    """Send documents and wait until every part has arrived; exit 1 if one has not."""
+    options = trust(fingerprint, ca, system_ca, cert, key)
+    documents = [named for path in paths for named in _walk(path)]
+    if not documents:
+        typer.echo("penstock: there are no files in what was named", err=True)
+        raise typer.Exit(1)
+    from penstock.documents import DocumentSender
+    from penstock.pipestream import Session
+
+    session = Session.connect(address, layers=layers, **options)
+    with session, _progress(len(documents), json_lines) as progress:
+        incoming = _Incoming(session)
+        run = _Run(DocumentSender(session, dehydrate=dehydrate, in_flight=_IN_FLIGHT), receipts, progress, json_lines)
+        for name, path in documents:
+            run.send(name, path)
+        run.finish()
+    incoming.join()
+    _conclude(run, incoming)
+
+
+def _walk(path: Path) -> Iterator[tuple[str, Path]]:
+    """Name the documents in a folder, sorted; links are not followed. A file named itself is one, whatever it is."""
+    from penstock.documents import document_name
+
+    if not path.is_dir():
+        yield document_name(path), path
+        return
+    for folder, folders, files in os.walk(path, onerror=_raise):
+        folders.sort()
+        for name in sorted(files):
+            found = Path(folder, name)
+            if stat.S_ISREG(found.lstat().st_mode):
+                yield document_name(found, path), found
+
+
+def _raise(error: OSError) -> NoReturn:
+    """A folder that cannot be listed may hold documents, so it is not passed over."""
+    raise error
+
+
+class _Run:
+    """Documents on their way, and the account of those that have ended."""
+
+    def __init__(
+        self, sender: "DocumentSender", receipts: Path | None, progress: "_Bar | None", json_lines: bool
+    ) -> None:
+        self._sender = sender
+        self._receipts = receipts
+        self._progress = progress
+        self._json_lines = json_lines
+        self._on_their_way: deque[SentDocument] = deque()
+        self.documents = 0
+        self.parts = 0
+        self.incomplete: list[str] = []
+
+    def send(self, name: str, path: Path) -> None:
+        while len(self._on_their_way) >= _IN_FLIGHT:
+            self._settle()
+        self._on_their_way.append(self._sender.send(name, path))
+
+    def finish(self) -> None:
+        while self._on_their_way:
+            self._settle()
+
+    def _settle(self) -> None:
+        result = self._on_their_way.popleft().wait()
+        self.documents += 1
+        self.parts += result.parts
+        if result.status != "COMPLETE":
+            self.incomplete.append(f"{result.document}: {result.status}, {result.reason}")
+        receipt = None
+        if self._receipts is not None:
+            from penstock import receipts
+
+            receipt = receipts.write(result, self._receipts)
+        if self._json_lines:
+            typer.echo(json.dumps(_line(result, receipt)))
+        if self._progress is not None:
+            self._progress.advance(self.parts)
+
+
+def _line(result: "DocumentResult", receipt: Path | None) -> dict[str, Any]:
+    return {
+        "document": result.document,
+        "key": result.key,
+        "status": result.status,
+        "reason": result.reason,
+        "sha256": result.sha256,
+        "bytes": result.bytes,
+        "parts": result.parts,
+        "complete": result.complete,
+        "content_root": result.content_root,
+        "session": result.session,
+        "root": result.root,
+        "receipt": None if receipt is None else str(receipt),
+    }
+
+
+class _Incoming:
+    """Receives what the server sends back, and completes it: a session ends only when that has ended too."""
+
+    def __init__(self, session: "Session") -> None:
+        self.received = 0
+        self.failures: list[str] = []
+        self._thread = threading.Thread(target=self._receive, args=(session,), name="results", daemon=True)
+        self._thread.start()
+
+    def _receive(self, session: "Session") -> None:
+        from penstock import PipeStreamError
+
+        try:
+            for entity in session:
+                self.received += 1
+                try:
+                    for _ in entity:
+                        pass
+                    entity.complete()
+                except PipeStreamError as error:
+                    self.failures.append(str(error))
+        except PipeStreamError as error:
+            self.failures.append(str(error))
+
+    def join(self) -> None:
+        self._thread.join()
+
+
+class _Bar:
+    """A progress bar on a terminal."""
+
+    def __init__(self, documents: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._progress = Progress(
+            TextColumn("sending"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("documents, {task.fields[parts]} parts"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+        )
+        self._task = self._progress.add_task("", total=documents, parts=0)
+
+    def __enter__(self) -> "_Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def advance(self, parts: int) -> None:
+        self._progress.update(self._task, advance=1, parts=parts)
+
+
+def _progress(documents: int, json_lines: bool) -> "_Bar | nullcontext[None]":
+    return _Bar(documents) if sys.stderr.isatty() and not json_lines else nullcontext()
+
+
+def _conclude(run: _Run, incoming: _Incoming) -> None:
+    problems = run.incomplete + [f"a result of the server: {failure}" for failure in incoming.failures]
+    if problems:
+        more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+        typer.echo(
+            f"penstock: {len(run.incomplete)} of {run.documents} documents are not COMPLETE ({problems[0]}{more})",
+            err=True,
+        )
+        raise typer.Exit(1)
+
+
+def register(_app: typer.Typer) -> None:
+    """Add ``penstock pipestream send``."""
+    commands.command("send")(_send)
