@@ -7,6 +7,7 @@ checked here, and only here: what a peer's certificate must be is the business o
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from socket import socket as Socket  # noqa: N812 - it is a class
 from time import monotonic
@@ -98,6 +99,7 @@ class Peer:
         self.control_ended = False
         self.vanished = False
         self.own_close: int | None = None
+        self.datagrams = 0
         self._control = b""
         self._corked = False
         self._pings = 0
@@ -137,6 +139,7 @@ class Peer:
         for data, address in self.quic.datagrams_to_send(monotonic()):
             try:
                 self.socket.sendto(data, address)
+                self.datagrams += 1
             except (BlockingIOError, ConnectionRefusedError):
                 # Lost, as datagrams are.
                 continue
@@ -212,6 +215,16 @@ class Peer:
     def more(self, stream_id: int, data: bytes, end: bool = False) -> None:
         self.quic.send_stream_data(stream_id, data, end)
         self.flush()
+
+    def drip(self, stream_id: int, data: bytes) -> None:
+        """Each octet in a datagram of its own."""
+        for octet in data:
+            next_one = self.datagrams + 1
+            self.more(stream_id, bytes([octet]))
+            self.wait(partial(self._has_sent, next_one), "a datagram for each octet")
+
+    def _has_sent(self, datagrams: int) -> bool:
+        return self.datagrams >= datagrams
 
     def reset(self, stream_id: int, code: int) -> None:
         self.quic.reset_stream(stream_id, code)

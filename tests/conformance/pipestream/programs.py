@@ -89,10 +89,18 @@ class Serve:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(STOP)
 
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+
     def stop(self) -> int:
-        """SIGTERM, and the exit code. A server that is gone already gives the code it went with."""
+        """SIGTERM, and the exit code."""
         if self.alive:
-            self.process.send_signal(signal.SIGTERM)
+            self.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit code of a server that was told to stop."""
         try:
             return self.process.wait(STOP)
         finally:
