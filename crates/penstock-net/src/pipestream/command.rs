@@ -28,8 +28,8 @@ pub(crate) enum Command {
     Header { stream: u64, header: Box<EntityHeader>, reply: oneshot::Sender<Verdict> },
     /// An entity stream's header is none.
     HeaderError(core::Error),
-    /// The peer reset an entity stream.
-    StreamReset { stream: u64, key: Option<EntityKey>, code: u64 },
+    /// The peer reset an admitted entity stream.
+    StreamReset { stream: u64, key: EntityKey, code: u64 },
     /// A chunk's stream has ended.
     ChunkFinished { key: EntityKey, index: u32, octets: u64, reply: oneshot::Sender<ChunkProgress> },
     /// An entity, received or sent, has failed at this end.

@@ -60,17 +60,18 @@ impl Payload {
         if !is_file {
             return Err(Error::Misuse(format!("{} is not a file", path.display())));
         }
-        Self::file(file).map_err(|error| match error {
-            Error::Io { message, .. } => Error::Io { context: format!("cannot read {}", path.display()), message },
-            other => other,
-        })
+        Self::hashed(file).map_err(|error| Error::file("cannot read", path, &error))
     }
 
     /// An open file that can be read twice, from its start to its end whatever its position is. Reads it once to hash
     /// it. A pipe goes through [`reader`](Self::reader).
-    pub fn file(mut file: File) -> Result<Self> {
-        let hashed = file.seek(SeekFrom::Start(0)).and_then(|_| hash(&mut file, |_| Ok(())));
-        let (length, sha256) = hashed.map_err(|error| Error::io("cannot read the file", &error))?;
+    pub fn file(file: File) -> Result<Self> {
+        Self::hashed(file).map_err(|error| Error::io("cannot read the file", &error))
+    }
+
+    fn hashed(mut file: File) -> io::Result<Self> {
+        file.seek(SeekFrom::Start(0))?;
+        let (length, sha256) = hash(&mut file, |_| Ok(()))?;
         Ok(Self { source: Source::File(Arc::new(file)), length, sha256 })
     }
 

@@ -171,12 +171,9 @@ pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
 
 /// The TLS alert that ended a connection, if one did: the server did not want the client's certificate, or none.
 pub(crate) fn tls_alert(connection: &Connection, peer: SocketAddr) -> Option<Error> {
-    match connection.close_reason()? {
-        ConnectionError::ConnectionClosed(close) if CRYPTO_ERRORS.contains(&u64::from(close.error_code)) => {
-            Some(Error::Tls(format!("the handshake with {peer} failed: {close}")))
-        }
-        _ => None,
-    }
+    let ConnectionError::ConnectionClosed(close) = connection.close_reason()? else { return None };
+    let alert = CRYPTO_ERRORS.contains(&u64::from(close.error_code));
+    alert.then(|| Error::Tls(format!("the handshake with {peer} failed: {close}")))
 }
 
 #[cfg(test)]

@@ -74,9 +74,10 @@ pub(super) fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
 }
 
 fn load_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
-    PrivateKeyDer::from_pem_reader(open(path, "key file")?).map_err(|error| match error {
-        pem::Error::NoItemsFound => Error::Tls(format!("key file {}: no PEM private key in it", path.display())),
-        error => Error::Tls(format!("key file {}: {error}", path.display())),
+    PrivateKeyDer::from_pem_reader(open(path, "key file")?).map_err(|error| {
+        let nothing = matches!(error, pem::Error::NoItemsFound);
+        let why = if nothing { "no PEM private key in it".to_owned() } else { error.to_string() };
+        Error::Tls(format!("key file {}: {why}", path.display()))
     })
 }
 

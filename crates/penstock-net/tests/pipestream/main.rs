@@ -1,5 +1,19 @@
 //! Real QUIC in one process: our client, our server, and peers that break rules.
 
-mod dbg;
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests stand outside of the test functions that clippy.toml lets do this"
+)]
+
+mod bad_peers;
+mod channel;
+mod chunks;
+mod lifecycle;
+mod raw;
 mod round_trip;
+mod streaming;
 mod support;
+mod trust;

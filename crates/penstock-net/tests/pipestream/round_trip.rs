@@ -52,24 +52,22 @@ fn a_container_is_complete_after_its_children() {
 fn thousands_of_entities_arrive() {
     let pair = Pair::with_sink();
     let session = pair.connect();
-    let started = std::time::Instant::now();
     let mut sent = 0;
-    for batch in 0..40_u32 {
+    for batch in 0..12_u32 {
         let items = (0..250_u32)
             .map(|n| (draft("application/octet-stream"), Payload::bytes((batch * 250 + n).to_be_bytes().repeat(256))))
             .collect();
         sent += block(session.send_many(items)).into_iter().filter(Result::is_ok).count();
     }
-    assert_eq!(sent, 10_000);
+    assert_eq!(sent, 3_000);
     let mut complete = 0;
-    while complete < 10_000 {
+    while complete < 3_000 {
         let batch = block(session.resolutions(1_000)).unwrap();
         assert!(!batch.is_empty());
         complete += batch.iter().filter(|(_, resolution)| resolution.status == Status::Complete).count();
     }
-    println!("10,000 entities of 1 KiB in {:?}", started.elapsed());
     assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
-    assert_eq!(log(&pair.sink(), &id(&session)).len(), 10_001);
-    assert_eq!(files(&pair.sink()).len(), 10_001);
-    assert_eq!(fs::read(pair.sink().join(&*id(&session)).join("0/4661")).unwrap(), 4_660_u32.to_be_bytes().repeat(256));
+    assert_eq!(log(&pair.sink(), &id(&session)).len(), 3_001);
+    assert_eq!(files(&pair.sink()).len(), 3_001);
+    assert_eq!(fs::read(pair.sink().join(&*id(&session)).join("0/2001")).unwrap(), 2_000_u32.to_be_bytes().repeat(256));
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use penstock_net::pipestream::{
-    Client, Consumer, EntityDraft, FolderSink, Reason, Server, ServerOptions, SessionHandle, SessionOptions,
+    Client, Consumer, EntityDraft, FolderSink, Server, ServerOptions, SessionHandle, SessionOptions,
 };
 use penstock_net::runtime::wait;
 use penstock_net::tls::{ClientTls, Identity, ServerTls, Trust};
@@ -115,10 +115,6 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(since.elapsed() < PATIENCE, "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-pub(crate) fn no_error() -> Reason {
-    Reason { code: penstock_net::pipestream::ErrorCode::NoError, message: String::new() }
 }
 
 pub(crate) fn id(session: &SessionHandle) -> Arc<str> {

@@ -44,7 +44,7 @@ impl Driver {
             Command::HeaderError(error) => drop(self.session.handle_header_error(now, error)),
             Command::StreamReset { stream, key, code } => {
                 self.streams.forget(stream);
-                self.session.handle_stream_reset(now, stream, key, code);
+                self.session.handle_stream_reset(now, stream, Some(key), code);
             }
             Command::ChunkFinished { key, index, octets, reply } => {
                 let progress = self.session.chunk_finished(now, key, index, octets);

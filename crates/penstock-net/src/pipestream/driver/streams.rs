@@ -88,9 +88,7 @@ impl Streams {
 
     /// The peer has reset a stream.
     pub(super) fn forget(&mut self, stream: u64) {
-        if let Some(Slot::Held { .. }) = self.slots.remove(&stream) {
-            self.held = self.held.saturating_sub(1);
-        }
+        self.slots.remove(&stream);
     }
 
     /// The header of a held stream, for an entity that fails before it is admitted.

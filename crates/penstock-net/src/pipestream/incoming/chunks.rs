@@ -56,7 +56,7 @@ pub(crate) async fn receive_chunk(
     match write_chunk(&mut body, header.payload_length, accepted.key, chunk, assembly, link).await {
         Ok(octets) => finish_chunk(header, accepted, chunk, octets, assembly, link, place).await,
         Err(Failure::Ended(StreamEnd::Reset(code))) => {
-            link.commands.tell(Command::StreamReset { stream: body.id(), key: Some(accepted.key), code }).await;
+            link.commands.tell(Command::StreamReset { stream: body.id(), key: accepted.key, code }).await;
         }
         Err(Failure::Ended(StreamEnd::Stopped(_) | StreamEnd::Lost)) => {}
         Err(Failure::Wrong(reason)) => {

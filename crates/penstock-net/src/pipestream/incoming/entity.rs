@@ -236,7 +236,7 @@ impl IncomingEntity {
         };
         match end {
             StreamEnd::Reset(code) => {
-                self.link.commands.tell(Command::StreamReset { stream, key: Some(self.key), code }).await;
+                self.link.commands.tell(Command::StreamReset { stream, key: self.key, code }).await;
                 core::Error::violation(ErrorCode::from_code(code), "the peer reset the entity's stream").into()
             }
             StreamEnd::Stopped(code) => core::Error::violation(code, "the entity has failed meanwhile").into(),

@@ -60,7 +60,7 @@ pub(crate) async fn accept_bidirectional(link: Arc<Link>) {
 async fn receive(mut stream: RecvStream, link: &Arc<Link>, place: OwnedSemaphorePermit) {
     let Some((header, rest)) = read_header(&mut stream, link).await else { return };
     let id = u64::from(stream.id());
-    let Some(verdict) = admit(&mut stream, link, header).await else { return };
+    let Some(verdict) = admit(id, link, header).await else { return };
     match verdict {
         Verdict::Stopped(code) => {
             let _ = stream.stop(quic_code(code));
@@ -95,27 +95,13 @@ async fn read_header(stream: &mut RecvStream, link: &Link) -> Option<(EntityHead
     None
 }
 
-/// Asks the driver. Where the stream is held, nothing of it is read meanwhile.
-async fn admit(stream: &mut RecvStream, link: &Link, header: EntityHeader) -> Option<Verdict> {
-    let id = u64::from(stream.id());
-    let (reply, mut answer) = oneshot::channel();
-    if !link.commands.tell(Command::Header { stream: id, header: Box::new(header), reply }).await {
+/// Asks the driver. Where the stream is held, nothing of it is read meanwhile, so a reset is seen later.
+async fn admit(stream: u64, link: &Link, header: EntityHeader) -> Option<Verdict> {
+    let (reply, answer) = oneshot::channel();
+    if !link.commands.tell(Command::Header { stream, header: Box::new(header), reply }).await {
         return None;
     }
-    let verdict = tokio::select! {
-        biased;
-        verdict = &mut answer => return verdict.ok(),
-        reset = stream.received_reset() => match reset {
-            Ok(Some(code)) => {
-                link.commands.tell(Command::StreamReset { stream: id, key: None, code: code.into_inner() }).await;
-                return None;
-            }
-            // Stopped, or all of it has come: it cannot be reset any more.
-            Ok(None) => answer.await,
-            Err(_) => return None,
-        },
-    };
-    verdict.ok()
+    answer.await.ok()
 }
 
 /// A stream with a whole payload (decision 15: exactly `payload_length` octets).
@@ -133,7 +119,7 @@ async fn receive_whole(
         match collect(&mut body, header.payload_length).await {
             Ok(octets) => Body::Whole(octets),
             Err(Collecting::Ended(StreamEnd::Reset(code))) => {
-                link.commands.tell(Command::StreamReset { stream: id, key: Some(accepted.key), code }).await;
+                link.commands.tell(Command::StreamReset { stream: id, key: accepted.key, code }).await;
                 return;
             }
             Err(Collecting::Ended(StreamEnd::Stopped(_) | StreamEnd::Lost)) => return,

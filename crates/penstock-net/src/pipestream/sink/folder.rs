@@ -209,13 +209,10 @@ impl Folder {
     /// Gives a stored payload its name.
     pub(super) fn place(&mut self, key: EntityKey, disk: &Disk) -> io::Result<()> {
         let Some(entry) = self.entries.get_mut(&key) else { return Ok(()) };
-        let stored = match std::mem::replace(&mut entry.state, State::Receiving) {
-            State::Stored(stored) => stored,
-            other => {
-                entry.state = other;
-                return Ok(());
-            }
-        };
+        if !matches!(entry.state, State::Stored(_)) {
+            return Ok(());
+        }
+        let State::Stored(stored) = std::mem::replace(&mut entry.state, State::Receiving) else { return Ok(()) };
         let mut placed = Placed { file: None, bytes: stored.bytes, sha256: stored.sha256 };
         if let Some(temp) = stored.temp {
             let scope = reused(u32::from(key.scope), key.scope_use);

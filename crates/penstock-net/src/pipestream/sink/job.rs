@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::fs::File;
+use std::future::pending;
 use std::io::{self, Write as _};
 
 use bytes::Bytes;
@@ -76,21 +77,6 @@ struct Job {
     target: Option<(File, TempFile)>,
 }
 
-/// Where a job is that alternates between the IO thread and the workers.
-enum Work {
-    Idle(Job),
-    Busy(JoinHandle<Result<Job, Failure>>),
-}
-
-impl Work {
-    async fn done(self) -> Result<Job, Failure> {
-        match self {
-            Self::Idle(job) => Ok(job),
-            Self::Busy(worker) => worker.await.unwrap_or_else(|died| Err(Failure::Disk(io::Error::other(died)))),
-        }
-    }
-}
-
 impl Job {
     fn store_whole(mut self, octets: &Bytes) {
         let stored = self.write([octets.clone()].into()).and_then(|()| self.finish());
@@ -119,25 +105,29 @@ impl Job {
     /// Reads on while a worker hashes and writes what came before.
     async fn store_stream(self, mut stream: StreamBody) {
         let (commands, key) = (self.session.commands.clone(), self.key);
-        let mut work = Work::Idle(self);
+        let mut idle = Some(self);
+        let mut worker: Option<JoinHandle<Result<Self, Failure>>> = None;
+        let mut next = None;
         loop {
-            let next = stream.next().await;
-            let mut job = match work.done().await {
-                Ok(job) => job,
-                Err(failure) => {
-                    let reason = failure.reason();
-                    stream.stop(reason.code);
-                    commands.urge(Urgent::Fail { key, reason });
-                    return;
-                }
+            tokio::select! {
+                biased;
+                done = finished(&mut worker) => match done {
+                    Ok(job) => idle = Some(job),
+                    Err(failure) => {
+                        let reason = failure.reason();
+                        stream.stop(reason.code);
+                        commands.urge(Urgent::Fail { key, reason });
+                        return;
+                    }
+                },
+                read = stream.next(), if next.is_none() => next = Some(read),
+            }
+            let (Some(mut job), Some(read)) = (idle.take_if(|_| next.is_some()), next.take_if(|_| worker.is_none()))
+            else {
+                continue;
             };
-            match next {
-                Ok(Some(pieces)) => {
-                    work = Work::Busy(spawn_blocking(move || {
-                        job.write(pieces)?;
-                        Ok(job)
-                    }));
-                }
+            match read {
+                Ok(Some(pieces)) => worker = Some(spawn_blocking(move || job.write(pieces).map(|()| job))),
                 Ok(None) => {
                     drop(spawn_blocking(move || {
                         let stored = job.finish();
@@ -146,7 +136,7 @@ impl Job {
                     return;
                 }
                 Err(StreamEnd::Reset(code)) => {
-                    commands.tell(Command::StreamReset { stream: stream.id(), key: Some(key), code }).await;
+                    commands.tell(Command::StreamReset { stream: stream.id(), key, code }).await;
                     return;
                 }
                 Err(StreamEnd::Stopped(_) | StreamEnd::Lost) => return,
@@ -212,4 +202,14 @@ impl Job {
             }
         }
     }
+}
+
+/// Waits for the worker, if there is one, and takes the job back from it.
+async fn finished(worker: &mut Option<JoinHandle<Result<Job, Failure>>>) -> Result<Job, Failure> {
+    let done = match worker {
+        Some(worker) => worker.await,
+        None => pending().await,
+    };
+    *worker = None;
+    done.unwrap_or_else(|died| Err(Failure::Disk(io::Error::other(died))))
 }

@@ -1,1 +1,230 @@
+//! A disk that fails, step by step, under real sessions.
 
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::*;
+use crate::pipestream::{Client, EntityDraft, Payload, Server, ServerOptions, SessionHandle, SessionOptions};
+use crate::runtime::wait;
+use crate::tls::{ClientTls, Identity, ServerTls, Trust};
+
+fn block<F: Future>(future: F) -> F::Output {
+    wait(future, Some(Instant::now() + Duration::from_secs(60)), &mut || Ok(())).expect("within a minute")
+}
+
+/// A server whose disk fails at one step, as long as it is broken.
+struct Broken {
+    dir: TempDir,
+    server: Server,
+    client: Client,
+    address: std::net::SocketAddr,
+    broken: Arc<AtomicBool>,
+}
+
+impl Broken {
+    fn at(step: Step) -> Self {
+        let broken = Arc::new(AtomicBool::new(false));
+        let now = Arc::clone(&broken);
+        Self::with(broken, move |at, path| {
+            let spared = step == Step::Sync && path.ends_with(folder::LOG);
+            if at == step && !spared && now.load(Ordering::SeqCst) { Err(full()) } else { Ok(()) }
+        })
+    }
+
+    fn with(broken: Arc<AtomicBool>, fault: impl Fn(Step, &Path) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let sink = FolderSink::with_faults(&dir.path().join("sink"), None, Faults::new(fault)).unwrap();
+        let tls = ServerTls { identity: Identity::Development { dir: dir.path().join("tls") }, client_ca: None };
+        let server = Server::bind(ServerOptions::new((Ipv4Addr::LOCALHOST, 0).into(), tls), sink).unwrap();
+        let trust = Trust::Fingerprint(server.fingerprint().unwrap());
+        let client = Client::new(&ClientTls { trust, identity: None }).unwrap();
+        let address = server.local_addr().unwrap();
+        Self { dir, server, client, address, broken }
+    }
+
+    fn connect(&self) -> SessionHandle {
+        block(self.client.connect(self.address, "localhost", SessionOptions::default())).unwrap()
+    }
+
+    fn set(&self, broken: bool) {
+        self.broken.store(broken, Ordering::SeqCst);
+    }
+
+    /// Closes a session and waits until the server has written all of it.
+    fn close(&self, session: &SessionHandle) {
+        assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
+        let since = Instant::now();
+        while self.server.counters().unwrap().connections_open > 0 {
+            assert!(since.elapsed() < Duration::from_secs(60), "the server goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn log(&self, session: &SessionHandle) -> Vec<Value> {
+        let path = self.dir.path().join("sink").join(&*session.id().unwrap()).join(folder::LOG);
+        let text = fs::read_to_string(path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// What is in a session's folder, without the log.
+    fn payloads(&self, session: &SessionHandle) -> Vec<String> {
+        let folder = self.dir.path().join("sink").join(&*session.id().unwrap());
+        let mut found: Vec<_> = [folder.clone(), folder.join("0")]
+            .iter()
+            .filter_map(|dir| fs::read_dir(dir).ok())
+            .flatten()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.file_type().unwrap().is_file() && entry.file_name() != folder::LOG)
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        found.sort();
+        found
+    }
+}
+
+fn full() -> io::Error {
+    io::Error::from(io::ErrorKind::StorageFull)
+}
+
+fn send(session: &SessionHandle, octets: usize) -> (Status, Option<Reason>) {
+    let payload = Payload::bytes(vec![7; octets]);
+    let ticket = block(session.send(EntityDraft::default(), payload)).unwrap();
+    let resolution = block(session.wait_resolved(ticket.key)).unwrap();
+    (resolution.status, resolution.reason)
+}
+
+#[test]
+fn a_step_that_fails_fails_the_entity_and_nothing_else() {
+    for step in [Step::Create, Step::Write, Step::Rename, Step::Append] {
+        for octets in [10, 300_000] {
+            let disk = Broken::at(step);
+            let session = disk.connect();
+            assert_eq!(send(&session, octets).0, Status::Complete);
+            disk.set(true);
+            let (status, reason) = send(&session, octets);
+            let reason = reason.unwrap();
+            assert_eq!((status, reason.code), (Status::Failed, ErrorCode::InternalError), "{step:?}");
+            assert!(reason.message.contains("no storage space"), "{reason:?}");
+            disk.set(false);
+            assert_eq!(send(&session, octets).0, Status::Complete);
+            disk.close(&session);
+            assert_eq!(disk.payloads(&session), ["1", "3"], "{step:?}");
+            let lines = disk.log(&session);
+            let statuses: Vec<_> = lines.iter().filter_map(|line| line["status"].as_str()).collect();
+            assert_eq!(statuses, ["COMPLETE", "FAILED", "COMPLETE"], "{step:?}");
+            assert_eq!(lines.last().unwrap()["closed"], 0);
+        }
+    }
+}
+
+#[test]
+fn a_payload_that_cannot_be_made_durable_is_not_complete() {
+    let disk = Broken::at(Step::Sync);
+    let session = disk.connect();
+    disk.set(true);
+    assert_eq!(send(&session, 10).0, Status::Failed);
+    disk.set(false);
+    assert_eq!(send(&session, 10).0, Status::Complete);
+    disk.close(&session);
+    assert_eq!(disk.payloads(&session), ["2"]);
+}
+
+#[test]
+fn a_log_that_may_lack_lines_is_never_closed() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&broken);
+    let disk = Broken::with(broken, move |step, path| {
+        let log = step == Step::Sync && path.ends_with(folder::LOG);
+        if log && now.load(Ordering::SeqCst) { Err(full()) } else { Ok(()) }
+    });
+    let session = disk.connect();
+    disk.set(true);
+    assert_eq!(send(&session, 10).0, Status::Failed);
+    disk.set(false);
+    disk.close(&session);
+    assert!(disk.payloads(&session).is_empty());
+    assert!(disk.log(&session).iter().all(|line| line.get("closed").is_none()));
+}
+
+#[test]
+fn lines_that_a_full_disk_refused_are_written_later() {
+    let disk = Broken::at(Step::Append);
+    let session = disk.connect();
+    disk.set(true);
+    for _ in 0..5 {
+        assert_eq!(send(&session, 10).0, Status::Failed);
+    }
+    disk.set(false);
+    disk.close(&session);
+    let lines = disk.log(&session);
+    assert_eq!(lines.iter().filter(|line| line["status"] == "FAILED").count(), 5);
+    assert_eq!(lines.last().unwrap()["closed"], 0);
+}
+
+#[test]
+fn one_session_s_trouble_is_not_another_s() {
+    let disk = Broken::at(Step::Write);
+    let victim: Arc<Mutex<String>> = Arc::default();
+    let named = Arc::clone(&victim);
+    let disk = Broken::with(Arc::clone(&disk.broken), move |step, path| {
+        let hit = path.to_string_lossy().contains(&*named.lock().unwrap());
+        if step == Step::Write && hit { Err(full()) } else { Ok(()) }
+    });
+    victim.lock().unwrap().push_str("nobody");
+    let (first, second) = (disk.connect(), disk.connect());
+    *victim.lock().unwrap() = first.id().unwrap().to_string();
+    assert_eq!(send(&first, 10).0, Status::Failed);
+    assert_eq!(send(&second, 10).0, Status::Complete);
+    block(first.close()).unwrap();
+    disk.close(&second);
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_refuses_the_session() {
+    let disk = Broken::at(Step::Create);
+    disk.set(true);
+    let refused = block(disk.client.connect(disk.address, "localhost", SessionOptions::default()));
+    assert_eq!(refused.unwrap_err().code(), Some(ErrorCode::InternalError));
+    disk.set(false);
+    disk.close(&disk.connect());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_small_file_system_that_is_really_full_loses_only_what_does_not_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+        .arg(dir.path())
+        .stderr(std::process::Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        // Only root may mount; the injected faults above cover the same.
+        return;
+    }
+    let sink = FolderSink::open(&dir.path().join("sink"), None).unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let tls = ServerTls { identity: Identity::Development { dir: state.path().to_owned() }, client_ca: None };
+    let server = Server::bind(ServerOptions::new((Ipv4Addr::LOCALHOST, 0).into(), tls), sink).unwrap();
+    let trust = Trust::Fingerprint(server.fingerprint().unwrap());
+    let client = Client::new(&ClientTls { trust, identity: None }).unwrap();
+    let session = block(client.connect(server.local_addr().unwrap(), "localhost", SessionOptions::default())).unwrap();
+    assert_eq!(send(&session, 500_000).0, Status::Complete);
+    assert_eq!(send(&session, 2_000_000).0, Status::Failed);
+    assert_eq!(send(&session, 100_000).0, Status::Complete);
+    block(session.close()).unwrap();
+    block(server.shutdown(Duration::ZERO)).unwrap();
+    let folder = dir.path().join("sink").join(&*session.id().unwrap());
+    let log = fs::read_to_string(folder.join(folder::LOG)).unwrap();
+    assert_eq!((log.lines().count(), log.ends_with("{\"closed\":0}\n")), (4, true), "{log}");
+    assert!(folder.join("0/1").exists() && !folder.join("0/2").exists() && folder.join("0/3").exists());
+    let _ = std::process::Command::new("umount").arg(dir.path()).status();
+}

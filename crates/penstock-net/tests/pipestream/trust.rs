@@ -1,0 +1,85 @@
+use std::path::Path;
+
+use penstock_net::pipestream::{Client, FolderSink, SessionOptions};
+use penstock_net::tls::{ClientTls, Fingerprint, Trust, write_certificates};
+use penstock_net::{Error, Result};
+
+use crate::raw::{connect, run};
+use crate::support::{Pair, block};
+
+fn try_connect(pair: &Pair, name: &str, tls: &ClientTls) -> Result<()> {
+    let client = Client::new(tls)?;
+    let address = pair.server.local_addr().unwrap();
+    let session = block(client.connect(address, name, SessionOptions::default()))?;
+    block(session.close()).map(|_| ())
+}
+
+fn ca(path: &Path) -> ClientTls {
+    ClientTls { trust: Trust::Ca(path.to_owned()), identity: None }
+}
+
+#[test]
+fn a_ca_is_trusted_for_the_names_it_has_signed() {
+    let pair = Pair::with_sink();
+    let file = pair.dir.path().join("tls/ca.pem");
+    for name in ["localhost", "127.0.0.1", "::1"] {
+        assert_eq!(try_connect(&pair, name, &ca(&file)), Ok(()), "{name}");
+    }
+    assert!(matches!(try_connect(&pair, "example.org", &ca(&file)), Err(Error::Tls(_))));
+}
+
+#[test]
+fn a_ca_that_has_not_signed_is_not_trusted() {
+    let pair = Pair::with_sink();
+    let other = tempfile::tempdir().unwrap();
+    write_certificates(other.path()).unwrap();
+    assert!(matches!(try_connect(&pair, "localhost", &ca(&other.path().join("ca.pem"))), Err(Error::Tls(_))));
+    let system = ClientTls { trust: Trust::System, identity: None };
+    assert!(matches!(try_connect(&pair, "localhost", &system), Err(Error::Tls(_))));
+}
+
+#[test]
+fn only_the_pinned_certificate_is_trusted() {
+    let pair = Pair::with_sink();
+    let pinned = |fingerprint| ClientTls { trust: Trust::Fingerprint(fingerprint), identity: None };
+    assert_eq!(try_connect(&pair, "whatever", &pinned(pair.server.fingerprint().unwrap())), Ok(()));
+    let refused = try_connect(&pair, "localhost", &pinned(Fingerprint::of(b"another")));
+    assert!(matches!(refused, Err(Error::Tls(_))), "{refused:?}");
+}
+
+#[test]
+fn a_client_without_the_certificate_that_is_asked_for_is_refused() {
+    let clients = tempfile::tempdir().unwrap();
+    write_certificates(clients.path()).unwrap();
+    let others = tempfile::tempdir().unwrap();
+    write_certificates(others.path()).unwrap();
+    let pair = Pair::with_options(|options| options.tls.client_ca = Some(clients.path().join("ca.pem")));
+    let trust = Trust::Fingerprint(pair.server.fingerprint().unwrap());
+    let with = |identity: Option<&Path>| ClientTls {
+        trust: trust.clone(),
+        identity: identity.map(|dir| (dir.join("cert.pem"), dir.join("key.pem"))),
+    };
+    for tls in [with(None), with(Some(others.path()))] {
+        let refused = try_connect(&pair, "localhost", &tls);
+        assert!(matches!(refused, Err(Error::Tls(_))), "{refused:?}");
+    }
+    assert_eq!(try_connect(&pair, "localhost", &with(Some(clients.path()))), Ok(()));
+}
+
+#[test]
+fn another_protocol_is_refused() {
+    let pair = Pair::with_sink();
+    assert!(run(connect(&pair, b"pipestream/2")).is_err());
+    assert!(run(connect(&pair, b"pipestream/1")).is_ok());
+}
+
+#[test]
+fn nobody_there_is_said_within_the_handshake_timeout() {
+    let dir = tempfile::tempdir().unwrap();
+    let sink = FolderSink::open(&dir.path().join("sink"), None).unwrap();
+    let pair = Pair::new(dir, sink, |_| {});
+    let silent = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    let options = SessionOptions { idle_timeout: std::time::Duration::from_secs(1), ..SessionOptions::default() };
+    let refused = block(pair.client.connect(silent.local_addr().unwrap(), "localhost", options));
+    assert!(matches!(refused, Err(Error::Deadline(_))), "{refused:?}");
+}
