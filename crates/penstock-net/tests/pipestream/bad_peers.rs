@@ -1,7 +1,7 @@
 use penstock_net::pipestream::Status;
 use penstock_pipestream::Frame;
 
-use crate::raw::{self, RawClient, capabilities, header, pending, run};
+use crate::raw::{self, RawClient, capabilities, header, pending, run, status};
 use crate::support::{Pair, block, draft, eventually, files, id, log};
 
 const LARGE: usize = 300_000;
@@ -282,4 +282,37 @@ fn streams_that_come_before_their_announcement_wait_for_it() {
         assert_eq!(complete, (1..=20).collect::<Vec<_>>());
         peer.close().await;
     });
+}
+
+#[test]
+fn whichever_status_stands_file_and_line_agree_with_it() {
+    let pair = Pair::with_sink();
+    let mut stands = std::collections::HashMap::new();
+    run(async {
+        let mut peer = RawClient::agreed(&pair).await;
+        for entity in 1..=300 {
+            peer.tell(&[pending(entity)]).await;
+            peer.stream(&header(entity, b"payload"), b"payload").await;
+            // The owner changes its mind at any moment of what follows.
+            tokio::time::sleep(std::time::Duration::from_micros(u64::from(entity % 30) * 60)).await;
+            peer.tell(&[status(entity, Status::Failed)]).await;
+        }
+        while stands.len() < 300 {
+            let (status, _) = peer.hear_status().await;
+            stands.insert(u64::from(status.entity_id), status.status.name());
+        }
+        peer.close().await;
+    });
+    let session = session_folder(&pair);
+    let mut written = std::collections::HashMap::new();
+    for line in log(&pair.sink(), &session) {
+        if let Some(entity) = line["entity"].as_u64() {
+            written.insert(entity, (line["status"].as_str().unwrap().to_owned(), line["file"].is_string()));
+        }
+    }
+    for (entity, stands) in &stands {
+        let (status, file) = &written[entity];
+        assert_eq!((status.as_str(), *file), (*stands, *stands == "COMPLETE"), "{entity}");
+        assert_eq!(pair.sink().join(format!("{session}/0/{entity}")).exists(), *file, "{entity}");
+    }
 }

@@ -98,11 +98,12 @@ impl RawClient {
     pub(crate) async fn hear_status(&mut self) -> (StatusFrame, Vec<ErrorFrame>) {
         let mut errors = Vec::new();
         loop {
-            match self.hear().await {
-                Frame::Status(status) => return (status, errors),
-                Frame::Error(error) => errors.push(error),
-                other => panic!("{other:?}"),
+            let frame = self.hear().await;
+            if let Frame::Status(status) = frame {
+                return (status, errors);
             }
+            let Frame::Error(error) = frame else { panic!("{frame:?}") };
+            errors.push(error);
         }
     }
 
@@ -135,12 +136,9 @@ impl RawClient {
 
     /// How the server closes the connection.
     pub(crate) async fn expect_closed(&self) -> (u64, String) {
-        match self.connection.closed().await {
-            ConnectionError::ApplicationClosed(close) => {
-                (close.error_code.into_inner(), String::from_utf8_lossy(&close.reason).into_owned())
-            }
-            other => panic!("{other}"),
-        }
+        let closed = self.connection.closed().await;
+        let ConnectionError::ApplicationClosed(close) = closed else { panic!("{closed}") };
+        (close.error_code.into_inner(), String::from_utf8_lossy(&close.reason).into_owned())
     }
 
     /// The server has not closed.
