@@ -45,9 +45,11 @@ class PipeStreamError(Error):
         """The entity it is about, if it is about one."""
 
     def __str__(self) -> str:
-        """Name the code, what happened, and where."""
+        """Name the code where it says anything, what happened, and where."""
         where = "" if self.entity is None else f" (scope {self.scope}, entity {self.entity})"
-        return f"{self.name} (0x{self.code:02X}): {self.message}{where}"
+        # INTERNAL_ERROR is what everything has that the registry has no code for: a file, a certificate, a misuse.
+        code = "" if self.code == 1 else f"{self.name} (0x{self.code:02X}): "
+        return f"{code}{self.message}{where}"
 
 
 class DocumentsError(Error):

@@ -8,7 +8,6 @@ from typing import NoReturn, Self
 
 from penstock import _core
 from penstock._state import state_dir
-from penstock.errors import PipeStreamError
 from penstock.pipestream._session import PathLike, Session
 
 __all__ = ["Server", "ServerCounters"]
@@ -62,7 +61,7 @@ class Server:
     As a context manager it closes at the end: sessions that are open may go on for 10 seconds.
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ("_address", "_fingerprint", "_native")
 
     def __init__(
         self,
@@ -111,16 +110,19 @@ class Server:
             events=events,
         )
         self._native = _core.Server(listen, options)
+        # Kept here because a forked child may want to connect to them.
+        self._address = self._native.address()
+        self._fingerprint = self._native.fingerprint()
 
     @property
     def address(self) -> str:
         """``HOST:PORT`` where it listens, with the port that was picked."""
-        return self._native.address()
+        return self._address
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of its certificate, ``sha256:HEX``: what clients pin."""
-        return self._native.fingerprint()
+        return self._fingerprint
 
     @property
     def counters(self) -> ServerCounters:
@@ -175,10 +177,7 @@ class Server:
 
     def __repr__(self) -> str:
         """Say where it listens."""
-        try:
-            return f"<Server {self.address}>"
-        except PipeStreamError as error:
-            return f"<Server ({error.message})>"
+        return f"<Server {self.address}>"
 
 
 def _development(folder: PathLike | None) -> Path:

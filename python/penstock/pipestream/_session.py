@@ -248,7 +248,10 @@ class Session:
         """Fail an entity, one of ours or of the peer's, unless it is terminal already."""
         if entity.session is not self:
             raise misuse(f"{entity!r} belongs to another session")
-        self._native.fail(entity.key, code, reason)
+        if isinstance(entity, ReceivedEntity):
+            entity.fail(reason, code=code)
+        else:
+            self._native.fail(entity.key, code, reason)
 
     def end_children(self, parent: SentEntity) -> None:
         """Say that the last child of an entity has been sent: without it, the entity never becomes terminal."""

@@ -1,0 +1,97 @@
+"""``penstock pipestream serve``: a server that writes what comes into a folder."""
+
+import signal
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Annotated
+
+import typer
+
+from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+from penstock.cli.pipestream import commands
+
+__all__ = ["register"]
+
+# Seconds that open sessions have to come to their ends; what has arrived by then is kept.
+_GRACE = 10.0
+
+
+def _check_address(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if not host or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
+        raise typer.BadParameter(f"{value!r} is not HOST:PORT")
+    return value
+
+
+def _serve(
+    listen: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=_check_address),
+    ],
+    sink: Annotated[Path, typer.Option(file_okay=False, help="The folder for what comes; made if it is not there.")],
+    events: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Append every event to this file, a line of JSON for each.")
+    ] = None,
+    layers: Annotated[int, typer.Option(min=0, max=1, help="The highest protocol layer.")] = 1,
+    window: Annotated[
+        int | None,
+        typer.Option(min=1, max=2_147_483_646, help="Unresolved entities of a scope, at most; by default 65,536."),
+    ] = None,
+    max_payload: Annotated[
+        int | None, typer.Option(min=0, max=2**64 - 1, help="Octets of a payload, at most; by default 16 GiB.")
+    ] = None,
+    cert: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
+    ] = None,
+    key: Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")] = None,
+    client_ca: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+    ] = None,
+    log_level: LogLevelOption = "info",
+    log_format: LogFormatOption = "text",
+) -> None:
+    """Take entities and keep each whole one in a folder."""
+    if (cert is None) != (key is None):
+        raise typer.BadParameter("--cert and --key go together")
+    # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
+    stop = _Stop()
+    from penstock.pipestream import Server
+
+    configure(log_level, log_format)
+    server = Server(
+        listen,
+        sink=sink,
+        cert=cert,
+        key=key,
+        client_ca=client_ca,
+        layers=layers,
+        window=window,
+        max_payload=max_payload,
+        events=events,
+    )
+    typer.echo(f"listening {server.address} fingerprint {server.fingerprint}")
+    stop.wait()
+    server.close(_GRACE)
+
+
+class _Stop:
+    """SIGTERM and SIGINT end the wait; a second one ends the process where it is."""
+
+    def __init__(self) -> None:
+        # Of all that can be waited for, this may be signalled from a handler that interrupts the wait itself.
+        self._signals: SimpleQueue[int] = SimpleQueue()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        self._signals.put(number)
+
+    def wait(self) -> None:
+        self._signals.get()
+
+
+def register(_app: typer.Typer) -> None:
+    """Add ``penstock pipestream serve``."""
+    commands.command("serve")(_serve)

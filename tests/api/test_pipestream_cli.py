@@ -1,0 +1,188 @@
+"""`penstock pipestream serve` and `penstock cert`, in processes of their own."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from penstock import PipeStreamError
+from penstock.pipestream import Session, Status
+
+WAIT = 30.0
+READY = re.compile(r"listening (127\.0\.0\.1:\d+) fingerprint (sha256:[0-9a-f]{64})\n")
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Start `penstock pipestream serve` and give the process, its address and its fingerprint."""
+    processes = []
+
+    def start(*arguments):
+        command = [sys.executable, "-m", "penstock.cli", "pipestream", "serve", "--listen", "127.0.0.1:0"]
+        process = subprocess.Popen(
+            [*command, "--sink", str(tmp_path / "sink"), *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")},
+        )
+        processes.append(process)
+        line = process.stdout.readline()
+        match = READY.fullmatch(line)
+        assert match, (line, process.stderr.read())
+        return process, match[1], match[2]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def stop(process, number=signal.SIGTERM):
+    process.send_signal(number)
+    out, err = process.communicate(timeout=WAIT)
+    return process.returncode, out, err
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_sink_in_another_process(serve, tmp_path):
+    process, address, fingerprint = serve("--events", tmp_path / "events.jsonl")
+    with Session.connect(address, fingerprint=fingerprint) as session:
+        with session.dehydrate(metadata={"penstock.document": "a.zip"}) as scope:
+            scope.send(b"one", content_type="text/plain")
+            scope.announce_failed("it is encrypted")
+        assert scope.wait(WAIT) is Status.FAILED
+        session.send(b"x" * 5_000_000, chunk_size=1_000_000)
+    assert stop(process) == (0, "", "")
+    folder = tmp_path / "sink" / session.id
+    assert (folder / str(scope.scope_id) / "1").read_bytes() == b"one"
+    assert (folder / "0" / "2").stat().st_size == 5_000_000
+    assert lines(folder / "entities.jsonl")[-1] == {"closed": 0}
+    events = lines(tmp_path / "events.jsonl")
+    assert {event["session"] for event in events} == {session.id}
+    assert [event["event"] for event in events][:: len(events) - 1] == ["capabilities", "closed"]
+    digest = next(event for event in events if event["event"] == "digest")
+    assert digest["merkle_root"] == scope.digest.merkle_root.hex()
+    assert (digest["processed"], digest["succeeded"], digest["failed"]) == (2, 1, 1)
+    kinds = {event["event"] for event in events}
+    assert kinds == {"capabilities", "entity", "status", "digest", "barrier", "error", "closed"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_an_idle_server_cleanly(serve, number):
+    process, _, _ = serve("--log-level", "error", "--log-format", "json")
+    assert stop(process, number) == (0, "", "")
+
+
+def test_work_in_flight_is_finished_after_the_signal(serve, tmp_path):
+    process, address, fingerprint = serve()
+    with Session.connect(address, fingerprint=fingerprint) as session:
+        session.send(b"before").wait(WAIT)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        # The server takes no new connections, and this one may come to its end.
+        with pytest.raises(PipeStreamError):
+            Session.connect(address, fingerprint=fingerprint, timeout=2)
+        assert session.send(b"after").wait(WAIT) is Status.COMPLETE
+    out, err = process.communicate(timeout=WAIT)
+    assert (process.returncode, out) == (0, ""), err
+    assert (tmp_path / "sink" / session.id / "0" / "2").read_bytes() == b"after"
+
+
+def test_a_second_signal_does_not_wait(serve):
+    process, address, fingerprint = serve()
+    session = Session.connect(address, fingerprint=fingerprint)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert process.poll() is None
+    assert stop(process)[0] == -signal.SIGTERM
+    session.abort()
+
+
+@pytest.mark.slow
+def test_a_killed_server_fails_what_was_in_flight(serve):
+    process, address, fingerprint = serve()
+    session = Session.connect(address, fingerprint=fingerprint)
+    process.send_signal(signal.SIGSTOP)
+    sent = session.send(b"x" * 100)
+    process.kill()
+    # Nobody says so: it takes the idle time-out of 30 seconds.
+    assert sent.wait(60) is Status.FAILED
+    assert sent.reason.name == "PIPESTREAM_IDLE_TIMEOUT"
+    with pytest.raises(PipeStreamError):
+        session.close(WAIT)
+
+
+def test_options_reach_the_session(serve):
+    process, address, fingerprint = serve("--layers", "0", "--window", "7", "--max-payload", "10")
+    with Session.connect(address, fingerprint=fingerprint) as session:
+        assert (session.agreement.layer, session.agreement.max_window_size) == (0, 7)
+        sent = session.send(b"x" * 11)
+        assert sent.wait(WAIT) is Status.FAILED
+        assert sent.reason.name == "PIPESTREAM_ENTITY_TOO_LARGE"
+    assert stop(process)[0] == 0
+
+
+def test_client_certificates_by_the_command_line(serve, penstock, tmp_path):
+    made = penstock("cert", tmp_path / "certificates")
+    assert made.returncode == 0, made.stderr
+    folder = tmp_path / "certificates"
+    cert, key, ca = folder / "cert.pem", folder / "key.pem", folder / "ca.pem"
+    _, address, fingerprint = serve("--cert", cert, "--key", key, "--client-ca", ca)
+    assert made.stdout == f"fingerprint {fingerprint}\n"
+    with Session.connect(address, ca=ca, cert=cert, key=key) as session:
+        assert session.send(b"x").wait(WAIT) is Status.COMPLETE
+    with pytest.raises(PipeStreamError):
+        Session.connect(address, ca=ca)
+
+
+def test_certificates_are_not_written_over(penstock, tmp_path):
+    assert penstock("cert", tmp_path).returncode == 0
+    again = penstock("cert", tmp_path)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert re.fullmatch(r"penstock: .*/ca\.pem is there already\n", again.stderr)
+
+
+WRONG = [
+    [],
+    ["--listen", "127.0.0.1:0"],
+    ["--sink", "x"],
+    ["--listen", "127.0.0.1", "--sink", "x"],
+    ["--listen", "127.0.0.1:99999", "--sink", "x"],
+    ["--listen", "127.0.0.1:0", "--sink", "x", "--layers", "2"],
+    ["--listen", "127.0.0.1:0", "--sink", "x", "--metrics", "127.0.0.1:0"],
+    ["--listen", "127.0.0.1:0", "--sink", "x", "--window", "0"],
+    ["--listen", "127.0.0.1:0", "--sink", "x", "--max-payload", "-1"],
+    ["--listen", "127.0.0.1:0", "--sink", "x", "--cert", "c.pem"],
+    ["--listen", "127.0.0.1:0", "--sink", "x", "--log-level", "loud"],
+    ["--listen", "127.0.0.1:0", "--sink", "x", "extra"],
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG, ids=" ".join)
+def test_a_wrong_command_line_is_exit_2(penstock, tmp_path, arguments):
+    ended = penstock("pipestream", "serve", *arguments, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_fails_is_exit_1_and_one_line(penstock, tmp_path):
+    common = ("pipestream", "serve", "--sink", tmp_path / "sink")
+    for arguments, text in (
+        (("--listen", "203.0.113.1:0"), "cannot listen on 203.0.113.1:0"),
+        (("--listen", "127.0.0.1:0", "--cert", "c.pem", "--key", "k.pem"), "c.pem"),
+        (("--listen", "127.0.0.1:0", "--events", tmp_path / "no" / "e"), "no/e"),
+    ):
+        ended = penstock(*common, *arguments, cwd=tmp_path, env={**os.environ, "PENSTOCK_STATE": str(tmp_path)})
+        assert (ended.returncode, ended.stdout) == (1, ""), ended.stderr
+        assert ended.stderr.startswith("penstock: ")
+        assert ended.stderr.count("\n") == 1
+        assert text in ended.stderr
