@@ -208,9 +208,9 @@ class Sender:
         path.write_bytes(payload)
         return path
 
-    def send(self, receiver: Receiver, *arguments: str | Path) -> Send:
-        pinned = ("--fingerprint", self.certificate.fingerprint)
-        process = Send(self.reactor, self.folder, receiver.address, *(arguments or (self.file(),)), *pinned)
+    def send(self, receiver: Receiver, *arguments: str | Path, fingerprint: str | None = None) -> Send:
+        pinned = ("--fingerprint", fingerprint or self.certificate.fingerprint)
+        process = Send(self.reactor, self.folder, receiver.address, *arguments, *pinned)
         self.processes.append(process)
         return process
 

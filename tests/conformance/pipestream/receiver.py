@@ -2,7 +2,7 @@
 
 import datetime
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from socket import AF_INET, SOCK_DGRAM
@@ -186,9 +186,23 @@ class Receiver(Peer):
                 self.resolve(scope, entity, Stat.COMPLETE)
         while any(self._release(number, state) for number, state in list(self.scopes.items())):
             pass
-        for checkpoint in self.checkpoints:
-            self.send(self.edit(Checkpoint(**{**vars(checkpoint), "flags": 1})))
-        self.checkpoints.clear()
+        self.checkpoints = [checkpoint for checkpoint in self.checkpoints if not self._answer(checkpoint)]
+
+    def _answer(self, checkpoint: Checkpoint) -> bool:
+        """Answers a checkpoint once everything in its scope is terminal; at layer 0 it completes parents first."""
+        scope = self.scopes[checkpoint.scope]
+        parents = [entity for number, entity in self.dehydrating if number == checkpoint.scope]
+        at_layer_0 = self.capabilities is not None and not self.capabilities.layer1
+        if at_layer_0 and set(scope.announced) - set(parents) <= set(scope.statuses):
+            for parent in parents:
+                if parent not in scope.statuses:
+                    children = [header.entity for header, _ in self.entities.values() if header.parent == parent]
+                    good = all(scope.statuses[child] == Stat.COMPLETE for child in children)
+                    self.resolve(checkpoint.scope, parent, Stat.COMPLETE if good else Stat.FAILED)
+        if not set(scope.announced) <= set(scope.statuses):
+            return False
+        self.send(self.edit(replace(checkpoint, flags=1)))
+        return True
 
     def _release(self, number: int, scope: Scope) -> bool:
         ready = scope.barrier and not scope.released and set(scope.announced) <= set(scope.statuses)
