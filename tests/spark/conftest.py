@@ -12,11 +12,11 @@ from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock._demo.sink import SinkProcess
 from penstock._java import find_java
-from penstock.spark import local_session
+from penstock.spark import PART_SCHEMA, dehydrate, local_session
 
 StartSpark = Callable[..., AbstractContextManager[SparkSession]]
 StartSink = Callable[[Path], SinkProcess]
@@ -58,6 +58,21 @@ def sink(start_sink: StartSink, tmp_path: Path) -> Iterator[SinkProcess]:
     """A sink whose folder is `sink` in tmp_path."""
     with start_sink(tmp_path / "sink") as process:
         yield process
+
+
+@pytest.fixture
+def rows_of(tmp_path: Path) -> Callable[..., DataFrame]:
+    """Take a folder apart: rows that are computed when they are asked for; receipts in `receipts` of tmp_path."""
+
+    def rows(
+        spark: SparkSession, sink: SinkProcess, folder: Path, receipts: Path | None = None, **options: object
+    ) -> DataFrame:
+        where = str(receipts or tmp_path / "receipts")
+        apart = dehydrate(sink.address, fingerprint=sink.fingerprint, receipts=where, **options)
+        documents = spark.read.format("documents").option("minPartitions", "2").load(str(folder))
+        return documents.mapInArrow(apart, PART_SCHEMA)
+
+    return rows
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from functools import partial
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody does
@@ -23,15 +24,9 @@ NESTED = {
 
 
 @pytest.fixture
-def take_apart(spark, sink, tmp_path):
-    """The rows of a folder, which are computed when they are asked for."""
-
-    def rows(folder, **options):
-        apart = dehydrate(sink.address, fingerprint=sink.fingerprint, receipts=str(tmp_path / "receipts"), **options)
-        documents = spark.read.format("documents").option("minPartitions", "2").load(str(folder))
-        return documents.mapInArrow(apart, PART_SCHEMA)
-
-    return rows
+def take_apart(spark, sink, rows_of):
+    """The rows of a folder, from this module's session to this test's sink."""
+    return partial(rows_of, spark, sink)
 
 
 def test_every_part_has_a_row_a_receipt_and_its_octets_in_the_sink(

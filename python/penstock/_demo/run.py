@@ -22,6 +22,16 @@ __all__ = ["DemoError", "Outcome", "run"]
 _MARK = ".penstock-demo"
 _OWN = ("sink", "results", "receipts", "summary.json", "events.jsonl", "sink.log", "spark.log")
 
+_SHOWN = {
+    "what the sink received": "sink",
+    "its events": "events.jsonl",
+    "parts and composites": "results",
+    "receipts": "receipts",
+    "summary": "summary.json",
+    "logs of the sink": "sink.log",
+    "logs of Spark": "spark.log",
+}
+
 
 class DemoError(Error):
     """The demo cannot run as asked."""
@@ -63,7 +73,7 @@ def run(documents: Path | None, output: Path, console: Console) -> Outcome:
         )
     summary = _summary(account, time.monotonic() - begun)
     (output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    places = {"documents": folder, **{name.partition(".")[0]: output / name for name in _OWN}}
+    places = {"documents": folder, **{what: output / name for what, name in _SHOWN.items()}}
     print_report(console, account, stages.seconds, places)
     return Outcome(summary, account.problems)
 

@@ -10,7 +10,6 @@
 """
 
 import io
-import os
 import shutil
 from collections import deque
 from collections.abc import Iterator
@@ -22,11 +21,11 @@ from typing import TYPE_CHECKING, BinaryIO, Self, cast
 import pyarrow as pa
 
 from penstock import receipts
-from penstock.documents import DocumentResult, DocumentSender, SentDocument
+from penstock.documents import DocumentResult, DocumentSender, SentDocument, document_name
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import Session
 from penstock.spark._batches import resize
-from penstock.spark._paths import display, from_column
+from penstock.spark._paths import from_column
 
 if TYPE_CHECKING:
     from penstock.spark.functions import Dehydrate
@@ -180,5 +179,5 @@ def _documents(batches: Iterator[pa.RecordBatch], root: str | None) -> Iterator[
 
 def _name(path: str, root: str | None) -> str:
     if root is not None and Path(path).is_relative_to(root):
-        return display(os.path.relpath(path, root))
-    return display(Path(path).name)
+        return document_name(path, root)
+    return document_name(path)

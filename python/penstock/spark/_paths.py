@@ -7,14 +7,9 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from penstock.errors import SparkError
 
-__all__ = ["display", "from_column", "from_option", "to_column"]
+__all__ = ["from_column", "from_option", "to_column"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
-
-
-def display(path: str) -> str:
-    r"""A path as a name: with ``/``, and ``\xHH`` for each octet that is not UTF-8."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace").replace(os.sep, "/")
 
 
 def from_option(text: str) -> str:

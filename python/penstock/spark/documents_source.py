@@ -21,8 +21,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.documents import document_name
 from penstock.errors import SparkError
-from penstock.spark._paths import display, from_option, to_column
+from penstock.spark._paths import from_option, to_column
 
 __all__ = ["DocumentsPartition", "DocumentsReader", "DocumentsSource"]
 
@@ -164,7 +165,7 @@ def _cost(file: _File) -> int:
 def _list(path: str) -> Iterable[_File]:
     """List what is below a folder, in the order of the names; links to folders are not followed."""
     if not Path(path).is_dir():
-        yield _file(path, Path(path).name)
+        yield _file(path, document_name(path))
         return
     pending = [path]
     while pending:
@@ -173,11 +174,11 @@ def _list(path: str) -> Iterable[_File]:
             with os.scandir(folder) as found:
                 entries = sorted(found, key=lambda entry: entry.name)
         except OSError:
-            yield _file(folder, os.path.relpath(folder, path))
+            yield _file(folder, document_name(folder, path))
             continue
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False) and not _links_to_folder(entry):
-                yield _file(entry.path, os.path.relpath(entry.path, path))
+                yield _file(entry.path, document_name(entry.path, path))
         pending += [entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
 
 
@@ -190,6 +191,6 @@ def _file(path: str, document: str) -> _File:
     try:
         found = Path(path).stat()
     except OSError:
-        return _File(to_column(path), display(document), 0, 0)
+        return _File(to_column(path), document, 0, 0)
     length = found.st_size if stat.S_ISREG(found.st_mode) else 0
-    return _File(to_column(path), display(document), length, found.st_mtime_ns // 1000)
+    return _File(to_column(path), document, length, found.st_mtime_ns // 1000)

@@ -53,11 +53,16 @@ class Rehydrate:
     max_text: int = _MAX_TEXT
     order_by: str | None = None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Put together what the rows describe; Spark calls this for each task, or for each group."""
+    def __call__(self, *batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Put together what the rows describe; Spark calls this for each task, or for each group.
+
+        There is exactly one argument. It has no name because ``applyInArrow`` counts the names, ``self`` among them,
+        and takes a function of two for one that wants the group's key as well.
+        """
         from penstock.spark._rehydrate import put_together
 
-        return put_together(self, batches)
+        (rows,) = batches
+        return put_together(self, rows)
 
 
 def dehydrate(
