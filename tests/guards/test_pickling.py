@@ -16,16 +16,71 @@ from collections.abc import Callable
 import pytest
 
 import penstock
+from penstock import pipestream as ps
+from penstock.documents import Limits
 from penstock.errors import DocumentsError, Error, PipeStreamError, SparkError
+from penstock.spark import Dehydrate, DocumentsSource, Rehydrate, dehydrate, rehydrate
+from penstock.spark.documents_source import DocumentsPartition, DocumentsReader
 
 SAMPLES: dict[type, Callable[[], object]] = {
     Error: lambda: Error("it failed"),
     PipeStreamError: lambda: PipeStreamError("scope 3 is ours", 9, "PIPESTREAM_SCOPE_INVALID", "violation", 3, 7),
     DocumentsError: lambda: DocumentsError("no such document", "io"),
     SparkError: lambda: SparkError("no Java"),
+    Dehydrate: lambda: dehydrate("[::1]:4433", fingerprint="ab" * 32, receipts="/receipts", limits=Limits(max_depth=2)),
+    Rehydrate: lambda: rehydrate(text=False, order_by="position"),
+    DocumentsSource: lambda: DocumentsSource({"path": "/data", "minPartitions": "3"}),
+    DocumentsReader: lambda: DocumentsReader(("/data",), target_bytes=1 << 20, min_partitions=3),
+    DocumentsPartition: lambda: DocumentsReader((__file__,), target_bytes=1, min_partitions=1).partitions()[0],
 }
 # Classes that hold something of this process, by name, with what they hold.
 LIVE: dict[str, str] = {}
+KEY, SCOPE, REASON = ps.EntityKey(0, 0, 7, 0), ps.ScopeKey(2), ps.Reason(5, "PIPESTREAM_ENTITY_INVALID", "broken")
+DIGEST, CHUNK = ps.ScopeDigest(2, 3, 1, 1, 1, bytes(32)), ps.ChunkInfo(total_chunks=2, chunk_index=1, chunk_offset=9)
+AGREED = ps.Capabilities().negotiate(ps.Capabilities())
+COUNTS = ("connections_total", "connections_open", "refused", "entities", "completed", "failed", "octets")
+SAMPLES |= {
+    ps.Agreement: lambda: AGREED,
+    ps.AgreedEvent: lambda: ps.AgreedEvent(AGREED),
+    ps.Barrier: lambda: ps.Barrier(2, 7, released=True),
+    ps.BarrierEvent: lambda: ps.BarrierEvent(ps.Barrier(2, 7), by_peer=True),
+    ps.Capabilities: lambda: ps.Capabilities(max_window_size=9),
+    ps.Checkpoint: lambda: ps.Checkpoint(checkpoint_id="c", flags=1),
+    ps.CheckpointEvent: lambda: ps.CheckpointEvent(ps.Checkpoint(flags=2), ours=True),
+    ps.ChunkInfo: lambda: CHUNK,
+    ps.ClaimCheck: lambda: ps.ClaimCheck(claim_id=7, validation=ps.StoppingPointValidation(is_resumable=True)),
+    ps.ClosedEvent: lambda: ps.ClosedEvent(REASON, by_peer=False),
+    ps.CompletionPolicy: lambda: ps.CompletionPolicy(mode=ps.CompletionMode.STRICT, min_success_ratio=0.1),
+    ps.DigestEvent: lambda: ps.DigestEvent(DIGEST, by_peer=True),
+    ps.EntityHeader: lambda: ps.EntityHeader(entity_id=1, metadata={"a": "b"}, chunk_info=CHUNK),
+    ps.EntityKey: lambda: KEY,
+    ps.ErrorEvent: lambda: ps.ErrorEvent(REASON, 0, 7, by_peer=True),
+    ps.GatheredEvent: lambda: ps.GatheredEvent(KEY, SCOPE, DIGEST, ps.Status.COMPLETE),
+    ps.LostEvents: lambda: ps.LostEvents(3),
+    ps.Reason: lambda: REASON,
+    ps.ReleasedEvent: lambda: ps.ReleasedEvent(SCOPE, KEY, 1, DIGEST),
+    ps.Resolution: lambda: ps.Resolution(
+        scope_id=0, parent_id=7, state=ps.ResolutionState.FAILED, children=1, succeeded=0, failed=1, deferred=0
+    ),
+    ps.ResolvedEvent: lambda: ps.ResolvedEvent(KEY, 0, ps.Status.FAILED, REASON, owned=True),
+    ps.ScopeDigest: lambda: DIGEST,
+    ps.ScopeKey: lambda: SCOPE,
+    ps.ServerCounters: lambda: ps.ServerCounters(**dict.fromkeys(COUNTS, 1), failures={5: 1}, events_lost=0),
+    ps.StatusEvent: lambda: ps.StatusEvent(KEY, ps.Status.COMPLETE, 0, 8, by_peer=True),
+    ps.StatusFrame: lambda: ps.StatusFrame(ps.Status.COMPLETE, 7, cursor=8),
+    ps.StoppingPointValidation: lambda: ps.StoppingPointValidation(state_checksum=b"x"),
+    ps.YieldExtension: lambda: ps.YieldExtension(ps.YieldReason.RATE_LIMITED, b"state"),
+}
+LIVE |= {
+    "penstock.pipestream.EntityIdSpace": "the IDs of a scope that is in use",
+    "penstock.pipestream._manifest.Manifest": "the clock of this process",
+    "penstock.pipestream._entity.Entity": "a session",
+    "penstock.pipestream._entity.ReceivedEntity": "a session",
+    "penstock.pipestream._entity.SentEntity": "a session",
+    "penstock.pipestream._scope.Scope": "a session",
+    "penstock.pipestream._server.Server": "a socket",
+    "penstock.pipestream._session.Session": "a connection",
+}
 # Command line and tests only.
 NOT_SENT = ("penstock.cli",)
 

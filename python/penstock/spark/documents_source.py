@@ -12,7 +12,7 @@ import heapq
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,21 +53,20 @@ class _File:
     """Microseconds since 1970."""
 
 
+@dataclass(frozen=True)
 class DocumentsPartition(InputPartition):
     """The files that one task reads."""
 
-    def __init__(self, files: Sequence[_File]) -> None:
-        super().__init__(None)
-        self.files = tuple(files)
+    files: tuple[_File, ...]
 
 
+@dataclass(frozen=True)
 class DocumentsReader(DataSourceReader):
     """Lists on the driver, hands out rows on the executors."""
 
-    def __init__(self, paths: Sequence[str], target_bytes: int, min_partitions: int) -> None:
-        self.paths = tuple(paths)
-        self.target_bytes = target_bytes
-        self.min_partitions = min_partitions
+    paths: tuple[str, ...]
+    target_bytes: int
+    min_partitions: int
 
     def partitions(self) -> list[DocumentsPartition]:
         """Spread the files so that the partitions weigh about the same, heaviest file first."""
@@ -80,7 +79,7 @@ class DocumentsReader(DataSourceReader):
             weight, index = weights[0]
             filled[index].append(file)
             heapq.heapreplace(weights, (weight + _cost(file), index))
-        return [DocumentsPartition(sorted(part, key=lambda file: file.path)) for part in filled]
+        return [DocumentsPartition(tuple(sorted(part, key=lambda file: file.path))) for part in filled]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Hand out the rows of a partition."""
@@ -95,6 +94,7 @@ class DocumentsReader(DataSourceReader):
             )
 
 
+@dataclass(frozen=True)
 class DocumentsSource(DataSource):
     """``spark.read.format("documents").load(folder)``, once ``penstock.spark.register(spark)`` was called.
 
@@ -108,9 +108,7 @@ class DocumentsSource(DataSource):
     ``/``; the base name of a file that was named itself), ``length`` in octets, ``modified``.
     """
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        self.options = options
+    options: MutableMapping[str, str]
 
     @classmethod
     def name(cls) -> str:
@@ -126,7 +124,7 @@ class DocumentsSource(DataSource):
         if schema != self.schema():
             raise SparkError(f"the data source documents has the columns {', '.join(ARROW_SCHEMA.names)} and no others")
         return DocumentsReader(
-            _paths(self.options),
+            tuple(_paths(self.options)),
             _positive(self.options, "targetPartitionBytes", _TARGET_BYTES),
             _positive(self.options, "minPartitions", os.cpu_count() or 1),
         )

@@ -111,29 +111,17 @@ def dehydrate(
         >>> dehydrate("127.0.0.1:4433", fingerprint="ab" * 32).in_flight
         8
     """
-    port = _SINK.fullmatch(sink)
-    if port is None or not 0 < int(port[1]) < 65536:
-        raise SparkError(f"sink must be host:port, not {sink!r}")
+    _check_sink(sink)
     if (fingerprint is not None) + (ca is not None) + system_ca != 1:
         raise SparkError("say how to trust the sink: exactly one of fingerprint, ca and system_ca")
-    if fingerprint is not None:
-        fingerprint = _digits(fingerprint)
     if (cert is None) != (key is None):
         raise SparkError("cert and key go together")
     if in_flight < 1:
         raise SparkError(f"in_flight must be at least 1, not {in_flight}")
-    return Dehydrate(
-        sink=sink,
-        fingerprint=fingerprint,
-        ca=_folder(ca),
-        system_ca=system_ca,
-        cert=_folder(cert),
-        key=_folder(key),
-        receipts=_folder(receipts),
-        root=_folder(root),
-        limits=limits,
-        in_flight=in_flight,
-    )
+    pin = None if fingerprint is None else _digits(fingerprint)
+    paths = {"ca": ca, "cert": cert, "key": key, "receipts": receipts, "root": root}
+    folders = {name: _absolute(path) for name, path in paths.items()}
+    return Dehydrate(sink, fingerprint=pin, system_ca=system_ca, limits=limits, in_flight=in_flight, **folders)
 
 
 def rehydrate(*, text: bool = True, max_text: int = _MAX_TEXT, order_by: str | None = None) -> Rehydrate:
@@ -166,6 +154,12 @@ def rehydrate(*, text: bool = True, max_text: int = _MAX_TEXT, order_by: str | N
     return Rehydrate(text=text, max_text=max_text, order_by=order_by)
 
 
+def _check_sink(sink: str) -> None:
+    port = _SINK.fullmatch(sink)
+    if port is None or not 0 < int(port[1]) < 65536:
+        raise SparkError(f"sink must be host:port, not {sink!r}")
+
+
 def _digits(fingerprint: str) -> str:
     """The digits of a fingerprint, whichever way they are written."""
     found = _FINGERPRINT.fullmatch(fingerprint)
@@ -174,6 +168,6 @@ def _digits(fingerprint: str) -> str:
     return found[1].replace(":", "").lower()
 
 
-def _folder(option: str | None) -> str | None:
+def _absolute(option: str | None) -> str | None:
     # A relative path is relative to the driver's folder, which the workers do not have.
     return None if option is None else str(Path(from_option(option)).absolute())
