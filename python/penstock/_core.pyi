@@ -16,8 +16,9 @@ from penstock.pipestream import (
     ScopeDigest,
     StatusFrame,
 )
+from penstock.pipestream._fields import PathLike, Payload
 from penstock.pipestream._server import ServeOptions
-from penstock.pipestream._session import ConnectOptions, Draft, PathLike, Payload
+from penstock.pipestream._session import ConnectOptions, Draft
 
 __all__ = [
     "Content",

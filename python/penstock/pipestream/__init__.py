@@ -59,14 +59,12 @@ from penstock.pipestream._messages import (
     CompletionPolicy,
     StoppingPointValidation,
 )
+from penstock.pipestream._scope import Scope
 from penstock.pipestream._server import (
     Server,
     ServerCounters,
 )
-from penstock.pipestream._session import (
-    Scope,
-    Session,
-)
+from penstock.pipestream._session import Session
 
 __all__ = [
     "AgreedEvent",

@@ -1,6 +1,16 @@
-"""Checks that dataclasses make of their fields, so that no frame exists that the wire cannot carry."""
+"""What callers may pass, and checks of dataclasses' fields, so that no frame exists that the wire cannot carry."""
 
-__all__ = ["ReadableBuffer", "check_uint", "octets"]
+import os
+from typing import BinaryIO
+
+__all__ = ["OCTETS", "PathLike", "Payload", "ReadableBuffer", "check_uint", "octets"]
+
+PathLike = str | os.PathLike[str]
+"""The name of a file or folder."""
+Payload = bytes | bytearray | PathLike | BinaryIO
+"""What can be sent: octets, a file by its name, or an open binary file, which is read to its end."""
+OCTETS = "application/octet-stream"
+"""The MIME type of anything."""
 
 ReadableBuffer = bytes | bytearray | memoryview
 """What ``decode`` takes."""

@@ -8,7 +8,8 @@ from typing import NoReturn, Self
 
 from penstock import _core
 from penstock._state import state_dir
-from penstock.pipestream._session import PathLike, Session
+from penstock.pipestream._fields import PathLike
+from penstock.pipestream._session import Session
 
 __all__ = ["Server", "ServerCounters"]
 
@@ -59,6 +60,19 @@ class Server:
     iterating it gives a `Session` for each client, whose entities the application takes.
 
     As a context manager it closes at the end: sessions that are open may go on for 10 seconds.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from threading import Thread
+    >>> def client(address, fingerprint):
+    ...     with Session.connect(address, fingerprint=fingerprint) as session:
+    ...         session.send(b"hello")
+    >>> with TemporaryDirectory() as folder, Server(state_dir=folder) as server:
+    ...     Thread(target=client, args=(server.address, server.fingerprint)).start()
+    ...     with server.accept() as session:
+    ...         for entity in session:
+    ...             print(entity, entity.read())
+    ...             entity.complete()
+    ReceivedEntity(scope_id=0, entity_id=1) b'hello'
     """
 
     __slots__ = ("_address", "_fingerprint", "_native")

@@ -1,29 +1,23 @@
 """Sessions: connect, send entities and scopes of them, receive the peer's."""
 
-import os
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import BinaryIO, NoReturn, Self
+from typing import NoReturn, Self
 
 from penstock import _core
 from penstock.errors import PipeStreamError
-from penstock.pipestream._codes import ErrorCode, Status
+from penstock.pipestream._codes import ErrorCode
 from penstock.pipestream._entity import Entity, ReceivedEntity, SentEntity
 from penstock.pipestream._events import Event, LostEvents, event_of, reason_of
-from penstock.pipestream._frames import Agreement, Checkpoint, ScopeDigest
-from penstock.pipestream._keys import EntityKey, Reason, ScopeKey, late, misuse
+from penstock.pipestream._fields import OCTETS, PathLike, Payload
+from penstock.pipestream._frames import Agreement, Checkpoint
+from penstock.pipestream._keys import EntityKey, Reason, late, misuse
+from penstock.pipestream._scope import Scope
 
-__all__ = ["PathLike", "Payload", "Scope", "Session"]
+__all__ = ["Session"]
 
-PathLike = str | os.PathLike[str]
-"""The name of a file or folder."""
-Payload = bytes | bytearray | PathLike | BinaryIO
-"""What can be sent: octets, a file by its name, or an open binary file, which is read to its end."""
-
-_OCTETS = "application/octet-stream"
 _EVENTS_AT_ONCE = 256
 
 
@@ -56,10 +50,10 @@ class Draft:
 
 def _draft(
     *,
-    parent: "SentEntity | Scope | None" = None,
+    parent: SentEntity | Scope | None = None,
     dehydrate: bool = False,
     layer: int = 0,
-    content_type: str = _OCTETS,
+    content_type: str = OCTETS,
     metadata: Mapping[str, str] | None = None,
     chunk_size: int | None = None,
 ) -> Draft:
@@ -80,6 +74,16 @@ class Session:
     As a context manager it closes gracefully at the end, which means that everything sent is terminal, and aborts
     where an exception comes out. Iterating it gives the entities that the peer sends. It may be used from any thread,
     not from a forked child process: connect anew there.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from penstock.pipestream import Server
+    >>> with TemporaryDirectory() as folder, Server(sink=folder + "/sink", state_dir=folder) as server:
+    ...     with Session.connect(server.address, fingerprint=server.fingerprint) as session:
+    ...         with session.dehydrate(content_type="application/zip") as scope:
+    ...             page = scope.send(b"page 1", content_type="text/plain")
+    ...         status = scope.wait()
+    >>> status, page.status, scope.digest.processed
+    (<Status.COMPLETE: 3>, <Status.COMPLETE: 3>, 1)
     """
 
     __slots__ = ("_aborted", "_native")
@@ -169,10 +173,10 @@ class Session:
         self,
         payload: Payload = b"",
         *,
-        parent: "SentEntity | Scope | None" = None,
+        parent: SentEntity | Scope | None = None,
         dehydrate: bool = False,
         layer: int = 0,
-        content_type: str = _OCTETS,
+        content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
     ) -> SentEntity:
@@ -210,12 +214,12 @@ class Session:
         self,
         payload: Payload = b"",
         *,
-        parent: "SentEntity | Scope | None" = None,
+        parent: SentEntity | Scope | None = None,
         layer: int = 0,
-        content_type: str = _OCTETS,
+        content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
-    ) -> "Scope":
+    ) -> Scope:
         """Send an entity that has children, and give their scope, for a ``with`` block. See `send`.
 
         The end of the block is the end of the children.
@@ -236,8 +240,8 @@ class Session:
         reason: str,
         *,
         code: int = ErrorCode.INTERNAL_ERROR,
-        parent: "SentEntity | Scope | None" = None,
-        content_type: str = _OCTETS,
+        parent: SentEntity | Scope | None = None,
+        content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
     ) -> SentEntity:
         """Announce an entity that cannot be delivered, so that it is counted and its reason is known."""
@@ -363,132 +367,3 @@ class Session:
             return f"<Session {self.id} ({end}, peer {self.peer_address}, {'closed' if self.closed else 'open'})>"
         except PipeStreamError as error:
             return f"<Session ({error.message})>"
-
-
-class Scope:
-    """The children of an entity, sent within a ``with`` block; its end is the end of the children.
-
-    An exception in the block fails the entity, whose children are then not all there.
-    """
-
-    __slots__ = ("_digest", "_entity", "_lock")
-
-    def __init__(self, entity: SentEntity) -> None:
-        """Use `Session.dehydrate`."""
-        self._entity = entity
-        self._digest: ScopeDigest | None = None
-        self._lock = threading.Lock()
-
-    @property
-    def entity(self) -> SentEntity:
-        """The entity whose children these are."""
-        return self._entity
-
-    @property
-    def scope_id(self) -> int:
-        """The ID of the children's scope on the wire; at layer 0 the entity's own."""
-        scope = self._entity.child_scope
-        return self._entity.scope_id if scope is None else scope.scope_id
-
-    def send(
-        self,
-        payload: Payload = b"",
-        *,
-        layer: int = 0,
-        content_type: str = _OCTETS,
-        metadata: Mapping[str, str] | None = None,
-        chunk_size: int | None = None,
-    ) -> SentEntity:
-        """Send a child; see `Session.send`."""
-        return self._entity.session.send(
-            payload,
-            parent=self,
-            layer=layer,
-            content_type=content_type,
-            metadata=metadata,
-            chunk_size=chunk_size,
-        )
-
-    def dehydrate(
-        self,
-        payload: Payload = b"",
-        *,
-        layer: int = 0,
-        content_type: str = _OCTETS,
-        metadata: Mapping[str, str] | None = None,
-        chunk_size: int | None = None,
-    ) -> "Scope":
-        """Send a child that has children itself; see `Session.dehydrate`. At most 7 deep."""
-        return self._entity.session.dehydrate(
-            payload,
-            parent=self,
-            layer=layer,
-            content_type=content_type,
-            metadata=metadata,
-            chunk_size=chunk_size,
-        )
-
-    def announce_failed(
-        self,
-        reason: str,
-        *,
-        code: int = ErrorCode.INTERNAL_ERROR,
-        content_type: str = _OCTETS,
-        metadata: Mapping[str, str] | None = None,
-    ) -> SentEntity:
-        """Announce a child that cannot be delivered; see `Session.announce_failed`."""
-        return self._entity.session.announce_failed(
-            reason, code=code, parent=self, content_type=content_type, metadata=metadata
-        )
-
-    def end(self) -> None:
-        """Say that these are all children; the end of a ``with`` block says it too."""
-        self._entity.session.end_children(self._entity)
-
-    def wait(self, timeout: float | None = None) -> Status:
-        """Wait until the entity and everything below it is terminal; see `SentEntity.wait`."""
-        return self._entity.wait(timeout)
-
-    @property
-    def digest(self) -> ScopeDigest | None:
-        """The scope's digest, on which both ends agree, as soon as the peer has released the scope; else None.
-
-        It is there once `wait` has returned. There is none at layer 0, nor for a session that ended before.
-        """
-        with self._lock:
-            scope = self._entity.child_scope
-            if self._digest is None and scope is not None:
-                self._digest = self._take_digest(scope)
-        return self._digest
-
-    def _take_digest(self, scope: ScopeKey) -> ScopeDigest | None:
-        try:
-            fields = self._entity.session._native.wait_released(scope, 0)
-        except PipeStreamError:
-            # The session ended before the scope was released.
-            return None
-        return None if fields is None else ScopeDigest(**fields)
-
-    def __enter__(self) -> Self:
-        """Give itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """End the children; where an exception came, fail the entity first."""
-        if kind is None:
-            self.end()
-            return
-        # The exception that is on its way is the one to be seen.
-        with suppress(PipeStreamError):
-            self._entity.fail(f"the sender failed: {kind.__name__}")
-            self.end()
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
-        raise TypeError("a Scope belongs to a live session and cannot be pickled")
-
-    def __repr__(self) -> str:
-        """Say which, and of what."""
-        return f"Scope(scope_id={self.scope_id}, entity={self._entity!r})"
