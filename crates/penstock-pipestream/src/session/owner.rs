@@ -258,6 +258,10 @@ impl Session {
 
     /// A STATUS of the receiver about an entity of ours.
     pub(super) fn handle_status_of_ours(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
+        if matches!(frame.status, Status::Pending | Status::Dehydrating) {
+            let message = format!("STATUS {} in scope {}, which is not the sender's", frame.status, frame.scope_id);
+            return Err(Error::violation(ErrorCode::ScopeInvalid, message));
+        }
         let Some(scope) = self.outbound.get_mut(&frame.scope_id) else {
             if self.own_scopes.was_used(frame.scope_id) {
                 self.counters.late_statuses += 1;
@@ -287,10 +291,13 @@ impl Session {
                 Ok(())
             }
             Status::Complete | Status::Failed => self.resolve_ours(now, key, frame.status),
-            Status::Unspecified | Status::Processing | Status::Rehydrating | Status::Checkpoint => Ok(()),
-            Status::Pending | Status::Dehydrating => {
-                Err(Error::violation(ErrorCode::EntityInvalid, format!("STATUS {} by the receiver", frame.status)))
-            }
+            // PENDING and DEHYDRATING were refused above.
+            Status::Unspecified
+            | Status::Pending
+            | Status::Processing
+            | Status::Checkpoint
+            | Status::Dehydrating
+            | Status::Rehydrating => Ok(()),
             Status::Yielded | Status::Deferred | Status::Retrying | Status::Skipped | Status::Abandoned => {
                 Err(Error::violation(ErrorCode::LayerUnsupported, format!("STATUS {} without layer 2", frame.status)))
             }

@@ -90,6 +90,7 @@ fn ids_are_consecutive_inside_the_window_and_used_once() {
 #[test]
 fn scopes_belong_to_one_end() {
     expect(ErrorCode::ScopeInvalid, "PENDING in our scope, never opened", |peer| peer.status(Status::Pending, 3, 1));
+    expect(ErrorCode::ScopeInvalid, "PENDING in our root scope", |peer| peer.status(Status::Pending, 1, 1));
     expect(ErrorCode::ScopeInvalid, "an unknown scope", |peer| peer.status(Status::Failed, 6, 1));
     expect(ErrorCode::ScopeInvalid, "a header in our scope", |peer| peer.open(2, &plain_header(1, 1, 0)).map(drop));
     expect(ErrorCode::ScopeInvalid, "a scope above 65535", |peer| peer.open(2, &plain_header(65_536, 1, 0)).map(drop));
@@ -273,7 +274,7 @@ fn client(dehydrated: bool) -> (Peer, Ticket) {
 fn a_receiver_may_not_say_more_than_it_knows() {
     let cases: [(ErrorCode, bool, Case); 9] = [
         (ErrorCode::EntityInvalid, false, |peer| peer.status(Status::Complete, 0, 2)),
-        (ErrorCode::EntityInvalid, false, |peer| peer.status(Status::Pending, 0, 1)),
+        (ErrorCode::ScopeInvalid, false, |peer| peer.status(Status::Pending, 0, 1)),
         (ErrorCode::EntityInvalid, true, |peer| peer.status(Status::Complete, 0, 1)),
         (ErrorCode::ScopeInvalid, false, |peer| peer.status_at(Status::Complete, 4, 1, 1)),
         (ErrorCode::EntityInvalid, true, |peer| peer.barrier(2, 1, true)),
