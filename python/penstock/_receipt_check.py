@@ -30,7 +30,7 @@ class Verification:
         self._document = {**receipt, "path": [], "scope": root[0], "entity": root[1]}
         self._parents: list[int] = []
         self._children: dict[int, list[int]] = {}
-        self._scopes: dict[int, dict[str, Any]] = {}
+        self._scopes: dict[int, tuple[int, Mapping[str, Any]]] = {}
 
     def differences(self) -> Iterator[Difference]:
         """Give every difference, the receipt's own contradictions first."""
@@ -135,7 +135,7 @@ class Verification:
             if owner is None:
                 yield Difference.of(f"scopes[{number}].parent", "the document or a part of it", scope["parent"])
                 continue
-            self._scopes[owner] = scope
+            self._scopes[owner] = (number, scope)
             yield from self._check_scope(number, scope, owner)
         for owner, children in self._children.items():
             parent = self._entry(owner)
@@ -230,13 +230,21 @@ class Verification:
         if index == _DOCUMENT:
             # A receipt does not say the document's type.
             del expected["type"]
+            if (expected["document"], expected["path"]) != (self._receipt["document"], []):
+                yield Difference.of("root", "the document's own entity", self._receipt["root"], why)
         for field, value in expected.items():
             if value != actual[field]:
                 yield Difference.of(name + field, value, actual[field], why)
-        if (scope := metadata.get("pipestream.child-scope")) is not None or index in self._scopes:
-            known = self._scopes.get(index)
-            if known is None or str(known["scope"]) != scope:
-                yield Difference.of("scopes", f"scope {scope} of {name or 'the document'}", known, why)
+        yield from self._compare_scope(index, metadata.get("pipestream.child-scope"))
+
+    def _compare_scope(self, index: int, logged: object) -> Iterator[Difference]:
+        """Compare the scope of an entity's children with what its header said."""
+        number, scope = self._scopes.get(index, (None, None))
+        if scope is None:
+            if logged is not None:
+                yield Difference.of("scopes", f"scope {logged} of {self._name(index) or 'the document'}", None)
+        elif str(scope["scope"]) != logged:
+            yield Difference.of(f"scopes[{number}].scope", logged, scope["scope"], "in the sink's log")
 
     def _expected(self, line: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Give what a log's line with a header says, in the receipt's fields."""

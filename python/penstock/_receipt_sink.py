@@ -50,19 +50,12 @@ class Sink:
             if any(stat.S_ISLNK(parent.lstat().st_mode) for parent in (path.parent, path.parent.parent)):
                 return "it lies behind a symbolic link"
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            return error.strerror or "it cannot be opened"
-        with open(descriptor, "rb", buffering=0) as payload:  # noqa: PTH123
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return "it is not a file"
-            digest, length = hashlib.sha256(), 0
             try:
-                while piece := payload.read(_PIECE):
-                    digest.update(piece)
-                    length += len(piece)
-            except OSError as error:
-                return error.strerror or "it cannot be read"
-        return digest.hexdigest(), length
+                return _digest(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            return error.strerror or "it cannot be read"
 
     def names(self, folder: str) -> list[str]:
         """Name everything that lies in ``SESSION/SCOPE``, hidden and temporary files too."""
@@ -92,6 +85,16 @@ class Sink:
         for name in self.names(session):
             if name != _LOG and not _COMPONENT.fullmatch(name):
                 yield Difference.of(f"{session}/{name}", None, "a file", "the sink does not make such a file")
+
+
+def _digest(descriptor: int) -> tuple[str, int] | str:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return "it is not a file"
+    digest, length = hashlib.sha256(), 0
+    while piece := os.read(descriptor, _PIECE):
+        digest.update(piece)
+        length += len(piece)
+    return digest.hexdigest(), length
 
 
 def _is_listed(log: "SessionLog", folder: str, scope: str, name: str) -> bool:

@@ -15,7 +15,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, BinaryIO, TypeAlias
 
 from penstock import _core
@@ -44,6 +44,7 @@ Source: TypeAlias = bytes | str | os.PathLike[str] | BinaryIO
 _PIECE = 1 << 20
 # `Part` has a field of that name.
 _bytes = bytes
+_HIGHEST = {"max_depth": (1 << 32) - 1, "max_ratio": (1 << 32) - 1, "part_seconds": 1e9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,13 @@ class Limits:
     """Octets of a member's name; what lies beyond is cut."""
     pdf_memory: int = 1 << 30
     """Octets of memory that the reader of a PDF may take."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no limit: ``ValueError`` names the field."""
+        for each in fields(self):
+            value, highest = getattr(self, each.name), _HIGHEST.get(each.name, (1 << 63) - 1)
+            if not 0 <= value <= highest:
+                raise ValueError(f"{each.name} is 0 to {highest}, not {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,19 +178,19 @@ def dehydrate(name: str, source: Source, *, limits: Limits | None = None) -> Ite
     >>> [(part.path, part.type, part.bytes) for part in dehydrate("a.zip", file.getvalue())][1:]
     [(('a/b.txt',), 'text/plain', 3)]
     """
-    for fields in _core.Dehydrator(name, source, limits or Limits()):
+    for given in _core.Dehydrator(name, source, limits or Limits()):
         yield Part(
-            path=tuple(fields["path"]),
-            type=fields["type"],
-            sha256=fields["sha256"],
-            bytes=fields["bytes"],
-            depth=fields["depth"],
-            status="COMPLETE" if fields["reason"] is None else "FAILED",
-            reason=fields["reason"],
-            text=fields["text"],
-            metadata=fields["metadata"],
-            container=fields["container"],
-            reference=fields["content"],
+            path=tuple(given["path"]),
+            type=given["type"],
+            sha256=given["sha256"],
+            bytes=given["bytes"],
+            depth=given["depth"],
+            status="COMPLETE" if given["reason"] is None else "FAILED",
+            reason=given["reason"],
+            text=given["text"],
+            metadata=given["metadata"],
+            container=given["container"],
+            reference=given["content"],
         )
 
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use penstock_documents::{Payload, Source};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
@@ -67,18 +67,16 @@ fn open_file(path: &std::path::Path) -> io::Result<File> {
 fn copy(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Payload> {
     let mut spool = spool(interrupts);
     loop {
-        let piece = Python::attach(|py| -> PyResult<Bytes> {
-            let piece = file.bind(py).call_method1("read", (PIECE,))?;
-            Ok(Bytes::copy_from_slice(piece.cast::<PyBytes>()?.as_bytes()))
-        });
-        let piece = piece.map_err(|error| {
-            Python::attach(|py| {
-                let text = error.to_string();
-                // An Exception is the file's; what is above it (KeyboardInterrupt) is nobody's to keep.
-                if !error.is_instance_of::<pyo3::exceptions::PyException>(py) {
-                    interrupts.keep(error);
+        let piece = Python::attach(|py| {
+            let read = file.bind(py).call_method1("read", (PIECE,));
+            read.map_err(|error| failed(py, error, interrupts)).and_then(|piece| match piece.cast::<PyBytes>() {
+                Ok(octets) => Ok(Bytes::copy_from_slice(octets.as_bytes())),
+                Err(_) => {
+                    // Not the file's fault but the caller's.
+                    let text = "the document's file gives no bytes: open it in binary mode";
+                    interrupts.keep(PyTypeError::new_err(text));
+                    Err(io::Error::other(text))
                 }
-                io::Error::other(text)
             })
         })?;
         if piece.is_empty() {
@@ -87,6 +85,15 @@ fn copy(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Payload> {
         }
         spool.write_all(&piece)?;
     }
+}
+
+/// An exception of the file is its own damage. What is above it (KeyboardInterrupt) is nobody's to keep.
+fn failed(py: Python<'_>, error: PyErr, interrupts: &Interrupts) -> io::Error {
+    let text = error.to_string();
+    if !error.is_instance_of::<PyException>(py) {
+        interrupts.keep(error);
+    }
+    io::Error::other(text)
 }
 
 fn watched(inner: Payload, interrupts: &Interrupts) -> Payload {

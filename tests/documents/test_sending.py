@@ -1,0 +1,314 @@
+"""Documents through real sessions: what is counted, what a lost session leaves, back-pressure, threads, the command."""
+
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import samples
+
+from penstock import DocumentsError, PipeStreamError, receipts
+from penstock.documents import PART_SCHEMA, DocumentResult, DocumentSender, Limits, dehydrate
+from penstock.pipestream import Server, Session
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server("127.0.0.1:0", sink=tmp_path / "sink") as server:
+        yield server
+
+
+def _connect(server: Server, **options: Any) -> Session:
+    return Session.connect(server.address, fingerprint=server.fingerprint, **options)
+
+
+def _verified(result: DocumentResult, folder: Path) -> list[str]:
+    path = receipts.write(result, folder / "receipts")
+    return [difference.text for difference in receipts.verify(path, folder / "sink")]
+
+
+NESTED = samples.zip_file(
+    {
+        "a.tar.gz": samples.gzip_file(samples.tar_file({"x.txt": b"text", "y.bin": bytes(2 << 20)})),
+        "m.eml": samples.mail("s", "b", {"p.pdf": samples.pdf(["one", "two"])}),
+    }
+)
+
+
+def test_a_document_arrives_part_by_part(server: Server, tmp_path: Path) -> None:
+    with _connect(server) as session:
+        result = DocumentSender(session).send("dir/n.zip", NESTED).wait(30)
+    assert (result.status, result.reason, result.session) == ("COMPLETE", None, session.id)
+    assert result.sha256 == hashlib.sha256(NESTED).hexdigest()
+    parts = list(dehydrate("n.zip", NESTED))
+    receipt = result.receipt()
+    assert [tuple(part["path"]) for part in receipt["parts"]] == [part.path for part in parts[1:]]
+    assert [part["sha256"] for part in receipt["parts"]] == [part.sha256 for part in parts[1:]]
+    assert len(receipt["scopes"]) == sum(part.container for part in parts)
+    assert _verified(result, tmp_path) == []
+    for part, sent in zip(parts[1:], receipt["parts"], strict=True):
+        if sent["file"]:
+            assert (tmp_path / "sink" / sent["file"]).read_bytes() == part.content
+
+
+def test_rows_have_the_document_first(server: Server) -> None:
+    with _connect(server) as session:
+        result = DocumentSender(session).send("n.zip", NESTED).wait(30)
+    batch = result.batch()
+    assert batch.schema.equals(PART_SCHEMA)
+    rows = batch.to_pylist()
+    assert (rows[0]["path"], rows[0]["depth"], rows[0]["document"], rows[0]["key"]) == ([], 0, "n.zip", result.key)
+    assert [row["path"] for row in rows[1:]] == [part["path"] for part in result.receipt()["parts"]]
+    texts = {tuple(row["path"]): row["text"] for row in rows}
+    assert texts[("m.eml", "p.pdf", "page 2")] == "two"
+    assert all(row["content"] is None and row["attempts"] == 1 for row in rows)
+    small = list(result.batches(max_bytes=1))
+    assert len(small) > 1
+    assert pa.Table.from_batches(small).to_pylist() == rows
+
+
+@pytest.mark.parametrize("layers", [0, 1])
+def test_kinds_of_sources(server: Server, tmp_path: Path, layers: int) -> None:
+    large = os.urandom(3 << 20)
+    path = tmp_path / "large.bin"
+    path.write_bytes(large)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    class Broken(io.BytesIO):
+        def read(self, _size: int | None = -1, /) -> bytes:
+            raise OSError("the tape is torn")
+
+    sources = {
+        "path": path, "str": str(path), "bytes": large, "file": io.BytesIO(large), "empty": b"",
+        "folder": tmp_path, "fifo": fifo, "none": tmp_path / "none", "broken": Broken(),
+    }  # fmt: skip
+    with _connect(server, layers=layers) as session:
+        sender = DocumentSender(session, in_flight=2)
+        sent = {name: sender.send(name, source) for name, source in sources.items()}  # type: ignore[arg-type]
+        results = {name: each.wait(30) for name, each in sent.items()}
+    complete = {name for name, result in results.items() if result.status == "COMPLETE"}
+    assert complete == {"path", "str", "bytes", "file", "empty"}
+    assert {results[name].sha256 for name in ("path", "str", "bytes", "file")} == {hashlib.sha256(large).hexdigest()}
+    assert "torn" in str(results["broken"].reason)
+    assert all(results[name].bytes is None and results[name].reason for name in sources.keys() - complete)
+    assert [_verified(result, tmp_path) for result in results.values()] == [[]] * len(results)
+
+
+def test_one_entity_for_a_document(server: Server, tmp_path: Path) -> None:
+    with _connect(server) as session:
+        result = DocumentSender(session, dehydrate=False).send("n.zip", NESTED).wait(30)
+    assert (result.status, result.parts) == ("COMPLETE", 0)
+    assert (tmp_path / "sink" / str(result.file)).read_bytes() == NESTED
+    assert _verified(result, tmp_path) == []
+
+
+def test_layer_0_keeps_inner_containers_whole(server: Server, tmp_path: Path) -> None:
+    with _connect(server, layers=0) as session:
+        result = DocumentSender(session).send("n.zip", NESTED).wait(30)
+    receipt = result.receipt()
+    assert [part["path"] for part in receipt["parts"]] == [["a.tar.gz"], ["m.eml"]]
+    assert receipt["scopes"] == []
+    assert {part["scope"] for part in receipt["parts"]} == {0}
+    assert _verified(result, tmp_path) == []
+
+
+def test_layer_0_with_more_parts_than_the_window_fails_by_itself(server: Server) -> None:
+    many = samples.zip_file({f"{number}": b"x" for number in range(40)})
+    with _connect(server, layers=0, window=16) as session:
+        sender = DocumentSender(session)
+        result = sender.send("many.zip", many).wait(30)
+        other = sender.send("few.zip", samples.zip_file({"a": b"a"})).wait(30)
+    assert result.status == "FAILED"
+    assert result.parts == 40
+    assert all(part["reason"] for part in result.receipt()["parts"] if part["status"] != "COMPLETE")
+    assert other.status == "COMPLETE"
+
+
+def test_a_small_window_holds_the_sender_back_and_loses_nothing(server: Server, tmp_path: Path) -> None:
+    many = samples.zip_file({f"{n}.zip": samples.zip_file({f"{m}": b"x" for m in range(20)}) for n in range(20)})
+    with _connect(server, window=4) as session:
+        result = DocumentSender(session).send("many.zip", many).wait(60)
+    assert (result.status, result.parts, result.complete) == ("COMPLETE", 420, 420)
+    assert _verified(result, tmp_path) == []
+
+
+def test_too_many_children_are_accounted_for(server: Server, tmp_path: Path) -> None:
+    many = samples.zip_file({"big.zip": samples.zip_file({f"{n}": b"" for n in range(1100)}), "after": b"a"})
+    with _connect(server) as session:
+        result = DocumentSender(session).send("many.zip", many).wait(60)
+    parts = {tuple(part["path"]): part for part in result.receipt()["parts"]}
+    assert parts[("after",)]["status"] == "COMPLETE"
+    assert parts[("big.zip",)]["status"] == "FAILED"
+    assert any("children" in str(part["reason"]) for part in parts.values())
+    assert _verified(result, tmp_path) == []
+
+
+def test_limits_of_the_caller_hold(server: Server, tmp_path: Path) -> None:
+    with _connect(server) as session:
+        result = DocumentSender(session, limits=Limits(max_depth=1)).send("n.zip", NESTED).wait(30)
+    assert [part["status"] for part in result.receipt()["parts"]] == ["FAILED", "FAILED"]
+    assert _verified(result, tmp_path) == []
+
+
+def test_many_threads_send_into_one_session(server: Server, tmp_path: Path) -> None:
+    results: list[DocumentResult] = []
+    with _connect(server) as session:
+        sender = DocumentSender(session, in_flight=3)
+
+        def send(name: str) -> None:
+            results.extend(sender.send(f"{name}/{n}.zip", NESTED).wait(60) for n in range(5))
+
+        threads = [threading.Thread(target=send, args=(f"thread {n}",)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(results) == 20
+    assert {result.status for result in results} == {"COMPLETE"}
+    assert all(_verified(result, tmp_path) == [] for result in results)
+
+
+def test_a_lost_session_leaves_every_part_accounted_for(tmp_path: Path) -> None:
+    with Server("127.0.0.1:0", sink=tmp_path / "sink") as server:
+        session = _connect(server)
+        sender = DocumentSender(session)
+        before = sender.send("before.txt", b"x").wait(30)
+        server_gone = threading.Thread(target=lambda: (time.sleep(0.2), session.abort(1, "a test")))
+        parts = {f"{n}": os.urandom(20_000) for n in range(900)}
+        octets = samples.zip_file({**parts, "slow.xz": samples.xz_file(os.urandom(8 << 20)), "last": b"l"})
+        server_gone.start()
+        result = sender.send("during.zip", _Slow(octets, 0.4)).wait(30)
+        server_gone.join()
+    assert before.status == "COMPLETE"
+    assert result.status == "FAILED"
+    assert result.parts == 902 + 1
+    for part in result.receipt()["parts"]:
+        assert part["status"] == "COMPLETE" or part["reason"]
+        assert (part["scope"] is None) == (part["attempts"] == 0)
+    with pytest.raises(PipeStreamError):
+        sender.send("after.txt", b"x")
+    assert _verified(result, tmp_path) != []
+
+
+class _Slow(io.BytesIO):
+    """A file that takes its time before it gives the first octet."""
+
+    def __init__(self, octets: bytes, seconds: float) -> None:
+        super().__init__(octets)
+        self._seconds = seconds
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        time.sleep(self._seconds)
+        self._seconds = 0
+        return super().read(size)
+
+
+def test_a_time_out_of_waiting_changes_nothing() -> None:
+    with Server("127.0.0.1:0") as server:
+        session = _connect(server)
+        sent = DocumentSender(session).send("a.txt", b"x")
+        assert not sent.done()
+        with pytest.raises(DocumentsError) as caught:
+            sent.wait(0.05)
+        assert caught.value.kind == "deadline"
+        (peer,) = [next(iter(server))]
+        next(iter(peer)).complete()
+        assert sent.wait(30).status == "COMPLETE"
+        assert sent.done()
+        session.close(10)
+
+
+def test_names_are_checked(server: Server) -> None:
+    with _connect(server) as session:
+        sender = DocumentSender(session)
+        for name in ("", "x" * 70_000):
+            with pytest.raises(ValueError, match="name"):
+                sender.send(name, b"")
+        with pytest.raises(TypeError, match="bytes, a path or a binary file"):
+            sender.send("x", 7)  # type: ignore[arg-type]
+
+
+def test_ctrl_c_stops_sending_and_the_session_can_still_be_closed(tmp_path: Path) -> None:
+    octets = samples.zip_file({"a": samples.gzip_file(bytes(600 << 20)), "b": b"b"})
+    path = tmp_path / "a.zip"
+    path.write_bytes(octets)
+    program = """
+import sys
+from penstock.documents import DocumentSender, Limits
+from penstock.pipestream import Server, Session
+with Server("127.0.0.1:0", sink=sys.argv[2]) as server:
+    with Session.connect(server.address, fingerprint=server.fingerprint) as session:
+        sender = DocumentSender(session, limits=Limits(max_ratio=10**6))
+        print("ready", flush=True)
+        try:
+            while True:
+                sender.send("a.zip", sys.argv[1]).wait()
+        except KeyboardInterrupt:
+            print("stopped", flush=True)
+        print(sender.send("after", b"x").wait(10).status, flush=True)
+    print("closed", flush=True)
+"""
+    command = [sys.executable, "-c", program, os.fspath(path), os.fspath(tmp_path / "sink")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.7)
+        process.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        assert process.stdout.read().split() == ["stopped", "COMPLETE", "closed"]
+        assert time.monotonic() - begun < 10
+    assert process.returncode == 0
+
+
+@pytest.fixture
+def sink_process(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """`penstock pipestream serve` in a process of its own: its address and its fingerprint."""
+    command = [sys.executable, "-m", "penstock.cli", "pipestream", "serve", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen([*command, "--sink", tmp_path / "sink"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        _, address, _, fingerprint = process.stdout.readline().split()
+        yield address, fingerprint
+        process.terminate()
+    assert process.returncode == 0
+
+
+def test_the_commands_send_and_verify(
+    sink_process: tuple[str, str], tmp_path: Path, penstock: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    address, fingerprint = sink_process
+    folder = tmp_path / "in"
+    (folder / "b").mkdir(parents=True)
+    (folder / "b" / "n.zip").write_bytes(NESTED)
+    (folder / "a.txt").write_bytes(b"text")
+    (folder / "link").symlink_to(folder / "a.txt")
+    (folder / os.fsdecode(b"\xe9.txt")).write_bytes(b"odd")
+    trust = ["--fingerprint", fingerprint]
+    run = penstock(
+        "pipestream", "send", address, folder, folder / "a.txt", *trust, "--receipts", tmp_path / "r", "--json"
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [line["document"] for line in lines] == ["a.txt", "\\xe9.txt", "b/n.zip", "a.txt"]
+    assert penstock("verify", tmp_path / "r", tmp_path / "sink").returncode == 0
+    (folder / "bad.zip").write_bytes(samples.zip_bomb(8 << 20))
+    run = penstock("pipestream", "send", address, folder, *trust)
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (1, "", 1)
+    assert "bad.zip" in run.stderr
+    for wrong in (
+        [], [*trust, "--system-ca"], ["--cert", "x", *trust], [*trust, "--layers", "2"],
+        [*trust, "--policy", "lenient"],
+    ):  # fmt: skip
+        assert penstock("pipestream", "send", address, folder, *wrong).returncode == 2, wrong
+    run = penstock("pipestream", "send", address, folder, "--fingerprint", "00" * 32)
+    assert (run.returncode, run.stderr.count("\n")) == (1, 1)
