@@ -13,7 +13,7 @@ from penstock.cli.pipestream import commands
 __all__ = ["register"]
 
 # Seconds that open sessions have to come to their ends; what has arrived by then is kept.
-_GRACE = 10.0
+_GRACE = 5.0
 
 
 def _check_address(value: str) -> str:

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 
+use bytes::Bytes;
 use penstock_net::pipestream::Payload;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -9,20 +10,19 @@ use pyo3::types::PyBytes;
 use crate::documents::SourceArgument;
 use crate::error::IntoPyErr;
 
-/// Makes a payload, which reads and hashes it, without the interpreter's lock where it is not needed. `bytes` are not
-/// copied.
+/// Makes a payload, which reads and hashes it, without the interpreter's lock where it is not needed.
+///
+/// `bytes` are copied: their owner is Python, and the IO thread would give them back through a lock of pyo3's that a
+/// fork could leave locked in the child for ever. A copy costs a tenth of the hash.
 pub(crate) fn make_payload(py: Python<'_>, source: SourceArgument) -> PyResult<Payload> {
-    let (made, raised) = py.detach(|| match source {
-        SourceArgument::Octets(octets) => (Ok(Payload::bytes(octets)), None),
-        SourceArgument::Path(path) => (Payload::path(&path), None),
+    match source {
+        SourceArgument::Octets(octets) => Ok(py.detach(|| Payload::bytes(Bytes::copy_from_slice(&octets)))),
+        SourceArgument::Path(path) => py.detach(|| Payload::path(&path)).map_err(IntoPyErr::into_py_err),
         SourceArgument::File(file) => {
             let mut reader = PythonFile { file, raised: None };
-            (Payload::reader(&mut reader), reader.raised)
+            let made = py.detach(|| Payload::reader(&mut reader));
+            reader.raised.map_or_else(|| made.map_err(IntoPyErr::into_py_err), Err)
         }
-    });
-    match raised {
-        Some(error) => Err(error),
-        None => made.map_err(IntoPyErr::into_py_err),
     }
 }
 
