@@ -1,0 +1,172 @@
+"""The sink's disk is full: entities fail with INTERNAL_ERROR, nothing is half-written, and the connection goes on."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ..conformance.pipestream.client import Client
+from ..conformance.pipestream.entity import Chunk
+from ..conformance.pipestream.fixtures import Program
+from ..conformance.pipestream.invariants import check_session
+from ..conformance.pipestream.programs import Serve
+from ..conformance.pipestream.reactor import Reactor
+from ..conformance.pipestream.wire import Code, Error, Stat
+
+MIB = 1 << 20
+
+
+class SmallDisk:
+    """A file system of its own for a sink."""
+
+    def __init__(self, mount: Path) -> None:
+        self.mount = mount
+        self.ballast = mount / ".ballast"
+
+    def fill(self, leave: int = 0) -> None:
+        """Takes all space but about `leave` octets."""
+        with self.ballast.open("wb", buffering=0) as file:
+            for size in (4096, 1):
+                with suppress(OSError):
+                    while True:
+                        file.write(bytes(size))
+            file.truncate(max(0, file.tell() - leave))
+
+    def free(self) -> None:
+        self.ballast.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("NOT TESTED: a full disk needs root on Linux, to mount a small one")
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(mount)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"NOT TESTED: a full disk; this container may not mount: {mounted.stderr.strip()}")
+    yield SmallDisk(mount)
+    # Lazily: a server of a test that failed may still hold files.
+    subprocess.run(["umount", "--lazy", str(mount)], check=True)
+
+
+@pytest.fixture
+def full(disk: SmallDisk, reactor: Reactor, tmp_path: Path) -> Iterator[Program]:
+    """A server whose sink is on the small disk; its bystander has sent an entity before the disk is filled."""
+    serve = Serve(tmp_path / "serve", sink=disk.mount / "sink")
+    program = Program(serve, reactor)
+    yield program
+    program.forget()
+    program.bystander.close()
+    serve.stop()
+    program.bystander.vanish()
+
+
+def whole(program: Program, client: Client, expected: dict[int, str]) -> None:
+    """After the end: a line for each entity, files of the complete ones only."""
+    client.close(0)
+    program.closed(client, 0)
+    check_session(program.serve.sink, client.session_id)
+    assert {line["entity"]: line["status"] for line in program.entities(client)} == expected
+
+
+def test_a_payload_that_does_not_fit_fails_its_entity_with_internal_error(disk: SmallDisk, full: Program) -> None:
+    client = full.connect()
+    client.deliver(1, b"fits")
+    client.completes(1)
+    client.deliver(2, bytes(6 * MIB))
+    client.fails(2, Code.INTERNAL_ERROR)
+    # Its octets are gone at once, or there would be no room for the next one.
+    client.deliver(3, bytes(MIB))
+    client.completes(3)
+    assert not list((disk.mount / "sink" / client.session_id).glob(".tmp*"))
+    whole(full, client, {1: "COMPLETE", 2: "FAILED", 3: "COMPLETE"})
+
+
+def test_a_full_disk_fails_entities_and_the_connection_goes_on_when_there_is_room_again(
+    disk: SmallDisk, full: Program
+) -> None:
+    client = full.connect()
+    client.deliver(1, b"before")
+    client.completes(1)
+    disk.fill()
+    client.announce(2, 3, 4)
+    for entity in (2, 3, 4):
+        client.entity(entity, b"x" * 50_000)
+    for entity in (2, 3, 4):
+        client.fails(entity, Code.INTERNAL_ERROR)
+        assert not full.file(client, entity).exists()
+    disk.free()
+    client.deliver(5, b"after")
+    client.completes(5)
+    full.undisturbed()
+    expected = {1: "COMPLETE", 2: "FAILED", 3: "FAILED", 4: "FAILED", 5: "COMPLETE"}
+    whole(full, client, expected)
+
+
+def test_a_line_that_does_not_fit_is_no_complete(disk: SmallDisk, full: Program) -> None:
+    """There is room for the payload's folder entry at best, and none for the list's line."""
+    client = full.connect()
+    client.deliver(1, b"before")
+    client.completes(1)
+    disk.fill()
+    client.deliver(2, b"", metadata={"m": "m" * 20_000})
+    assert client.terminal(2).stat == Stat.FAILED
+    assert Code(client.expect(Error).code) is Code.INTERNAL_ERROR
+    disk.free()
+    client.deliver(3, b"after")
+    client.completes(3)
+    whole(full, client, {1: "COMPLETE", 2: "FAILED", 3: "COMPLETE"})
+
+
+def test_chunks_that_do_not_fit_fail_their_entity(disk: SmallDisk, full: Program) -> None:
+    client = full.connect()
+    payload = bytes(6 * MIB)
+    client.announce(1)
+    for index in range(2):
+        piece = payload[: 3 * MIB]
+        chunk = Chunk(2, index, index * 3 * MIB)
+        client.entity(1, piece, chunk=chunk, payload_length=len(payload), checksum=bytes(32))
+    client.fails(1, Code.INTERNAL_ERROR)
+    client.deliver(2, bytes(MIB))
+    client.completes(2)
+    assert disk.mount.exists()
+    whole(full, client, {1: "FAILED", 2: "COMPLETE"})
+
+
+def test_a_dehydrated_tree_on_a_full_disk_fails_up_to_its_root(disk: SmallDisk, full: Program) -> None:
+    client = full.connect()
+    disk.fill()
+    client.dehydrate(1, 2)
+    client.deliver(1, b"x" * 50_000, scope=2, parent=1, depth=1)
+    client.barrier(2, 1)
+    client.fails(1, Code.INTERNAL_ERROR, scope=2)
+    assert client.released(2, 1).failed == 1
+    assert client.terminal(1).stat == Stat.FAILED
+    disk.free()
+    client.deliver(2, b"after")
+    client.completes(2)
+    client.close(0)
+    full.closed(client, 0)
+    check_session(full.serve.sink, client.session_id)
+
+
+def test_a_session_that_finds_the_disk_full_is_refused_and_the_next_is_not(disk: SmallDisk, full: Program) -> None:
+    disk.fill()
+    client = Client(full.reactor, full.serve.address, capabilities=None)
+    full.reactor.run(lambda: client.handshake_done or client.quic.ended is not None, 10)
+    full.reactor.run(lambda: client.quic.ended is not None, 1)
+    disk.free()
+    client.vanish()
+    full.undisturbed()
+    other = full.connect()
+    other.deliver(1, b"there is room again")
+    other.completes(1)
+    other.close(0)
+    full.closed(other, 0)
