@@ -106,18 +106,19 @@ class DocumentResult:
         self._native = native
 
     @cached_property
-    def _receipt(self) -> dict[str, Any]:
-        receipt: dict[str, Any] = json.loads(self._native.receipt())
-        return receipt
+    def _summary(self) -> dict[str, Any]:
+        summary: dict[str, Any] = json.loads(self._native.receipt(False))
+        return summary
 
     def receipt(self) -> dict[str, Any]:
         """Give the receipt, in the form that `penstock.receipts` writes and verifies."""
-        return self._receipt
+        receipt: dict[str, Any] = json.loads(self._native.receipt(True))
+        return receipt
 
     @property
     def document(self) -> str:
         """The document's name."""
-        return str(self._receipt["document"])
+        return str(self._summary["document"])
 
     @property
     def key(self) -> str:
@@ -127,24 +128,24 @@ class DocumentResult:
     @property
     def sha256(self) -> str | None:
         """The document's SHA-256 in hex; ``None`` if it could not be read."""
-        value: str | None = self._receipt["sha256"]
+        value: str | None = self._summary["sha256"]
         return value
 
     @property
     def bytes(self) -> int | None:
         """The document's octets; ``None`` if it could not be read."""
-        value: int | None = self._receipt["bytes"]
+        value: int | None = self._summary["bytes"]
         return value
 
     @property
     def status(self) -> str:
         """The document's status: COMPLETE if every part is."""
-        return str(self._receipt["status"])
+        return str(self._summary["status"])
 
     @property
     def reason(self) -> str | None:
         """Why the status is not COMPLETE."""
-        value: str | None = self._receipt["reason"]
+        value: str | None = self._summary["reason"]
         return value
 
     @property
@@ -155,18 +156,18 @@ class DocumentResult:
     @property
     def session(self) -> str:
         """The session's ID."""
-        return str(self._receipt["session"])
+        return str(self._summary["session"])
 
     @property
     def root(self) -> tuple[int, int] | None:
         """Scope and entity of the document itself; ``None`` if the session was lost before."""
-        root = self._receipt["root"]
+        root = self._summary["root"]
         return None if root is None else (root[0], root[1])
 
     @property
     def file(self) -> str | None:
         """Where the document's own octets lie in the sink; ``None`` if its parts stand for them, or it failed."""
-        value: str | None = self._receipt["file"]
+        value: str | None = self._summary["file"]
         return value
 
     @property

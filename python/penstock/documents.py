@@ -109,7 +109,12 @@ class Part:
     file: str | None = None
     """Where the octets lie in the sink's folder, for a part that was sent."""
     reference: "_core.Content | None" = field(default=None, repr=False, compare=False)
-    """The octets where this process has them; read them by :meth:`open` or :attr:`content`."""
+    """The octets where this process has them, for :meth:`open` and :attr:`content`. A pickle leaves them out."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all but the octets, which belong to this process."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "reference"}
+        return _make_part, (given,)
 
     def open(self) -> BinaryIO:
         """Open the part's octets for reading; each call has a position of its own.
@@ -128,6 +133,10 @@ class Part:
             return None
         with self.open() as stream:
             return stream.read()
+
+
+def _make_part(given: dict[str, Any]) -> Part:
+    return Part(**given)
 
 
 class _Reader(io.RawIOBase):

@@ -37,6 +37,12 @@ def test_octets_come_by_reference(source: bytes | io.BytesIO) -> None:
         parts[3].open()
 
 
+def test_a_pickled_part_has_left_its_octets_behind() -> None:
+    part = list(dehydrate("a.zip", ARCHIVE))[1]
+    again = pickle.loads(pickle.dumps(part))  # noqa: S301
+    assert (again, again.content, part.content) == (part, None, b"one")
+
+
 def test_a_file_is_read_from_its_position() -> None:
     file = io.BytesIO(b"skipped" + ARCHIVE)
     file.seek(7)

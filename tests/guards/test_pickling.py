@@ -17,11 +17,14 @@ import pytest
 
 import penstock
 from penstock import pipestream as ps
-from penstock.documents import Limits
+from penstock.documents import Composite, Limits, Node, Part
+from penstock.documents import rehydrate as rehydrate_parts
 from penstock.errors import DocumentsError, Error, PipeStreamError, SparkError
+from penstock.receipts import Difference
 from penstock.spark import Dehydrate, DocumentsSource, Rehydrate, dehydrate, rehydrate
 from penstock.spark.documents_source import DocumentsPartition, DocumentsReader
 
+COMPOSITE = rehydrate_parts([Part(path=(), type="text/plain", sha256="ab" * 32, bytes=1, depth=0, text="x")])
 SAMPLES: dict[type, Callable[[], object]] = {
     Error: lambda: Error("it failed"),
     PipeStreamError: lambda: PipeStreamError("scope 3 is ours", 9, "PIPESTREAM_SCOPE_INVALID", "violation", 3, 7),
@@ -31,6 +34,11 @@ SAMPLES: dict[type, Callable[[], object]] = {
     Rehydrate: lambda: rehydrate(text=False, order_by="position"),
     DocumentsSource: lambda: DocumentsSource({"path": "/data", "minPartitions": "3"}),
     DocumentsReader: lambda: DocumentsReader(("/data",), target_bytes=1 << 20, min_partitions=3),
+    Composite: lambda: COMPOSITE,
+    Difference: lambda: Difference("parts[0].bytes", 3, 4, "parts[0].bytes: expected 3, found 4"),
+    Limits: lambda: Limits(max_depth=2, part_seconds=0.5),
+    Node: lambda: COMPOSITE.root,
+    Part: lambda: Part(path=("a", "b"), type="text/plain", sha256="ab" * 32, bytes=1, depth=2, metadata={"a": "b"}),
     DocumentsPartition: lambda: DocumentsReader((__file__,), target_bytes=1, min_partitions=1).partitions()[0],
 }
 # Classes that hold something of this process, by name, with what they hold.
@@ -72,6 +80,9 @@ SAMPLES |= {
     ps.YieldExtension: lambda: ps.YieldExtension(ps.YieldReason.RATE_LIMITED, b"state"),
 }
 LIVE |= {
+    "penstock._sending.DocumentResult": "temporary files",
+    "penstock._sending.DocumentSender": "a session",
+    "penstock._sending.SentDocument": "a session",
     "penstock.pipestream.EntityIdSpace": "the IDs of a scope that is in use",
     "penstock.pipestream._manifest.Manifest": "the clock of this process",
     "penstock.pipestream._entity.Entity": "a session",

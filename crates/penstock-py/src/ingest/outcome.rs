@@ -91,9 +91,9 @@ impl DocumentOutcome {
 
 #[pymethods]
 impl DocumentOutcome {
-    /// The receipt, as JSON.
-    fn receipt(&self, py: Python<'_>) -> PyResult<String> {
-        let json = py.detach(|| self.with(|ledger| self.receipt_of(ledger)));
+    /// The receipt, as JSON; without its scopes and parts if it is not to be whole.
+    fn receipt(&self, py: Python<'_>, whole: bool) -> PyResult<String> {
+        let json = py.detach(|| self.with(|ledger| self.receipt_of(ledger, whole)));
         json.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
@@ -121,9 +121,10 @@ impl DocumentOutcome {
 }
 
 impl DocumentOutcome {
-    fn receipt_of(&self, ledger: &Ledger) -> serde_json::Result<String> {
+    fn receipt_of(&self, ledger: &Ledger, whole: bool) -> serde_json::Result<String> {
         let session: &str = &ledger.session;
         let root = ledger.records.first();
+        let end = if whole { ledger.records.len() } else { 0 };
         serde_json::to_string(&Receipt {
             version: 1,
             document: &ledger.document,
@@ -135,8 +136,8 @@ impl DocumentOutcome {
             session,
             root: root.and_then(|root| root.key).map(|key| (key.scope, key.entity)),
             file: root.and_then(|root| root.file(session)),
-            scopes: ledger.records.iter().filter_map(|record| scope(record, session)).collect(),
-            parts: (1..ledger.records.len()).filter_map(|index| part(ledger, index)).collect(),
+            scopes: ledger.records.iter().take(end).filter_map(|record| scope(record, session)).collect(),
+            parts: (1..end).filter_map(|index| part(ledger, index)).collect(),
         })
     }
 }
