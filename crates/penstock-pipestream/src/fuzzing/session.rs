@@ -5,7 +5,7 @@
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
@@ -128,8 +128,7 @@ const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
 impl Dialogue {
-    fn new(layer1: bool) -> Self {
-        let now = Now { instant: Instant::now(), unix_micros: 0 };
+    fn new(layer1: bool, now: Now) -> Self {
         let ends = [End::new(Role::Client, layer1, now), End::new(Role::Server, layer1, now)];
         let mut dialogue = Self { now, ends, next_stream: 2 };
         dialogue.carry_all();
@@ -293,10 +292,10 @@ impl End {
 }
 
 /// Two honest ends, whatever is late or out of order: nobody closes, both know the same, every entity ends.
-pub fn dialogue(input: &[u8]) {
+pub fn dialogue(input: &[u8], start: Now) {
     let mut choices = Choices { octets: input };
     let Some(first) = choices.next() else { return };
-    let mut dialogue = Dialogue::new(first % 4 != 0);
+    let mut dialogue = Dialogue::new(first % 4 != 0, start);
     while choices.step_of(&mut dialogue).is_some() {}
     dialogue.finish();
 }
@@ -369,12 +368,12 @@ impl Choices<'_> {
 }
 
 /// One end against anything: it closes at most once, with a code, and keeps no more than it may.
-pub fn hostile(input: &[u8]) {
+pub fn hostile(input: &[u8], start: Now) {
     let mut choices = Choices { octets: input };
     let Some(first) = choices.next() else { return };
     let role = if first & 1 == 0 { Role::Server } else { Role::Client };
     let layer1 = first & 2 == 0;
-    let mut now = Now { instant: Instant::now(), unix_micros: 0 };
+    let mut now = start;
     let mut session = Session::new(role, config(layer1), now).expect("a valid configuration");
     let mut octets = BytesMut::new();
     Frame::Capabilities(config(layer1).capabilities).encode(&mut octets);
