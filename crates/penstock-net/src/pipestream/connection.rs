@@ -13,7 +13,7 @@ use super::driver::{Driver, Inbox, inbox};
 use super::handle::SessionHandle;
 use super::incoming::{accept_bidirectional, accept_streams};
 use super::outgoing::CREDIT;
-use super::shared::{Link, SessionOptions, Shared, now};
+use super::shared::{Gate, Link, SessionOptions, Shared, now};
 use super::transport::{Intake, session_id};
 use crate::{Error, Result};
 
@@ -63,10 +63,12 @@ impl Start {
             connection: self.connection.clone(),
             commands: commands.clone(),
             inlet,
+            intake,
             log: self.options.events.clone(),
             places: Arc::new(Semaphore::new(places(intake))),
             credit: Arc::new(Semaphore::new(CREDIT)),
             opening: Mutex::new(()),
+            gate: Gate::default(),
         });
         self.spawn(session, link, inbox, sink_done);
         Ok(Started { shared, commands, handle })

@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 
 use super::command::{Command, Reply};
 use super::payload::{Payload, Pieces};
-use super::shared::Link;
+use super::shared::{Gate, Link};
 use super::transport::quic_code;
 
 /// Octets of payloads that may wait in memory for their streams, over a whole session.
@@ -118,13 +118,13 @@ impl Outgoing {
         let pieces = self.payload.pieces(offset, end);
         let mut head = self.header.encode();
         if self.dehydrated {
-            // It is short and its stream is new, so only a lost connection could keep it.
-            stream.write_chunk(std::mem::take(&mut head)).await?;
+            // It is short and its stream is new, so it does not wait for long.
+            write_all(&mut stream, &mut [std::mem::take(&mut head)], &link.gate).await?;
             self.announced();
         }
         let written = tokio::select! {
             biased;
-            written = write(&mut stream, head, pieces) => written,
+            written = write(&mut stream, head, pieces, &link.gate) => written,
             code = &mut self.reset => Err(code.map_or(Failure::Lost, Failure::Resolved)),
         };
         let code = match &written {
@@ -152,18 +152,31 @@ impl Outgoing {
 }
 
 /// Writes everything. A file is read off the IO thread, one piece ahead of what is being written.
-async fn write(stream: &mut SendStream, head: Bytes, pieces: Pieces) -> Result<(), Failure> {
+async fn write(stream: &mut SendStream, head: Bytes, pieces: Pieces, gate: &Gate) -> Result<(), Failure> {
     if let Some(octets) = pieces.in_memory() {
-        return Ok(stream.write_all_chunks(&mut [head, octets]).await?);
+        return write_all(stream, &mut [head, octets], gate).await;
     }
     let mut reading = spawn_blocking(move || read(pieces));
-    stream.write_all_chunks(&mut [head]).await?;
+    write_all(stream, &mut [head], gate).await?;
     loop {
         let (piece, pieces) = reading.await.unwrap_or_else(|_| Err(io::Error::other("the read was given up")))?;
         let Some(piece) = piece else { return Ok(()) };
         reading = spawn_blocking(move || read(pieces));
-        stream.write_all_chunks(&mut [piece]).await?;
+        write_all(stream, &mut [piece], gate).await?;
     }
+}
+
+/// Writes, but never while stream 0 waits: whoever is woken because there is room looks at the gate first.
+async fn write_all(stream: &mut SendStream, octets: &mut [Bytes], gate: &Gate) -> Result<(), Failure> {
+    while octets.iter().any(|piece| !piece.is_empty()) {
+        gate.open().await;
+        tokio::select! {
+            biased;
+            () = gate.is_shut() => {}
+            written = stream.write_chunks(octets) => drop(written?),
+        }
+    }
+    Ok(())
 }
 
 fn read(mut pieces: Pieces) -> io::Result<(Option<Bytes>, Pieces)> {

@@ -1,13 +1,17 @@
 //! What the driver, the stream tasks and the handles of one session have in common.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_pipestream::{
     Agreement, EntityKey, Event, Now, Reason, Role, ScopeDigest, ScopeKey, SessionConfig, Status,
 };
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Mutex, Notify, Semaphore, watch};
 
 use super::command::Commands;
 use super::consumer::Inlet;
@@ -15,6 +19,7 @@ use super::counters::Counters;
 use super::events::EventLog;
 use super::incoming::EntityLink;
 use super::outcomes::{EventQueue, Outcomes};
+use super::transport::Intake;
 
 /// What one may set for a session, beyond what the core has.
 #[derive(Debug, Clone)]
@@ -138,6 +143,7 @@ pub(crate) struct Link {
     pub(crate) connection: quinn::Connection,
     pub(crate) commands: Commands,
     pub(crate) inlet: Inlet,
+    pub(crate) intake: Intake,
     pub(crate) log: Option<EventLog>,
     /// One for each entity stream of the peer that is being received or waits for its consumer.
     pub(crate) places: Arc<Semaphore>,
@@ -145,6 +151,42 @@ pub(crate) struct Link {
     pub(crate) credit: Arc<Semaphore>,
     /// Whose turn it is to open a stream: quinn wakes everybody who waits for one.
     pub(crate) opening: Mutex<()>,
+    /// Shut while stream 0 waits for room.
+    pub(crate) gate: Gate,
+}
+
+/// Lets stream 0 go first. quinn's priorities order what it has taken; what it takes goes to whoever asks first, and
+/// many entity streams that ask for all the room there is would keep stream 0 out.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    shut: AtomicBool,
+    opened: Notify,
+}
+
+impl Gate {
+    /// Shuts it or opens it.
+    pub(crate) fn set(&self, shut: bool) {
+        if self.shut.swap(shut, Ordering::AcqRel) && !shut {
+            self.opened.notify_waiters();
+        }
+    }
+
+    /// Waits until it is open.
+    pub(crate) async fn open(&self) {
+        while self.shut.load(Ordering::Acquire) {
+            let mut opened = pin!(self.opened.notified());
+            opened.as_mut().enable();
+            if !self.shut.load(Ordering::Acquire) {
+                return;
+            }
+            opened.await;
+        }
+    }
+
+    /// Ready when it is shut by the time it is polled; for whoever is woken to write.
+    pub(crate) async fn is_shut(&self) {
+        poll_fn(|_| if self.shut.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
 }
 
 impl Link {
@@ -158,4 +200,24 @@ impl Link {
 pub(crate) fn now() -> Now {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now { instant: Instant::now(), unix_micros: u64::try_from(unix.as_micros()).unwrap_or(u64::MAX) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::{block_on, spawn};
+
+    #[test]
+    fn a_gate_lets_nobody_through_until_it_opens() {
+        let gate = Arc::new(Gate::default());
+        block_on(gate.open()).unwrap();
+        gate.set(true);
+        block_on(gate.is_shut()).unwrap();
+        let waiting = Arc::clone(&gate);
+        let through = spawn(async move { waiting.open().await }).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!through.is_finished());
+        gate.set(false);
+        block_on(through).unwrap().unwrap();
+    }
 }

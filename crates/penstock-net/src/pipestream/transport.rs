@@ -66,6 +66,15 @@ impl Intake {
     const fn connection_window(self) -> u32 {
         32 << 20
     }
+
+    /// The window of a connection on which so many streams are held unread.
+    pub(crate) fn window_with_held(self, held: u32) -> u32 {
+        match self {
+            Self::Concurrent => held.saturating_mul(self.stream_window()).saturating_add(self.connection_window()),
+            // It has room for all of them anyway.
+            Self::Sequential => self.connection_window(),
+        }
+    }
 }
 
 /// The transport of one connection.

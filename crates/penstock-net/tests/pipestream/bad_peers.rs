@@ -285,6 +285,24 @@ fn streams_that_come_before_their_announcement_wait_for_it() {
 }
 
 #[test]
+fn held_streams_do_not_keep_out_the_announcement_that_they_wait_for() {
+    let pair = Pair::with_sink();
+    run(async {
+        let mut peer = RawClient::agreed(&pair).await;
+        let payload = vec![1; 1_000_000];
+        // More than the connection's window, none of it announced.
+        for entity in 1..=50 {
+            peer.stream(&header(entity, &payload), &payload).await;
+        }
+        peer.tell(&(1..=50).map(pending).collect::<Vec<_>>()).await;
+        for _ in 1..=50 {
+            assert_eq!(peer.hear_status().await.0.status, Status::Complete);
+        }
+        peer.close().await;
+    });
+}
+
+#[test]
 fn whichever_status_stands_file_and_line_agree_with_it() {
     let pair = Pair::with_sink();
     let mut stands = std::collections::HashMap::new();

@@ -101,3 +101,16 @@ fn a_caller_that_stops_waiting_loses_no_entity() {
     let lines = log(&pair.sink(), &id(&session));
     assert!(lines.iter().all(|line| line.get("closed").is_some() || line["status"] == "COMPLETE"), "{lines:?}");
 }
+
+#[test]
+fn payloads_never_take_the_credit_that_their_announcements_need() {
+    let pair = Pair::with_sink();
+    let session = pair.connect();
+    // Several times the connection's window, all at once.
+    let payload = Payload::bytes(vec![3; 200_000]);
+    for _ in 0..500 {
+        block(session.send(draft("x/y"), payload.clone())).unwrap();
+    }
+    assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
+    assert_eq!(pair.server.counters().unwrap().completed, 500);
+}

@@ -163,7 +163,31 @@ impl Driver {
             reset,
             reply: Some(reply),
         };
-        tokio::spawn(outgoing::send(outgoing, Arc::clone(&self.link)));
+        // Its PENDING is not among the control octets yet.
+        self.announced.push_back((u64::MAX, outgoing));
+    }
+
+    /// What has been announced so far is written with the control octets up to `position`.
+    pub(super) fn announcements_end_at(&mut self, position: u64) {
+        for (end, _) in self.announced.iter_mut().rev() {
+            if *end != u64::MAX {
+                break;
+            }
+            *end = position;
+        }
+    }
+
+    /// Sends what was announced, once QUIC has taken the announcements. A payload that took the connection's credit
+    /// before its PENDING could keep it, and itself, from ever being received.
+    pub(super) fn send_announced(&mut self) {
+        let written = self.control.written();
+        while let Some((end, _)) = self.announced.front()
+            && *end <= written
+        {
+            if let Some((_, outgoing)) = self.announced.pop_front() {
+                tokio::spawn(outgoing::send(outgoing, Arc::clone(&self.link)));
+            }
+        }
     }
 
     /// There is room again: whoever waits tries again, children before roots.

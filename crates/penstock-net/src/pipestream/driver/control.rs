@@ -16,6 +16,8 @@ pub(super) struct Control {
     receive: Option<RecvStream>,
     queue: VecDeque<Bytes>,
     queued: usize,
+    /// Octets that were ever pushed.
+    pushed: u64,
 }
 
 /// What stream 0 did.
@@ -31,7 +33,7 @@ pub(super) enum ControlRead {
 
 impl Control {
     pub(super) fn new(streams: Option<(SendStream, RecvStream)>) -> Self {
-        let mut control = Self { send: None, receive: None, queue: VecDeque::new(), queued: 0 };
+        let mut control = Self { send: None, receive: None, queue: VecDeque::new(), queued: 0, pushed: 0 };
         if let Some((send, receive)) = streams {
             control.open(send, receive);
         }
@@ -48,12 +50,23 @@ impl Control {
 
     pub(super) fn push(&mut self, octets: Bytes) {
         self.queued = self.queued.saturating_add(octets.len());
+        self.pushed = self.pushed.saturating_add(octets.len() as u64);
         self.queue.push_back(octets);
     }
 
     /// Whether more may be done that has to be written about.
     pub(super) fn has_room(&self) -> bool {
         self.queued < MAX_QUEUED
+    }
+
+    /// How many octets have been pushed.
+    pub(super) const fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// How many of them QUIC has taken: it delivers them whatever else is sent.
+    pub(super) const fn written(&self) -> u64 {
+        self.pushed.saturating_sub(self.queued as u64)
     }
 
     pub(super) fn is_flushed(&self) -> bool {

@@ -64,7 +64,19 @@ impl Driver {
                 Transmit::Close { code, message } => self.closing = Some(Reason { code, message }),
             }
         }
+        self.announcements_end_at(self.control.pushed());
         self.control.write_now().await;
+        self.link.gate.set(!self.control.is_flushed());
+        self.send_announced();
+        self.widen();
+    }
+
+    /// Gives the peer credit for what held streams keep unread, so that they cannot keep out what they wait for. It is
+    /// never taken back: quinn would give it again before it has got it back.
+    fn widen(&mut self) {
+        if let Some(window) = self.streams.wider_window(self.link.intake) {
+            self.link.connection.set_receive_window(window.into());
+        }
     }
 
     fn handle_event(&mut self, event: Event) {

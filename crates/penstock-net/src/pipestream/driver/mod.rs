@@ -10,7 +10,7 @@ mod dispatch;
 mod end;
 mod streams;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,6 +25,7 @@ use self::control::{Control, ControlRead};
 use self::dispatch::Batches;
 use self::streams::Streams;
 use super::command::{CheckpointAnswer, Command, Commands, Reply, Urgent};
+use super::outgoing::Outgoing;
 use super::shared::{Link, now};
 use super::transport::{HANDSHAKE_TIMEOUT, loss};
 
@@ -55,6 +56,8 @@ pub(crate) struct Driver {
     streams: Streams,
     /// Entities of ours without a terminal status, and what stops their streams.
     outgoing: HashMap<EntityKey, oneshot::Sender<ErrorCode>>,
+    /// Announced entities whose streams wait for their announcement to be written, and up to where that is.
+    announced: VecDeque<(u64, Outgoing)>,
     waiting: Waiting,
     checkpoints: HashMap<u64, Reply<CheckpointAnswer>>,
     batches: Batches,
@@ -84,6 +87,7 @@ impl Driver {
             control: Control::new(control),
             streams: Streams::default(),
             outgoing: HashMap::new(),
+            announced: VecDeque::new(),
             waiting: Waiting::default(),
             checkpoints: HashMap::new(),
             batches: Batches::default(),

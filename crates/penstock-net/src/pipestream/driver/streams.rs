@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 
 use super::super::command::Verdict;
 use super::super::incoming::Assembly;
+use super::super::transport::Intake;
 
 /// The slots of finished streams are forgotten when there are so many.
 const MANY: usize = 1_024;
@@ -14,7 +15,9 @@ const MANY: usize = 1_024;
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     slots: HashMap<u64, Slot>,
-    held: usize,
+    held: u32,
+    /// The most that were ever held.
+    most_held: u32,
     assemblies: HashMap<EntityKey, Arc<Assembly>>,
     admitted: Vec<(oneshot::Sender<Verdict>, Verdict)>,
 }
@@ -60,6 +63,15 @@ impl Streams {
     pub(super) fn hold(&mut self, stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict>) {
         self.held += 1;
         self.slots.insert(stream, Slot::Held { header, reply });
+    }
+
+    /// The connection's window, if more streams are held than ever before.
+    pub(super) fn wider_window(&mut self, intake: Intake) -> Option<u32> {
+        if self.held <= self.most_held {
+            return None;
+        }
+        self.most_held = self.held;
+        Some(intake.window_with_held(self.held))
     }
 
     /// A held stream's wait is over: its header and its task.
