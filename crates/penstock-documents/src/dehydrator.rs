@@ -38,7 +38,7 @@ struct Frame {
     sha256: [u8; 32],
     children: u64,
     max_children: u64,
-    /// The children were too many; nothing more is asked for.
+    /// As many children as it may have were given; nothing more is asked for.
     full: bool,
 }
 
@@ -65,10 +65,14 @@ impl<W: Workspace> Dehydrator<W> {
         };
         frame.children += 1;
         let position = frame.children;
-        if position > frame.max_children {
+        if position >= frame.max_children {
+            // The last one there is room for: what stands for the rest takes its place, because a receiver counts it
+            // like any other.
             frame.full = true;
-            let failure = too_many(frame.max_children, frame.walker.declared());
-            return Some(self.place(position, Child::failed(None, failure)));
+            if frame.walker.next_child(&mut context).is_some() {
+                let failure = too_many(frame.max_children, frame.walker.declared());
+                return Some(self.place(position, Child::failed(None, failure)));
+            }
         }
         Some(self.place(position, child))
     }
