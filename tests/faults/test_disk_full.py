@@ -39,6 +39,16 @@ class SmallDisk:
     def free(self) -> None:
         self.ballast.unlink()
 
+    def take_names(self) -> None:
+        """No file or folder can be made any more."""
+        with suppress(OSError):
+            for number in range(1000):
+                (self.mount / f".name-{number}").touch()
+
+    def free_names(self) -> None:
+        for path in self.mount.glob(".name-*"):
+            path.unlink()
+
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
@@ -47,7 +57,10 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     mount = tmp_path / "disk"
     mount.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(mount)], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=200", "none", str(mount)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if mounted.returncode != 0:
         pytest.skip(f"NOT TESTED: a full disk; this container may not mount: {mounted.stderr.strip()}")
@@ -157,16 +170,25 @@ def test_a_dehydrated_tree_on_a_full_disk_fails_up_to_its_root(disk: SmallDisk, 
     check_session(full.serve.sink, client.session_id)
 
 
-def test_a_session_that_finds_the_disk_full_is_refused_and_the_next_is_not(disk: SmallDisk, full: Program) -> None:
-    disk.fill()
+def test_a_session_that_cannot_have_a_folder_is_refused_and_the_next_is_not(disk: SmallDisk, full: Program) -> None:
+    disk.take_names()
     client = Client(full.reactor, full.serve.address, capabilities=None)
-    full.reactor.run(lambda: client.handshake_done or client.quic.ended is not None, 10)
-    full.reactor.run(lambda: client.quic.ended is not None, 1)
-    disk.free()
+    client.closes(Code.INTERNAL_ERROR)
     client.vanish()
+    disk.free_names()
     full.undisturbed()
     other = full.connect()
     other.deliver(1, b"there is room again")
     other.completes(1)
-    other.close(0)
-    full.closed(other, 0)
+    whole(full, other, {1: "COMPLETE"})
+
+
+def test_a_file_that_cannot_be_made_fails_its_entity_with_internal_error(disk: SmallDisk, full: Program) -> None:
+    client = full.connect()
+    disk.take_names()
+    client.deliver(1, b"x" * 50_000)
+    client.fails(1, Code.INTERNAL_ERROR)
+    disk.free_names()
+    client.deliver(2, b"there is room again")
+    client.completes(2)
+    whole(full, client, {1: "FAILED", 2: "COMPLETE"})

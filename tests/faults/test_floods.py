@@ -3,12 +3,10 @@
 import os
 import random
 import struct
-from functools import partial
 from hashlib import sha256
 
 import pytest
 
-from ..conformance.pipestream.client import Client
 from ..conformance.pipestream.entity import Chunk, Header
 from ..conformance.pipestream.fixtures import LINUX, Connect, Program
 from ..conformance.pipestream.peer import CONTROL
@@ -70,7 +68,7 @@ def test_headers_whose_announcements_never_come_are_bounded(program: Program, co
     metadata = {"m": "m" * 900_000}
     for entity in range(2, 60 if LONG else 30):
         client.stream(Header(entity, metadata=metadata).encode(), end=False)
-    program.reactor.run(lambda: client.quic.ended is not None, 10)
+    program.reactor.run(client.has_ended, 10)
     program.undisturbed()
     assert grown(program) < 80
 
@@ -157,7 +155,7 @@ def test_more_checkpoints_than_anybody_needs(program: Program, connect: Connect)
     client.announce(1)
     client.send(*(Checkpoint("c" * 1000, number, timeout_ms=600_000) for number in range(5000)))
     # Kept, or refused: the decisions name no limit; but never without bound.
-    program.reactor.run(lambda: client.quic.ended is not None, 2)
+    program.reactor.run(client.has_ended, 2)
     program.undisturbed()
     assert grown(program) < 48
 
@@ -178,8 +176,8 @@ def test_a_peer_that_does_not_read_its_control_stream(program: Program, connect:
     count = 20_000 if LONG else 8_000
     for start in range(0, count, 100):
         client.send(*(Checkpoint("c" * 1000, start + number) for number in range(100)))
-        program.reactor.run(lambda: client.quic.ended is not None, 0.01)
-    program.reactor.run(lambda: client.quic.ended is not None, 3)
+        program.reactor.run(client.has_ended, 0.01)
+    program.reactor.run(client.has_ended, 3)
     program.undisturbed()
     assert grown(program) < 64
 
@@ -202,10 +200,6 @@ def done(frames: list[Frame]) -> int:
     return len({frame.entity for frame in frames if isinstance(frame, Status) and frame.terminal})
 
 
-def ended_of(client: Client) -> bool:
-    return client.quic.ended is not None
-
-
 def test_garbage_of_every_kind(connect: Connect) -> None:
     """Connections that talk nonsense, one after another; each is closed with a code of the registry."""
     chance = random.Random(7)
@@ -216,6 +210,6 @@ def test_garbage_of_every_kind(connect: Connect) -> None:
             client.send(bytes(chance.choices(range(256), k=300)))
         else:
             client.stream(struct.pack(">I", 200) + bytes(chance.choices(range(256), k=300)))
-        client.reactor.run(partial(ended_of, client), 0.5)
+        client.reactor.run(client.has_ended, 0.5)
         ended = client.closed_by_peer
         assert ended is None or (ended.frame_type is None and Code(ended.error_code)), ended

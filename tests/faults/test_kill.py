@@ -125,5 +125,5 @@ def test_sessions_of_a_server_that_runs_are_left_alone_by_another_on_the_same_si
 def test_clients_learn_that_a_killed_server_is_gone(serve: Serve, reactor: Reactor) -> None:
     client = Client(reactor, serve.address, idle_timeout=1.0).open()
     serve.kill()
-    assert client.reactor.run(lambda: client.quic.ended is not None, 15)
+    assert client.reactor.run(client.has_ended, 15)
     client.vanish()

@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from socket import AF_INET, SO_RCVBUF, SOCK_DGRAM, SOL_SOCKET
 from socket import socket as Socket  # noqa: N812 - it is a class
 from time import monotonic
@@ -29,6 +30,7 @@ class Client(Peer):
         alpn: str = ALPN,
         idle_timeout: float = 60.0,
         max_stream_data: int = 1 << 20,
+        certificate: tuple[Path, Path] | None = None,
     ) -> None:
         configuration = QuicConfiguration(
             alpn_protocols=[alpn],
@@ -38,6 +40,8 @@ class Client(Peer):
             max_stream_data=max_stream_data,
             initial_rtt=0.02,
         )
+        if certificate is not None:
+            configuration.load_cert_chain(str(certificate[0]), str(certificate[1]))
         socket = Socket(AF_INET, SOCK_DGRAM)
         socket.setsockopt(SOL_SOCKET, SO_RCVBUF, 4 << 20)
         socket.setblocking(False)

@@ -210,7 +210,10 @@ class Sender:
 
     def send(self, receiver: Receiver, *arguments: str | Path, fingerprint: str | None = None) -> Send:
         pinned = ("--fingerprint", fingerprint or self.certificate.fingerprint)
-        process = Send(self.reactor, self.folder, receiver.address, *arguments, *pinned)
+        return self.run(receiver.address, *arguments, *pinned)
+
+    def run(self, address: tuple[str, int], *arguments: str | Path) -> Send:
+        process = Send(self.reactor, self.folder, address, *arguments)
         self.processes.append(process)
         return process
 

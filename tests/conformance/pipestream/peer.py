@@ -262,6 +262,9 @@ class Peer:
     def session_id(self) -> str:
         return self.quic.session_id
 
+    def has_ended(self) -> bool:
+        return self.quic.ended is not None
+
     @property
     def closed_by_peer(self) -> events.ConnectionTerminated | None:
         return self.quic.ended if self.own_close is None else None
@@ -302,7 +305,7 @@ class Peer:
 
     def closes(self, code: Code, timeout: float = TIMEOUT) -> None:
         """The other end closes the connection, with this code of ours (decisions 14 and 21)."""
-        assert self.reactor.run(lambda: self.quic.ended is not None, timeout), f"still open; {self.story()}"
+        assert self.reactor.run(self.has_ended, timeout), f"still open; {self.story()}"
         ended = self.closed_by_peer
         assert ended is not None
         assert ended.frame_type is None, f"a transport error: {ended}"

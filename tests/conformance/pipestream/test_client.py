@@ -227,6 +227,8 @@ def test_a_stream_that_the_server_stops_fails_its_entity_only(sender: Sender) ->
     process.exits(1)
     assert closed(receiver) == Code.NO_ERROR
     assert [frame.entity for frame in statuses(receiver, Stat.FAILED)] == [1], "an owner says FAILED when it gives up"
+    (reset,) = (stream.reset for stream in receiver.streams.values() if stream.header and stream.header.entity == 1)
+    assert reset == Code.ENTITY_INVALID, "RESET_STREAM with the code of STOP_SENDING"
     assert any(header.metadata["penstock.document"] == "small.bin" for header, _ in receiver.entities.values())
 
 

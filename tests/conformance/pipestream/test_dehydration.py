@@ -317,6 +317,19 @@ def test_late_statuses_for_a_released_scope_are_ignored(connect: Connect) -> Non
     client.completes(2)
 
 
+def test_a_late_stream_of_a_released_scope_is_stopped_and_dropped(program: Program, connect: Connect) -> None:
+    client = connect()
+    parent_and_children(client, 1)
+    client.status(Stat.FAILED, 1, scope=2, depth=1)
+    client.barrier(2, 1)
+    client.released(2, 1)
+    stream = client.entity(1, b"late", end=False, scope=2, parent=1, payload_length=100)
+    client.wait(lambda: stream in client.stopped, "STOP_SENDING")
+    assert not program.file(client, 1, scope=2).exists()
+    client.deliver(2, b"goes on")
+    client.completes(2)
+
+
 def test_a_root_scopes_barrier_is_answered_and_ends_its_announcements(connect: Connect) -> None:
     client = connect()
     client.deliver(1, b"x")

@@ -22,7 +22,7 @@ def test_the_protocol_in_the_handshake_is_pipestream_1(connect: Connect) -> None
 
 def test_another_protocol_in_the_handshake_is_refused(program: Program) -> None:
     client = Client(program.reactor, program.serve.address, alpn="h3")
-    program.reactor.run(lambda: client.quic.ended is not None, TIMEOUT)
+    program.reactor.run(client.has_ended, TIMEOUT)
     ended = client.closed_by_peer
     assert ended is not None
     # CRYPTO_ERROR with the TLS alert no_application_protocol (RFC 9001 section 8.1).
