@@ -61,9 +61,9 @@ class Program:
         self.bystander = Client(self.reactor, self.serve.address).open()
         self.undisturbed()
 
-    def connect(self, *arguments: Any, **options: Any) -> Client:
+    def connect(self, *arguments: Any, kind: type[Client] = Client, **options: Any) -> Client:
         """A client that has agreed with the server; `capabilities=None`: that has only shaken hands."""
-        client = Client(self.reactor, self.serve.address, *arguments, **options)
+        client = kind(self.reactor, self.serve.address, *arguments, **options)
         self.clients.append(client)
         return client.open()
 
@@ -126,9 +126,9 @@ class Program:
         if ended is None and client.own_close is None and not client.vanished:
             client.close(0, "the test is over")
         code = ended.error_code if ended is not None else client.own_close
-        # A transport's error, or a client that vanished, has no code of ours.
+        # A transport's error, or a client that vanished, has no code of ours; closes may cross.
         has_code = not client.vanished and (ended is None or ended.frame_type is None)
-        self.closed(client, code if has_code else None)
+        self.closed(client, code if has_code and not client.may_cross else None)
         assert has_code or closed_code(self.serve.sink, client.session_id) != 0
         check_session(self.serve.sink, client.session_id)
         self.over.add(client.session_id)

@@ -99,6 +99,8 @@ class Peer:
         self.control_ended = False
         self.vanished = False
         self.own_close: int | None = None
+        # The other end may have closed before it heard of our close.
+        self.may_cross = False
         self.datagrams = 0
         self._control = b""
         self._corked = False
