@@ -1,11 +1,12 @@
 """The Spark job of the demo: paths in, parts and composites out."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -15,7 +16,14 @@ from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, DocumentsSource, dehyd
 
 __all__ = ["Listing", "Pipeline"]
 
-_CONFIG = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "WARN"}
+_CONFIG = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    # Rows with megabytes of text: a page is looked at after each row, not after the first hundred, and a group of rows
+    # takes the less memory.
+    "spark.hadoop.parquet.page.size.row.check.min": "1",
+    "spark.hadoop.parquet.block.size": str(32 << 20),
+}
 
 
 class Listing:
@@ -32,6 +40,7 @@ class Pipeline:
     """A Spark session, stopped when the ``with`` block is left, and what is computed in it."""
 
     def __init__(self, log: Path) -> None:
+        self._log = log
         self._spark = local_session("penstock demo", config=_CONFIG, log=log)
         self._parts: DataFrame | None = None
 
@@ -41,32 +50,36 @@ class Pipeline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._spark.stop()
+        # Where the JVM is gone there is nothing to stop, and its end is what is to be told.
+        with suppress(Py4JError, OSError):
+            self._spark.stop()
 
     def take_apart(self, documents: Path, sink: str, fingerprint: str, receipts: Path, results: Path) -> None:
         """Send every part of every document; write a row for each."""
         paths = self._spark.read.format("documents").load(str(documents))
         apart = dehydrate(sink, fingerprint=fingerprint, receipts=str(receipts))
-        # Kept, so that the rows that are written and those that are put together are of the same sessions.
-        self._parts = paths.mapInArrow(apart, PART_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
-        with _one_line():
+        # Kept, so that the rows that are written and those that are put together are of the same sessions; on disk,
+        # because their text would crowd out everything else that the JVM has to hold.
+        self._parts = paths.mapInArrow(apart, PART_SCHEMA).persist(StorageLevel.DISK_ONLY)
+        with self._one_line():
             self._parts.write.parquet(str(results / "parts"))
 
     def put_together(self, results: Path) -> None:
         """Write a composite for each document that was taken apart."""
         if self._parts is None:
             raise SparkError("nothing was taken apart")
-        with _one_line():
+        with self._one_line():
             self._parts.mapInArrow(rehydrate(), COMPOSITE_SCHEMA).write.parquet(str(results / "composites"))
 
-
-@contextmanager
-def _one_line() -> Iterator[None]:
-    """Of a failed job tell what the worker said; its traceback and Spark's are in the log."""
-    try:
-        yield
-    except PySparkException as error:
-        raise SparkError(_cause(str(error))) from error
+    @contextmanager
+    def _one_line(self) -> Iterator[None]:
+        """Of a failed job tell what the worker said; its traceback and Spark's are in the log."""
+        try:
+            yield
+        except PySparkException as error:
+            raise SparkError(_cause(str(error))) from error
+        except (Py4JError, OSError) as error:
+            raise SparkError(f"the JVM of Spark ended; {self._log} says why") from error
 
 
 def _cause(text: str) -> str:

@@ -58,8 +58,8 @@ def run(documents: Path | None, output: Path, console: Console) -> Outcome:
     require_java()
     output = output.absolute()
     folder = output / "documents" if documents is None else documents.absolute()
-    _prepare(output, folder)
     stages = Stages(console)
+    _prepare(output, folder, stages)
     if documents is None:
         with stages.stage("fetching documents"):
             fetch(folder)
@@ -92,7 +92,7 @@ def _compute(folder: Path, output: Path, listing: Listing, stages: Stages) -> No
                 pipeline.put_together(results)
 
 
-def _prepare(output: Path, documents: Path) -> None:
+def _prepare(output: Path, documents: Path, stages: Stages) -> None:
     """Remove what an earlier run of the demo left in the folder, and nothing else."""
     own = [output / name for name in _OWN]
     if documents.is_relative_to(output) and any(documents.is_relative_to(path) for path in own):
@@ -107,11 +107,14 @@ def _prepare(output: Path, documents: Path) -> None:
         )
     output.mkdir(parents=True, exist_ok=True)
     mark.touch()
-    for path in present:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    if present:
+        with stages.stage("removing the last run", len(present)) as stage:
+            for done, path in enumerate(present, 1):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+                stage.advance(done)
 
 
 def _summary(account: Account, seconds: float) -> dict[str, object]:

@@ -41,6 +41,8 @@ exec {java} "$@"
 _CONFIG = {
     # The default of 64 MiB costs two thirds of the speed at which mapInArrow moves large rows.
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
+    # The JVM holds rows with text of any length, for several tasks at once; the default is 1 GiB.
+    "spark.driver.memory": "2g",
     # Nothing of a local session is for other machines, and a host name that does not resolve does not matter.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
