@@ -189,13 +189,27 @@ impl<T> PerProcess<T> {
 
     /// The value, unless this is a forked child.
     pub(crate) fn get(&self) -> Result<&T> {
-        if self.process == std::process::id() { self.value.as_ref().ok_or(Error::Forked) } else { Err(Error::Forked) }
+        if self.is_ours() { self.value.as_ref().ok_or(Error::Forked) } else { Err(Error::Forked) }
+    }
+
+    /// The value to be changed.
+    pub(crate) fn get_mut(&mut self) -> Result<&mut T> {
+        if self.is_ours() { self.value.as_mut().ok_or(Error::Forked) } else { Err(Error::Forked) }
+    }
+
+    /// The value to be kept.
+    pub(crate) fn into_inner(mut self) -> Result<T> {
+        if self.is_ours() { self.value.take().ok_or(Error::Forked) } else { Err(Error::Forked) }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.process == std::process::id()
     }
 }
 
 impl<T> Drop for PerProcess<T> {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if !self.is_ours() {
             std::mem::forget(self.value.take());
         }
     }

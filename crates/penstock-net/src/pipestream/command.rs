@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_pipestream::{
-    self as core, Accepted, Checkpoint, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Reason, Ticket,
+    self as core, Accepted, Checkpoint, ChunkProgress, EntityHeader, EntityKey, ErrorCode, MAX_HEADER_LENGTH, Reason,
+    Ticket,
 };
 use quinn::{RecvStream, SendStream};
 use tokio::sync::{mpsc, oneshot};
@@ -109,6 +110,38 @@ pub struct EntityDraft {
     pub metadata: BTreeMap<String, String>,
     /// Sends the payload in chunks of so many octets, each on a stream of its own (decision 15).
     pub chunk_size: Option<u64>,
+}
+
+/// What the user of a session may set in metadata among the protocol's own keys (decision 11).
+const ORIGINAL_LENGTH: &str = "pipestream.original-length";
+/// What the protocol itself may put into a header, at most.
+const OWN_FIELDS: usize = 1_024;
+/// What a metadata entry takes beyond its own octets.
+const ENTRY_OVERHEAD: usize = 20;
+
+impl EntityDraft {
+    /// Refuses what the peer would refuse, some of it by closing the connection (decision 14).
+    pub(crate) fn check(&self, delivery: &Delivery) -> Result<()> {
+        let misuse = |message: String| Err(Error::Misuse(message));
+        if let Some(key) = self.metadata.keys().find(|key| key.starts_with("pipestream.") && *key != ORIGINAL_LENGTH) {
+            return misuse(format!("metadata {key} belongs to the protocol"));
+        }
+        if self.layer > 3 {
+            return misuse(format!("there is no data layer {}", self.layer));
+        }
+        let metadata: usize = self.metadata.iter().map(|(key, value)| key.len() + value.len() + ENTRY_OVERHEAD).sum();
+        let size = metadata + self.content_type.len() + OWN_FIELDS;
+        if size > usize::try_from(MAX_HEADER_LENGTH).unwrap_or(usize::MAX) {
+            return misuse(format!("a header of {size} octets is more than the limit of {MAX_HEADER_LENGTH}"));
+        }
+        match (self.chunk_size, delivery) {
+            (Some(0), _) => misuse("chunks must have a size".to_owned()),
+            (Some(size), Delivery::Payload(payload)) if payload.len().div_ceil(size) > u64::from(u32::MAX) => {
+                misuse(format!("chunks of {size} octets are too many"))
+            }
+            (Some(_) | None, _) => Ok(()),
+        }
+    }
 }
 
 /// An entity to be announced.

@@ -10,6 +10,7 @@ use super::handle::SessionHandle;
 use super::incoming::{IncomingEntity, Spool};
 use super::sink::{FolderSink, SinkSession};
 use super::transport::Intake;
+use crate::runtime::PerProcess;
 
 /// Where a server's sessions go.
 #[derive(Debug, Clone)]
@@ -57,20 +58,20 @@ impl ChannelConsumer {
 /// The caller's end of [`channel`].
 #[derive(Debug)]
 pub struct IncomingSessions {
-    sessions: Mutex<mpsc::Receiver<SessionHandle>>,
+    sessions: PerProcess<Mutex<mpsc::Receiver<SessionHandle>>>,
 }
 
 impl IncomingSessions {
-    /// The next session whose capabilities are agreed; `None` when the server is gone.
+    /// The next session whose capabilities are agreed; `None` when the server is gone, as it is in a forked child.
     pub async fn next(&self) -> Option<SessionHandle> {
-        self.sessions.lock().await.recv().await
+        self.sessions.get().ok()?.lock().await.recv().await
     }
 }
 
 /// A consumer that hands sessions to the caller, at most `capacity` of them ahead.
 pub fn channel(capacity: usize) -> (ChannelConsumer, IncomingSessions) {
     let (sender, receiver) = mpsc::channel(capacity.max(1));
-    (ChannelConsumer { sessions: sender }, IncomingSessions { sessions: Mutex::new(receiver) })
+    (ChannelConsumer { sessions: sender }, IncomingSessions { sessions: PerProcess::new(Mutex::new(receiver)) })
 }
 
 /// Where one session's entities go.

@@ -15,9 +15,6 @@ use super::shared::{Phase, Released, Resolution, Shared};
 use crate::runtime::PerProcess;
 use crate::{Error, Result};
 
-/// What the user of a session may set in metadata among the protocol's own keys (decision 11).
-const ORIGINAL_LENGTH: &str = "pipestream.original-length";
-
 /// A session. Clones are the same session; when the last one is dropped before the end, it is aborted.
 ///
 /// Futures may be dropped at any time: an entity that was announced goes on by itself. Outcomes of entities and scopes
@@ -121,9 +118,7 @@ impl SessionHandle {
     }
 
     async fn begin(&self, draft: EntityDraft, delivery: Delivery) -> Result<oneshot::Receiver<Result<Ticket>>> {
-        if let Some(key) = draft.metadata.keys().find(|key| key.starts_with("pipestream.") && *key != ORIGINAL_LENGTH) {
-            return Err(Error::Misuse(format!("metadata {key} belongs to the protocol")));
-        }
+        draft.check(&delivery)?;
         let (reply, answer) = oneshot::channel();
         self.tell(Command::Send(Box::new(SendRequest { draft, delivery, reply }))).await?;
         Ok(answer)

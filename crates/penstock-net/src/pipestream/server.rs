@@ -168,15 +168,14 @@ impl Inner {
 
 async fn accept(inner: Arc<Inner>) {
     while let Some(incoming) = inner.endpoint.accept().await {
-        if !inner.admit() {
-            incoming.refuse();
-            continue;
-        }
         // Whoever is half full wants to know that addresses are not forged.
         let busy = inner.counters.connections_open.load(Ordering::Relaxed) > inner.max_connections / 2;
         if busy && !incoming.remote_address_validated() && incoming.may_retry() {
-            inner.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
             let _ = incoming.retry();
+            continue;
+        }
+        if !inner.admit() {
+            incoming.refuse();
             continue;
         }
         let inner = Arc::clone(&inner);

@@ -2,7 +2,8 @@ use std::fs::File;
 use std::io::Write as _;
 use std::time::Duration;
 
-use penstock_net::pipestream::{ErrorCode, Payload, Reason, Status};
+use penstock_net::Error;
+use penstock_net::pipestream::{EntityDraft, ErrorCode, Payload, Reason, Status};
 
 use crate::support::{Pair, block, container, draft, files, id, log};
 
@@ -113,4 +114,30 @@ fn payloads_never_take_the_credit_that_their_announcements_need() {
     }
     assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
     assert_eq!(pair.server.counters().unwrap().completed, 500);
+}
+
+#[test]
+fn what_the_peer_would_close_for_is_refused_before_it_is_sent() {
+    let pair = Pair::with_sink();
+    let session = pair.connect();
+    let with = |key: &str, size: usize| {
+        let metadata = [(key.to_owned(), "x".repeat(size))].into();
+        EntityDraft { metadata, ..draft("x/y") }
+    };
+    let wrong = [
+        with("pipestream.dehydrated", 1),
+        with("penstock.document", 1 << 20),
+        EntityDraft { layer: 4, ..draft("x/y") },
+        EntityDraft { chunk_size: Some(0), ..draft("x/y") },
+    ];
+    for draft in wrong {
+        let refused = block(session.send(draft, Payload::bytes(&b"x"[..])));
+        assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
+    }
+    let right = [with("penstock.document", (1 << 20) - 2_000), with("pipestream.original-length", 3)];
+    for draft in right {
+        block(session.send(draft, Payload::bytes(&b"x"[..]))).unwrap();
+    }
+    assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
+    assert_eq!(pair.server.counters().unwrap().completed, 2);
 }

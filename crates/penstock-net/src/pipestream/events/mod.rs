@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::record::LogEvent;
 use super::shared::now;
+use crate::runtime::PerProcess;
 use crate::{Error, Result};
 
 /// Batches that wait for the disk; beyond it the drivers wait, so that nothing is lost.
@@ -24,7 +25,7 @@ const WRITE_SIZE: usize = 256 << 10;
 /// A log of events that any number of sessions may share. Lines of one session are in order.
 #[derive(Clone)]
 pub struct EventLog {
-    inbox: mpsc::Sender<Message>,
+    inbox: Arc<PerProcess<mpsc::Sender<Message>>>,
     path: Arc<PathBuf>,
 }
 
@@ -45,29 +46,35 @@ impl EventLog {
             .name("penstock-events".into())
             .spawn(move || writer.run(messages))
             .map_err(|error| Error::io("cannot start the event log's thread", &error))?;
-        Ok(Self { inbox, path })
+        Ok(Self { inbox: Arc::new(PerProcess::new(inbox)), path })
     }
 
     /// Hands events over. Waits only when the disk is far behind.
     pub(crate) async fn write(&self, session: &Arc<str>, events: Vec<LogEvent>) {
-        let batch = Message::Batch { session: Arc::clone(session), unix_micros: now().unix_micros, events };
+        // In a forked child there is no thread that would write it.
+        let Ok(inbox) = self.inbox.get() else { return };
         // The thread ends with the process or by a panic; then there is no log.
-        let _ = self.inbox.send(batch).await;
+        let _ = inbox.send(batch(session, events)).await;
     }
 
     /// [`write`](Self::write) from a thread that may block.
     pub(crate) fn write_blocking(&self, session: &Arc<str>, events: Vec<LogEvent>) {
-        let batch = Message::Batch { session: Arc::clone(session), unix_micros: now().unix_micros, events };
-        let _ = self.inbox.blocking_send(batch);
+        let Ok(inbox) = self.inbox.get() else { return };
+        let _ = inbox.blocking_send(batch(session, events));
     }
 
     /// Waits until all that was handed over is in the file.
     pub async fn flush(&self) {
+        let Ok(inbox) = self.inbox.get() else { return };
         let (done, written) = oneshot::channel();
-        if self.inbox.send(Message::Flush(done)).await.is_ok() {
+        if inbox.send(Message::Flush(done)).await.is_ok() {
             let _ = written.await;
         }
     }
+}
+
+fn batch(session: &Arc<str>, events: Vec<LogEvent>) -> Message {
+    Message::Batch { session: Arc::clone(session), unix_micros: now().unix_micros, events }
 }
 
 impl fmt::Debug for EventLog {

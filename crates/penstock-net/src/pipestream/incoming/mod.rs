@@ -12,6 +12,7 @@
 mod body;
 mod chunks;
 mod entity;
+mod receiving;
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 pub(crate) use self::body::{Body, Spool, StreamBody, StreamEnd, TempFile};
 pub(crate) use self::chunks::{Assembly, receive_chunk};
 pub use self::entity::IncomingEntity;
-pub(crate) use self::entity::{EntityLink, Parts};
+pub(crate) use self::receiving::{EntityLink, Parts};
 use super::command::{Command, Verdict};
 use super::shared::Link;
 use super::transport::quic_code;

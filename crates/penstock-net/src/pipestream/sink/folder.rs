@@ -84,7 +84,12 @@ impl Folder {
         shared.faults.check(Step::Create, path)?;
         fs::create_dir(path)?;
         let log = OpenOptions::new().append(true).create_new(true).open(path.join(LOG))?;
-        log.lock()?;
+        // Where a file system has no locks, nothing is cleaned up after a crash.
+        if let Err(error) = log.lock()
+            && error.kind() != io::ErrorKind::Unsupported
+        {
+            return Err(error);
+        }
         File::open(path)?.sync_all()?;
         File::open(&shared.dir)?.sync_all()?;
         Ok(Self {

@@ -38,6 +38,7 @@ use super::command::Commands;
 use super::counters::Counters;
 use super::events::EventLog;
 use super::incoming::{IncomingEntity, Spool, TempFile};
+use crate::runtime::PerProcess;
 use crate::{Error, Result};
 
 /// Batches of events from drivers that may wait for the committing thread; beyond it the drivers wait.
@@ -46,7 +47,7 @@ const WAITING_BATCHES: usize = 64;
 /// A folder that takes entities; shared by all sessions of a server.
 #[derive(Debug)]
 pub struct FolderSink {
-    shared: Arc<Shared>,
+    shared: PerProcess<Arc<Shared>>,
 }
 
 /// What sessions, workers and the committing thread have in common.
@@ -128,7 +129,7 @@ impl FolderSink {
             .name("penstock-sink".into())
             .spawn(move || committer.run(messages))
             .map_err(|error| Error::io("cannot start the sink's thread", &error))?;
-        Ok(Arc::new(Self { shared }))
+        Ok(Arc::new(Self { shared: PerProcess::new(shared) }))
     }
 
     /// A folder for a session. Blocks on the disk. The receiver fires when its last line is written.
@@ -138,13 +139,14 @@ impl FolderSink {
         commands: Commands,
         counters: Arc<Counters>,
     ) -> Result<(SinkSession, oneshot::Receiver<()>)> {
-        let path = self.shared.dir.join(&**id);
+        let shared = self.shared.get()?;
+        let path = shared.dir.join(&**id);
         let (done, ended) = oneshot::channel();
-        let folder = Folder::create(&self.shared, id, &path, commands.clone(), done)
+        let folder = Folder::create(shared, id, &path, commands.clone(), done)
             .map_err(|error| Error::file("cannot make the session's folder", &path, &error))?;
-        let session = self.shared.sessions.fetch_add(1, Ordering::Relaxed);
-        self.shared.tell(Message::Opened { session, folder: Box::new(folder) });
-        let guard = Arc::new(Guard { session, shared: Arc::clone(&self.shared) });
+        let session = shared.sessions.fetch_add(1, Ordering::Relaxed);
+        shared.tell(Message::Opened { session, folder: Box::new(folder) });
+        let guard = Arc::new(Guard { session, shared: Arc::clone(shared) });
         Ok((SinkSession { guard, path: path.into(), commands, counters }, ended))
     }
 }
