@@ -3,7 +3,7 @@
 //! It starts at the first use, never at import, and belongs to the process that started it. PySpark forks its
 //! workers: a child finds the runtime of its parent, whose thread does not exist in it, leaves it alone and starts its
 //! own. What was made before the fork is leaked in the child, never joined and never dropped, because dropping it
-//! could wait for a lock that the missing thread held ([`PerProcess`]).
+//! could wait for a lock that the missing thread held.
 
 use std::future::Future;
 use std::io;
