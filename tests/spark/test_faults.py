@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,12 @@ def test_a_sink_that_is_not_there_fails_the_task_and_says_so(spark, rows_of, cor
     assert not list((tmp_path / "receipts").glob("*"))
 
 
+def _both_tasks_are_sending(events: Path) -> bool:
+    received = [json.loads(line) for line in events.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    sessions = Counter(event["session"] for event in received if event["event"] == "entity")
+    return len(sessions) == 2 and min(sessions.values()) >= 20
+
+
 def kill_while_it_receives(sink, events: Path, job: Callable[[], object]) -> BaseException:
     """Run a job, kill its sink with SIGKILL once it has received something, and give the error of the job."""
     failure: list[BaseException] = []
@@ -39,7 +46,7 @@ def kill_while_it_receives(sink, events: Path, job: Callable[[], object]) -> Bas
     running = threading.Thread(target=run)
     running.start()
     deadline = time.monotonic() + 120
-    while not (events.exists() and events.stat().st_size > 100_000):
+    while not _both_tasks_are_sending(events):
         assert time.monotonic() < deadline, "nothing reached the sink"
         time.sleep(0.01)
     os.kill(sink.pid, signal.SIGKILL)
