@@ -45,6 +45,27 @@ NESTED = samples.zip_file(
 )
 
 
+PAGE = (
+    b'<html><title>t</title><img src="data:image/png;base64,iVBORw0KGgo="><img src="data:image/png;base64,@@@"></html>'
+)
+
+
+@pytest.mark.parametrize("layers", [1, 0])
+def test_a_page_keeps_its_own_octets_when_something_in_it_is_broken(
+    server: Server, tmp_path: Path, layers: int
+) -> None:
+    with _connect(server, layers=layers) as session:
+        result = DocumentSender(session).send("page.html", PAGE).wait(30)
+    receipt = result.receipt()
+    assert (receipt["status"], receipt["reason"]) == ("FAILED", "1 of 2 parts are not COMPLETE")
+    assert [part["status"] for part in receipt["parts"]] == ["COMPLETE", "FAILED"]
+    assert (tmp_path / "sink" / receipt["file"]).read_bytes() == PAGE
+    assert _verified(result, tmp_path) == []
+    log = (tmp_path / "sink" / session.id / "entities.jsonl").read_text().splitlines()
+    line = next(line for line in map(json.loads, log) if line.get("entity") == 1 and line["scope"] == 0)
+    assert (line["status"], line["reason"], line["file"]) == ("FAILED", "not every child is COMPLETE", receipt["file"])
+
+
 def test_a_document_arrives_part_by_part(server: Server, tmp_path: Path) -> None:
     with _connect(server) as session:
         result = DocumentSender(session).send("dir/n.zip", NESTED).wait(30)

@@ -26,6 +26,8 @@ pub(crate) struct Record {
     pub(crate) status: Status,
     /// Why it is not COMPLETE.
     pub(crate) reason: Option<String>,
+    /// It failed, and nobody gave another reason than that a part of it is not COMPLETE.
+    failed_by_parts: bool,
     /// What it was announced as; none if it never was.
     pub(crate) key: Option<EntityKey>,
     /// The scope of its children.
@@ -65,6 +67,7 @@ impl Ledger {
             hollow,
             status: Status::Pending,
             reason: None,
+            failed_by_parts: false,
             key: None,
             scope: None,
             digest: None,
@@ -141,6 +144,7 @@ impl Ledger {
         for index in (0..self.records.len()).rev() {
             let Some(record) = self.records.get_mut(index) else { continue };
             let incomplete = record.status != Status::Complete;
+            record.failed_by_parts = incomplete && record.reason.is_none() && record.incomplete > 0;
             if incomplete && record.reason.is_none() {
                 record.reason = Some(match record.incomplete {
                     0 => "no reason was given".to_owned(),
@@ -193,10 +197,11 @@ impl Record {
         u32::from(self.key.is_some())
     }
 
-    /// Where the sink has its octets, below its folder: only what is COMPLETE is there, and the octets of a container
-    /// stay behind.
+    /// Where the sink has its octets, below its folder: what is COMPLETE is there, and what failed only because a part
+    /// of it did. The octets of a container stay behind.
     pub(crate) fn file(&self, session: &str) -> Option<String> {
-        let key = self.key.filter(|_| self.status == Status::Complete && !self.hollow)?;
+        let arrived = self.status == Status::Complete || self.failed_by_parts;
+        let key = self.key.filter(|_| arrived && !self.hollow)?;
         let (scope, entity) = (component(key.scope.into(), key.scope_use), component(key.entity, key.entity_use));
         Some(format!("{session}/{scope}/{entity}"))
     }

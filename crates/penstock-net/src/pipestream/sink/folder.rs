@@ -153,7 +153,8 @@ impl Folder {
         Some(entry)
     }
 
-    /// The session says that it failed: nothing of it stays but a line.
+    /// The session says that it failed: nothing of it stays but a line. What failed only because a part of it did has
+    /// arrived itself, and keeps its file.
     fn failed(
         &mut self,
         key: EntityKey,
@@ -163,16 +164,20 @@ impl Folder {
         header: Option<Arc<EntityHeader>>,
     ) {
         let entry = self.forget(key);
+        let arrived =
+            entry.as_ref().is_some_and(|entry| entry.gathered.is_some_and(|outcome| outcome != Status::Complete))
+                && reason.is_some_and(|reason| reason.code == ErrorCode::NoError);
         let payload = entry.as_ref().and_then(|entry| match &entry.state {
             State::Receiving => None,
-            State::Stored(stored) => Some((stored.bytes, stored.sha256)),
+            State::Stored(stored) => Some(Placed { file: None, bytes: stored.bytes, sha256: stored.sha256 }),
+            State::Placed(placed) | State::Delivered(placed) if arrived => Some(placed.clone()),
             State::Placed(placed) | State::Delivered(placed) => {
                 self.remove(placed);
-                Some((placed.bytes, placed.sha256))
+                Some(Placed { file: None, ..*placed })
             }
         });
         let header = entry.map(|entry| entry.header).or(header);
-        self.failed_lines.extend(record::failed(key, parent_id, header.as_deref(), payload, status, reason));
+        self.failed_lines.extend(record::failed(key, parent_id, header.as_deref(), payload.as_ref(), status, reason));
         if self.failed_lines.len() > MAX_WAITING_LINES && !self.incomplete {
             self.incomplete = true;
             let message = format!("{LOG} cannot be written");

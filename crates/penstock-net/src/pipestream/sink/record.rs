@@ -52,12 +52,12 @@ pub(super) fn complete(key: EntityKey, header: &EntityHeader, placed: &Placed) -
     })
 }
 
-/// The line of an entity that is not, with what is known of it. `payload`: length and hash, where they were verified.
+/// The line of an entity that is not, with what is known of it: `payload` where it was verified.
 pub(super) fn failed(
     key: EntityKey,
     parent_id: u32,
     header: Option<&EntityHeader>,
-    payload: Option<(u64, [u8; 32])>,
+    payload: Option<&Placed>,
     status: Status,
     reason: Option<&Reason>,
 ) -> Vec<u8> {
@@ -69,12 +69,12 @@ pub(super) fn failed(
         parent: (parent != 0).then_some(parent),
         layer: header.map(|header| header.layer),
         content_type: header.map(|header| header.content_type.as_str()),
-        bytes: payload.map(|(bytes, _)| bytes),
-        sha256: payload.map(|(_, sha256)| hex(&sha256)),
+        bytes: payload.map(|payload| payload.bytes),
+        sha256: payload.map(|payload| hex(&payload.sha256)),
         metadata: header.map_or(&BTreeMap::new(), |header| &header.metadata),
         status: status.name(),
         reason: Some(reason),
-        file: None,
+        file: payload.and_then(|payload| payload.file.as_deref()),
     })
 }
 
@@ -84,10 +84,11 @@ pub(super) fn closed(code: ErrorCode) -> Vec<u8> {
 }
 
 fn text(reason: &Reason) -> String {
-    if reason.message.is_empty() {
-        reason.code.name().to_owned()
-    } else {
-        format!("{}: {}", reason.code.name(), reason.message)
+    match (reason.code, reason.message.as_str()) {
+        (code, "") => code.name().to_owned(),
+        // Nobody's error: a part of it failed.
+        (ErrorCode::NoError, message) => message.to_owned(),
+        (code, message) => format!("{}: {message}", code.name()),
     }
 }
 
