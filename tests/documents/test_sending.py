@@ -50,11 +50,8 @@ PAGE = (
 )
 
 
-@pytest.mark.parametrize("layers", [1, 0])
-def test_a_page_keeps_its_own_octets_when_something_in_it_is_broken(
-    server: Server, tmp_path: Path, layers: int
-) -> None:
-    with _connect(server, layers=layers) as session:
+def test_a_page_keeps_its_own_octets_when_something_in_it_is_broken(server: Server, tmp_path: Path) -> None:
+    with _connect(server) as session:
         result = DocumentSender(session).send("page.html", PAGE).wait(30)
     receipt = result.receipt()
     assert (receipt["status"], receipt["reason"]) == ("FAILED", "1 of 2 parts are not COMPLETE")
@@ -64,6 +61,15 @@ def test_a_page_keeps_its_own_octets_when_something_in_it_is_broken(
     log = (tmp_path / "sink" / session.id / "entities.jsonl").read_text().splitlines()
     line = next(line for line in map(json.loads, log) if line.get("entity") == 1 and line["scope"] == 0)
     assert (line["status"], line["reason"], line["file"]) == ("FAILED", "not every child is COMPLETE", receipt["file"])
+
+
+def test_a_part_that_cannot_be_sent_fails_its_document_at_layer_0_too(server: Server, tmp_path: Path) -> None:
+    with _connect(server, layers=0) as session:
+        result = DocumentSender(session).send("page.html", PAGE).wait(30)
+    receipt = result.receipt()
+    assert (receipt["status"], receipt["reason"]) == ("FAILED", "1 of its parts could not be sent")
+    assert [part["status"] for part in receipt["parts"]] == ["COMPLETE", "FAILED"]
+    assert _verified(result, tmp_path) == []
 
 
 def test_a_document_arrives_part_by_part(server: Server, tmp_path: Path) -> None:

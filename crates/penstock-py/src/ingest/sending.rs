@@ -51,6 +51,8 @@ struct Open {
     key: Option<EntityKey>,
     /// Why its further children cannot be sent.
     refused: Option<String>,
+    /// Children that were announced as failed: the receiver has no header of theirs.
+    headless: u64,
 }
 
 impl<'a> Sending<'a> {
@@ -111,7 +113,7 @@ impl<'a> Sending<'a> {
         };
         // Without a parent to send them under, the children are accounted for unsent.
         let refused = key.is_none().then(|| "the container that it lies in could not be sent".to_owned());
-        self.stack.push(Open { index, key, refused });
+        self.stack.push(Open { index, key, refused, headless: 0 });
         Ok(())
     }
 
@@ -137,9 +139,19 @@ impl<'a> Sending<'a> {
 
     fn leave(&mut self) -> Result<(), Stopped> {
         self.flush()?;
-        let Some(Open { key: Some(key), .. }) = self.stack.pop() else { return Ok(()) };
+        let Some(Open { key: Some(key), headless, .. }) = self.stack.pop() else { return Ok(()) };
         if self.lost.is_some() {
             return Ok(());
+        }
+        if self.keep_whole && headless > 0 {
+            // At layer 0 only a header says whose child an entity is, so the receiver cannot know that STRICT fails this
+            // one.
+            let message = format!("{headless} of its parts could not be sent");
+            let reason = Reason { code: ErrorCode::EntityInvalid, message };
+            if let Err(error) = self.wait(self.session.fail(key, reason))? {
+                self.lost.get_or_insert_with(|| error.to_string());
+                return Ok(());
+            }
         }
         match self.wait(self.session.end_children(key))? {
             Ok(()) => Ok(()),
@@ -198,6 +210,9 @@ impl<'a> Sending<'a> {
         }
         let reason = Reason { code: code(failure.kind), message: failure.reason.clone() };
         let announced = self.wait(self.session.announce_failed(self.draft(index, false), reason))?;
+        if let Some(open) = self.stack.last_mut() {
+            open.headless += 1;
+        }
         self.take(index, announced)
     }
 
