@@ -1,0 +1,201 @@
+"""The examples in the documentation give what it says.
+
+Blocks of a page are run in their order, in a folder of their own: ``console`` blocks command by command, each with the
+output below it, ``python`` blocks as one program, each with the ``text`` block behind it as its output. Digests, ports
+and folders are those of the run; ``...`` stands for anything.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from penstock._java import find_java
+from penstock.cli import app
+
+_BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_DIGEST = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b")
+_SHOWN_ADDRESS = "127.0.0.1:4433"
+_SHOWN_FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
+_SERVE = "penstock pipestream serve"
+
+# Runs what it is told in one namespace; an exception ends it, and the traceback is what the test shows.
+_CHILD = """
+import contextlib, io, json, sys
+names = {"__name__": "__main__"}
+for line in sys.stdin:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(json.loads(line), "<documentation>", "exec"), names)
+    print(json.dumps(printed.getvalue()), file=sys.__stdout__, flush=True)
+"""
+
+
+@dataclass
+class Reader:
+    """Somebody who does what a page says."""
+
+    folder: Path
+    address: str = _SHOWN_ADDRESS
+    fingerprint: str = ""
+    ran: int = 0
+    _processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    _python: subprocess.Popen[str] | None = None
+
+    def read(self, text: str) -> None:
+        """Do what the blocks of a text say."""
+        blocks = _BLOCK.findall(text)
+        for at, (kind, block) in enumerate(blocks):
+            if kind == "console":
+                for command, output in _commands(block):
+                    self._check(command, self._run(command), output)
+            elif kind == "python":
+                behind = blocks[at + 1] if at + 1 < len(blocks) else ("", "")
+                self._check(block, self._exec(block), behind[1] if behind[0] == "text" else "")
+
+    def _check(self, example: str, printed: str, expected: str) -> None:
+        self.ran += 1
+        shown = _normal(printed.replace(self.address, _SHOWN_ADDRESS))
+        wanted = re.escape(_normal(expected)).replace(r"\.\.\.", ".*")
+        assert re.fullmatch(wanted, shown, re.DOTALL), f"{example}\nprinted:\n{shown}\nbut the page says:\n{expected}"
+
+    def _here(self, text: str) -> str:
+        """Make an example of this run out of the page's own."""
+        text = text.replace(_SHOWN_ADDRESS, self.address).replace("/data/", f"{self.folder}/data/")
+        return _SHOWN_FINGERPRINT.sub(self.fingerprint, text) if self.fingerprint else text
+
+    def _environment(self) -> dict[str, str]:
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        return {**os.environ, "PATH": path, "PENSTOCK_STATE": str(self.folder / "state")}
+
+    def _start(self, command: list[str], stdin: int | None = None) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=self._environment(), text=True, stdin=stdin, stdout=subprocess.PIPE
+        )
+        self._processes.append(process)
+        return process
+
+    def _run(self, command: str) -> str:
+        if command.startswith(_SERVE):
+            server = self._start(command.replace(_SHOWN_ADDRESS, "127.0.0.1:0").split())
+            assert server.stdout is not None
+            line = server.stdout.readline()
+            _, self.address, _, self.fingerprint = line.split()
+            return line
+        return self._shell(self._here(command))
+
+    def _shell(self, command: str) -> str:
+        # A variable that one command sets is there for the next ones, as in the shell of a reader.
+        script = f"touch .variables; . ./.variables; {command}\ndeclare -p FINGERPRINT >.variables 2>/dev/null || true"
+        run = subprocess.run(
+            ["bash", "-c", script],
+            cwd=self.folder,
+            env=self._environment(),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=60,
+            check=False,
+        )
+        return run.stdout
+
+    def _exec(self, code: str) -> str:
+        if self._python is None:
+            self._python = self._start([sys.executable, "-c", _CHILD], stdin=subprocess.PIPE)
+        assert self._python.stdin is not None
+        assert self._python.stdout is not None
+        self._python.stdin.write(json.dumps(self._here(code)) + "\n")
+        self._python.stdin.flush()
+        answer = self._python.stdout.readline()
+        assert answer, f"the example failed:\n{code}"
+        return str(json.loads(answer))
+
+    def leave(self) -> None:
+        """End what the examples started."""
+        for process in self._processes:
+            process.terminate()
+            process.communicate(timeout=60)
+
+
+def _commands(block: str) -> Iterator[tuple[str, str]]:
+    for piece in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, output = piece.partition("\n")
+        yield command, output
+
+
+def _normal(text: str) -> str:
+    return _DIGEST.sub("DIGEST", text).strip()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    reader = Reader(tmp_path)
+    yield reader
+    reader.leave()
+
+
+@pytest.fixture
+def page(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Read a page of the documentation."""
+    docs = request.config.rootpath / "docs"
+    return lambda name: (docs / name).read_text()
+
+
+def test_the_quick_start(reader: Reader, page: Callable[[str], str]) -> None:
+    reader.read(page("quick-start.md"))
+    assert reader.ran >= 14
+
+
+def test_the_page_about_receipts(reader: Reader, page: Callable[[str], str]) -> None:
+    # It goes on where the quick start has sent its documents.
+    reader.read(page("quick-start.md").partition("The broken document is named")[0])
+    before = reader.ran
+    reader.read(page("receipts.md"))
+    assert reader.ran - before >= 4
+
+
+def test_the_page_about_documents(reader: Reader, page: Callable[[str], str]) -> None:
+    reader.read(page("documents.md"))
+    assert reader.ran >= 1
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_spark_guide(reader: Reader, page: Callable[[str], str]) -> None:
+    if find_java() is None:
+        pytest.skip("NO JAVA: the Spark guide is not tried")
+    inbox = reader.folder / "data" / "inbox"
+    inbox.mkdir(parents=True)
+    (inbox / "note.txt").write_text("A line of text.\n")
+    (inbox / "table.csv").write_text("a,b\n1,2\n3,4\n")
+    reader.read(page("spark.md"))
+    assert reader.ran >= 5
+
+
+def _options(command: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Every option of every command, the command's name before it."""
+    for child in getattr(command, "commands", {}).values():
+        yield from _options(child, f"{name} {child.name}")
+    for parameter in command.params:
+        # --help is everywhere, and --version of no command.
+        for option in [] if parameter.param_type_name == "argument" else parameter.opts + parameter.secondary_opts:
+            yield name, option
+
+
+def test_every_option_of_every_command_is_documented(page: Callable[[str], str]) -> None:
+    sections = re.split(r"^## ", page("command-line.md"), flags=re.MULTILINE)
+    seen = 0
+    for name, option in _options(typer.main.get_command(app), "penstock"):
+        section = next((each for each in sections if re.match(rf"{name}(?: [A-Z].*)?\n", each)), sections[0])
+        assert re.search(rf"{option}\b", section), f"docs/command-line.md does not tell of {option} of {name}"
+        seen += 1
+    assert seen >= 20
