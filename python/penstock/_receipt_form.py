@@ -25,14 +25,18 @@ _MAX_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as the receipt says, or that the receipt may not say."""
+    """One thing that is not as the receipt says, or that the receipt may not say.
+
+    >>> Difference.of("bytes", 17, 16, "counted in the file").text
+    'bytes: expected 17, found 16 (counted in the file)'
+    """
 
     field: str
     """Where in the receipt, ``parts[3].sha256`` for example, or the file in the sink."""
     expected: Any
-    """What must be there."""
+    """What must stand there: what the sink has, or what follows from the rest of the receipt."""
     found: Any
-    """What is there."""
+    """What the receipt says."""
     text: str
     """All of it in one line."""
 

@@ -41,11 +41,16 @@ def document_name(path: str | os.PathLike[str], folder: str | os.PathLike[str] |
 class DocumentSender:
     """Takes documents apart and sends their parts into a session, without a step of Python for any part.
 
-    >>> with Session.connect("127.0.0.1:4433", fingerprint="ab" * 32) as session:  # doctest: +SKIP
-    ...     sender = DocumentSender(session)
-    ...     result = sender.send("a.zip", "/data/a.zip").wait()
-    >>> result.status, len(result.receipt()["parts"])  # doctest: +SKIP
-    ('COMPLETE', 12)
+    >>> from tempfile import TemporaryDirectory
+    >>> from penstock import receipts
+    >>> from penstock.pipestream import Server, Session
+    >>> with TemporaryDirectory() as folder, Server(sink=folder + "/sink", state_dir=folder) as server:
+    ...     with Session.connect(server.address, fingerprint=server.fingerprint) as session:
+    ...         result = DocumentSender(session).send("note.txt", b"A line of text.").wait()
+    ...     receipt = receipts.write(result, folder + "/receipts")
+    ...     differences = receipts.verify(receipt, folder + "/sink")
+    >>> result.status, result.parts, differences
+    ('COMPLETE', 0, [])
     """
 
     def __init__(
@@ -59,8 +64,9 @@ class DocumentSender:
         """Send into ``session``.
 
         ``dehydrate=False`` sends each document as one entity. At layer 0 a document has one level of parts: containers
-        inside it are sent whole. ``in_flight`` documents may be on their way at once; `send` waits for the oldest when
-        there are more. Raises :class:`penstock.PipeStreamError` if the session is over.
+        inside it are sent whole. ``limits`` are the defaults of `penstock.documents.Limits` unless given. ``in_flight``
+        documents may be on their way at once; `send` waits for the oldest when there are more. Raises
+        :class:`penstock.PipeStreamError` if the session is over.
         """
         from penstock.documents import Limits
 
@@ -77,7 +83,7 @@ class DocumentSender:
 
 
 class SentDocument:
-    """A document whose parts are on their way, or there."""
+    """A document whose parts are on their way, or there: what :meth:`DocumentSender.send` gives."""
 
     def __init__(self, native: "_core.SentDocument") -> None:
         """Made by :meth:`DocumentSender.send`."""
@@ -99,7 +105,7 @@ class SentDocument:
 
 
 class DocumentResult:
-    """How a document and each of its parts ended."""
+    """How a document and each of its parts ended: what :meth:`SentDocument.wait` gives."""
 
     def __init__(self, native: "_core.DocumentOutcome") -> None:
         """Made by :meth:`SentDocument.wait`."""

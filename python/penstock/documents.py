@@ -49,7 +49,16 @@ _HIGHEST = {"max_depth": (1 << 32) - 1, "max_ratio": (1 << 32) - 1, "part_second
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one document may cost. Beyond a limit a part is FAILED, with the limit in its reason."""
+    """What one document may cost. Beyond a limit a part is FAILED, with the limit in its reason.
+
+    Text and names are cut instead, and the part is not FAILED for it.
+
+    >>> deep = Limits(max_depth=0)
+    >>> import io, zipfile
+    >>> zipfile.ZipFile(file := io.BytesIO(), "w").close()
+    >>> [part.reason for part in dehydrate("a.zip", file.getvalue(), limits=deep)]
+    ["the container's children would lie deeper than 0, the limit of depth"]
+    """
 
     max_depth: int = 7
     """How deep parts may lie; the document itself is at depth 0."""
@@ -84,7 +93,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part of a document, or the document itself (``path`` is empty, ``depth`` is 0)."""
+    """One part of a document, or the document itself (``path`` is empty, ``depth`` is 0).
+
+    >>> (part,) = dehydrate("note.txt", b"A line of text.")
+    >>> part.path, part.content, part.reason
+    ((), b'A line of text.', None)
+    """
 
     path: tuple[str, ...]
     """The way down from the document through its containers. Names only: never use them as paths of files."""
@@ -205,7 +219,7 @@ def dehydrate(name: str, source: Source, *, limits: Limits | None = None) -> Ite
 
 @dataclass(slots=True)
 class Node:
-    """A part with its children, in a :class:`Composite`."""
+    """A part with its children, in a :class:`Composite`. Its properties are the part's fields."""
 
     part: Part
     """The part. Its status follows its children's: a container with a child that is not COMPLETE is FAILED."""
@@ -274,7 +288,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A document put together again: a tree of its parts."""
+    """A document put together again: a tree of its parts, as :func:`rehydrate` gives it."""
 
     root: Node
     """The document itself."""
@@ -313,7 +327,12 @@ def rehydrate(parts: Iterable[Part]) -> Composite:
     """Put a document together out of its parts in the order in which :func:`dehydrate` gives them.
 
     Each part belongs to the last one before it that lies one less deep. Octets stay where they are: by reference.
-    Raises :class:`penstock.DocumentsError` if the parts are not those of exactly one document.
+    A container with a child that is not COMPLETE becomes FAILED. Raises :class:`penstock.DocumentsError` if the parts
+    are not those of exactly one document.
+
+    >>> composite = rehydrate(dehydrate("page.html", b"<!doctype html><title>T</title><p>One line."))
+    >>> composite.status, composite.text, len(composite.root.children)
+    ('COMPLETE', 'One line.', 0)
     """
     root: Node | None = None
     way: list[Node] = []

@@ -35,7 +35,8 @@ __all__ = ["Difference", "load", "verify", "verify_all", "write"]
 def write(result: "DocumentResult", folder: str | os.PathLike[str]) -> Path:
     """Write a document's receipt as ``KEY.json`` into ``folder``, which is made if need be; give its path.
 
-    The file is there as a whole or not at all; an earlier receipt of the same document is replaced.
+    The file is there as a whole or not at all; an earlier receipt of the same document is replaced. Raises ``OSError``
+    if it cannot be written. The example of :class:`penstock.documents.DocumentSender` writes and verifies one.
     """
     target = Path(folder, f"{result.key}.json")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +55,11 @@ def write(result: "DocumentResult", folder: str | os.PathLike[str]) -> Path:
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a receipt. Raises :class:`penstock.DocumentsError` if it has not the form of one."""
+    """Read a receipt: a dictionary of exactly the published fields. Nothing is compared with a sink.
+
+    Raises :class:`penstock.DocumentsError` of kind "malformed" if it has not the form of one, ``OSError`` if it cannot
+    be read.
+    """
     try:
         receipt = load_object(Path(path))
     except Malformed as error:
@@ -67,7 +72,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 def verify(receipt: str | os.PathLike[str], sink: str | os.PathLike[str]) -> list[Difference]:
     """Compare a receipt with the files in a sink's folder; no difference means that all is there, octet by octet.
 
-    Raises ``OSError`` only if the receipt itself cannot be read.
+    A session that is not closed yet is waited for, up to 3 seconds. Raises ``OSError`` only if the receipt itself
+    cannot be read.
     """
     return list(_differences(Path(receipt), Sink(Path(sink))))
 

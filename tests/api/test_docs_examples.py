@@ -5,6 +5,8 @@ output below it, ``python`` blocks as one program, each with the ``text`` block 
 and folders are those of the run; ``...`` stands for anything.
 """
 
+import doctest
+import importlib
 import json
 import os
 import re
@@ -179,6 +181,17 @@ def test_the_spark_guide(reader: Reader, page: Callable[[str], str]) -> None:
     (inbox / "table.csv").write_text("a,b\n1,2\n3,4\n")
     reader.read(page("spark.md"))
     assert reader.ran >= 5
+
+
+def test_the_examples_in_docstrings() -> None:
+    """Those of penstock.pipestream have a test of their own."""
+    names = ["documents", "_sending", "receipts", "_receipt_form", "tls", "spark", "spark.functions", "spark.session"]
+    tried = 0
+    for name in names:
+        results = doctest.testmod(importlib.import_module(f"penstock.{name}"))
+        assert results.failed == 0, name
+        tried += results.attempted
+    assert tried >= 35
 
 
 def _options(command: Any, name: str) -> Iterator[tuple[str, str]]:

@@ -110,7 +110,7 @@ class CompletionMode(IntEnum):
 
 
 class FailureAction(IntEnum):
-    """What becomes of a child that failed or took too long. Layer 2."""
+    """What becomes of a child that failed or took too long (section 8.3). Layer 2."""
 
     UNSPECIFIED = 0
     """Not said."""

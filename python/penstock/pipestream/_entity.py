@@ -71,7 +71,7 @@ class Entity:
 
 
 class SentEntity(Entity):
-    """An entity of ours: announced, and on its way by itself."""
+    """An entity of ours: announced (decision 7), and on its way by itself. `Session.send` gives it."""
 
     __slots__ = ("_child_scope", "_dehydrated", "_lock", "_outcome")
 
@@ -149,8 +149,9 @@ class SentEntity(Entity):
 class ReceivedEntity(Entity):
     """An entity of the peer: its header is here, its payload is here or coming.
 
-    Read the payload, deliver it to where it is safe, then `complete` it. As a context manager it is completed at the
-    end, or failed if an exception comes out. One that is forgotten has failed.
+    Read the payload, deliver it to where it is safe, then `complete` it: only then does the peer learn COMPLETE
+    (decision 8). As a context manager it is completed at the end, or failed if an exception comes out. One that is
+    forgotten has failed. The example of `Server` receives some.
     """
 
     __slots__ = ("_decided", "_header", "_native", "_rest")

@@ -1,4 +1,11 @@
-"""What happens in a session, as `Session.events` tells it."""
+"""What happens in a session, as `Session.events` tells it.
+
+>>> event = ClosedEvent(Reason(0, "PIPESTREAM_NO_ERROR", ""), by_peer=True)
+>>> match event:
+...     case ClosedEvent(reason, by_peer):
+...         print(reason.code, by_peer)
+0 True
+"""
 
 from dataclasses import dataclass
 
@@ -25,93 +32,124 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AgreedEvent:
-    """Both CAPABILITIES have come."""
+    """Both CAPABILITIES have come (section 3.4, decision 1)."""
 
     agreement: Agreement
+    """What both ends keep to."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusEvent:
-    """A STATUS frame was sent or received (heartbeats excepted)."""
+    """A STATUS frame was sent or received, heartbeats excepted (section 6.2, decision 8)."""
 
     key: EntityKey
+    """The entity."""
     status: Status
+    """Its new status."""
     depth: int
+    """The depth of its scope, 0 to 7."""
     cursor: int | None
+    """The scope's new cursor, if the status advances it."""
     by_peer: bool
+    """Whether the peer sent the frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredEvent:
-    """Everything below a received entity is terminal; ``key`` is None for the peer's root scope."""
+    """Everything below a received entity is terminal (decision 11)."""
 
     key: EntityKey | None
+    """The entity; None for the peer's root scope."""
     scope: ScopeKey
+    """The scope of its children; at layer 0 its own."""
     digest: ScopeDigest | None
+    """The scope's digest; None for an entity at layer 0."""
     outcome: Status
+    """COMPLETE, or FAILED where a child is not COMPLETE."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedEvent:
-    """An entity has its terminal status; ``owned`` says whether we sent it."""
+    """An entity has its terminal status (decision 8)."""
 
     key: EntityKey
+    """The entity."""
     parent_id: int
+    """Its parent on the wire; 0 for a root."""
     status: Status
+    """The status, which stands."""
     reason: Reason | None
+    """Why it is not COMPLETE, where somebody said why."""
     owned: bool
+    """Whether we sent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedEvent:
-    """The peer released one of our scopes; its digest equals ours."""
+    """The peer released one of our scopes; its digest equals ours (decision 11)."""
 
     scope: ScopeKey
+    """The scope."""
     parent: EntityKey | None
+    """The entity whose children it had; None for our root scope."""
     depth: int
+    """Its depth, 0 to 7."""
     digest: ScopeDigest
+    """Counts and Merkle root, on which both ends agree."""
 
 
 @dataclass(frozen=True, slots=True)
 class DigestEvent:
-    """A SCOPE_DIGEST frame was sent or received."""
+    """A SCOPE_DIGEST frame was sent or received (section 6.3)."""
 
     digest: ScopeDigest
+    """The frame."""
     by_peer: bool
+    """Whether the peer sent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierEvent:
-    """A BARRIER frame was sent or received."""
+    """A BARRIER frame was sent or received (section 6.4)."""
 
     barrier: Barrier
+    """The frame."""
     by_peer: bool
+    """Whether the peer sent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEvent:
-    """A checkpoint was answered, ours by the peer or the peer's by us."""
+    """A checkpoint was answered (section 9.3, decision 13)."""
 
     checkpoint: Checkpoint
+    """The answer."""
     ours: bool
+    """Whether we asked and the peer answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorEvent:
-    """An error of an entity, or the error that closes the connection."""
+    """An error of an entity, or the error that closes the connection (decision 14)."""
 
     reason: Reason
+    """Code and words."""
     scope_id: int | None
+    """The scope on the wire that it is about, if it is about one."""
     entity_id: int | None
+    """The entity on the wire that it is about, if it is about one."""
     by_peer: bool
+    """Whether the peer sent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedEvent:
-    """The session is over: the last event."""
+    """The session is over (decision 17): the last event."""
 
     reason: Reason
+    """Code 0 after a graceful close."""
     by_peer: bool
+    """Whether the peer ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +157,7 @@ class LostEvents:
     """Nobody took events for so long that these were dropped, the oldest first."""
 
     count: int
+    """How many."""
 
 
 Event = (

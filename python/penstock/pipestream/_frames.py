@@ -186,10 +186,10 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """What both ends of a session keep to: the minimum of their capabilities."""
+    """What both ends of a session keep to: the minimum of their capabilities (section 3.4, decision 1)."""
 
     layer: int
-    """The highest layer that both have."""
+    """The highest layer that both have, 0 or 1."""
     max_scope_depth: int
     """The deepest scope, at most 7."""
     max_entities_per_scope: int

@@ -10,7 +10,11 @@ __all__ = ["EntityKey", "Reason", "ScopeKey"]
 
 
 class ScopeKey(NamedTuple):
-    """Names one use of a scope ID in a session: IDs come again after they have wrapped around."""
+    """Names one use of a scope ID in a session: IDs come again after they have wrapped around (decision 6).
+
+    >>> ScopeKey(2)
+    ScopeKey(scope_id=2, scope_use=0)
+    """
 
     scope_id: int
     """The ID on the wire."""
@@ -19,7 +23,11 @@ class ScopeKey(NamedTuple):
 
 
 class EntityKey(NamedTuple):
-    """Names one entity of a session for good."""
+    """Names one entity of a session for good; keys survive a pickle, where entities do not.
+
+    >>> EntityKey(0, 0, 7, 0).entity_id
+    7
+    """
 
     scope_id: int
     """The scope's ID on the wire."""
@@ -33,7 +41,7 @@ class EntityKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why an entity or a session failed.
+    """Why an entity or a session failed, by the registry of error codes (section 11.4).
 
     >>> str(Reason(5, "PIPESTREAM_ENTITY_INVALID", "the page is broken"))
     'PIPESTREAM_ENTITY_INVALID (0x05): the page is broken'

@@ -11,7 +11,7 @@ __all__ = ["Completion", "Manifest", "Resolution", "merkle_root"]
 
 
 class Completion(StrEnum):
-    """What `Manifest.complete_child` did."""
+    """What `Manifest.complete_child` did: completions are idempotent (section 9.2)."""
 
     APPLIED = "applied"
     """The child is terminal now."""
@@ -23,7 +23,7 @@ class Completion(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """A parent all of whose children are terminal."""
+    """A parent all of whose children are terminal (section 9.2)."""
 
     scope_id: int
     """The parent's scope."""
@@ -42,7 +42,7 @@ class Resolution:
 
 
 class Manifest:
-    """The Assembly Manifest: parents by scope and entity ID, their children, and which parents are resolved.
+    """The Assembly Manifest (section 9.2): parents by scope and entity ID, their children, and which are resolved.
 
     Completions are idempotent and may come in any order, before the child was added or even before the parent was
     opened. Adding a child and completing one takes constant time, taking out a resolved parent logarithmic time.

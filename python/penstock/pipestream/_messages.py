@@ -12,7 +12,7 @@ __all__ = ["ClaimCheck", "CompletionPolicy", "StoppingPointValidation"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionPolicy:
-    """What becomes of a parent when children fail: the CompletionPolicy message. None means "not set".
+    """What becomes of a parent when children fail: the CompletionPolicy message (section 8.3). None means "not set".
 
     >>> policy = CompletionPolicy(mode=CompletionMode.QUORUM, min_success_ratio=0.75)
     >>> CompletionPolicy.decode(policy.encode()) == policy
@@ -57,7 +57,7 @@ class CompletionPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppingPointValidation:
-    """How far an entity was when it was set aside: part of a ClaimCheck. None means "not set"."""
+    """How far an entity was when it was set aside: part of a ClaimCheck (section 6.5.2). None means "not set"."""
 
     state_checksum: bytes | None = None
     """Hash of the internal state."""

@@ -19,7 +19,9 @@ __all__ = ["Scope"]
 class Scope:
     """The children of an entity, sent within a ``with`` block; its end is the end of the children.
 
-    An exception in the block fails the entity, whose children are then not all there.
+    At layer 1 they are in a scope of their own, which ends with a digest (decisions 9 to 11); at layer 0 they are in
+    the entity's (decision 12). An exception in the block fails the entity, whose children are then not all there. The
+    example of `Session` sends some.
     """
 
     __slots__ = ("_digest", "_entity", "_lock")

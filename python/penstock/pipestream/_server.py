@@ -31,7 +31,7 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCounters:
-    """What a server has seen since it began to listen."""
+    """What a server has seen since it began to listen: `Server.counters`."""
 
     connections_total: int
     """Connections that were accepted."""
@@ -48,7 +48,7 @@ class ServerCounters:
     octets: int
     """Octets of the payloads of ``entities``."""
     failures: Mapping[int, int]
-    """Failures of entities and connections by error code."""
+    """Failures of entities and connections by error code (section 11.4)."""
     events_lost: int
     """Events that nobody took in time."""
 

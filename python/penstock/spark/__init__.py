@@ -38,5 +38,8 @@ __all__ = [
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the data sources of penstock known to a session: ``spark.read.format("documents")``."""
+    """Make the data sources of penstock known to a session: ``spark.read.format("documents")``.
+
+    `local_session` has done it already. Only for this session; once more changes nothing.
+    """
     spark.dataSource.register(DocumentsSource)
