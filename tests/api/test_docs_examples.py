@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import typer
 
 from penstock._java import find_java
 from penstock.cli import app
+from penstock.documents import Limits
 
 _BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DIGEST = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b")
@@ -204,11 +205,24 @@ def _options(command: Any, name: str) -> Iterator[tuple[str, str]]:
             yield name, option
 
 
-def test_every_option_of_every_command_is_documented(page: Callable[[str], str]) -> None:
+def test_the_options_of_every_command_are_documented_and_no_others(page: Callable[[str], str]) -> None:
     sections = re.split(r"^## ", page("command-line.md"), flags=re.MULTILINE)
-    seen = 0
+    known: dict[str, set[str]] = {}
     for name, option in _options(typer.main.get_command(app), "penstock"):
         section = next((each for each in sections if re.match(rf"{name}(?: [A-Z].*)?\n", each)), sections[0])
         assert re.search(rf"{option}\b", section), f"docs/command-line.md does not tell of {option} of {name}"
-        seen += 1
-    assert seen >= 20
+        known.setdefault(section, set()).add(option)
+    assert sum(map(len, known.values())) >= 20
+    for section, options in known.items():
+        for row in re.findall(r"^\| (`--[^|]*)", section, re.MULTILINE):
+            told = set(re.findall(r"--[a-z-]+", row))
+            assert told <= options, f"there is no {told - options} of {section.splitlines()[0]}"
+
+
+def test_every_limit_is_documented_with_its_default(page: Callable[[str], str]) -> None:
+    text = page("documents.md")
+    for each in fields(Limits):
+        row = re.search(rf"^\| `{each.name}` \| ([0-9,]+)( MiB| GiB)? \|", text, re.MULTILINE)
+        assert row, f"docs/documents.md does not tell of {each.name}"
+        told = int(row[1].replace(",", "")) << {None: 0, " MiB": 20, " GiB": 30}[row[2]]
+        assert told == each.default, each.name
