@@ -1,15 +1,12 @@
 """``penstock pipestream send``: documents into a server, taken apart on the way."""
 
 import json
-import os
-import stat
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,7 +41,9 @@ def _send(
 ) -> None:
     """Send documents and wait until every part has arrived; exit 1 if one has not."""
     options = trust(fingerprint, ca, system_ca, cert, key)
-    documents = [named for path in paths for named in _walk(path)]
+    from penstock._folders import list_documents
+
+    documents = [(name, Path(found)) for path in paths for name, found in list_documents(str(path))]
     if not documents:
         typer.echo("penstock: there are no files in what was named", err=True)
         raise typer.Exit(1)
@@ -60,26 +59,6 @@ def _send(
         run.finish()
     incoming.join()
     _conclude(run, incoming)
-
-
-def _walk(path: Path) -> Iterator[tuple[str, Path]]:
-    """Name the documents in a folder, sorted; links are not followed. A file named itself is one, whatever it is."""
-    from penstock.documents import document_name
-
-    if not path.is_dir():
-        yield document_name(path), path
-        return
-    for folder, folders, files in os.walk(path, onerror=_raise):
-        folders.sort()
-        for name in sorted(files):
-            found = Path(folder, name)
-            if stat.S_ISREG(found.lstat().st_mode):
-                yield document_name(found, path), found
-
-
-def _raise(error: OSError) -> NoReturn:
-    """A folder that cannot be listed may hold documents, so it is not passed over."""
-    raise error
 
 
 class _Run:

@@ -4,15 +4,15 @@ Spark's own ``binaryFile`` makes one row of a file's bytes, 2 GiB at most, and f
 the driver lists the files and spreads them over the partitions by size, and the task that takes a document apart reads
 the file as a stream.
 
-Nothing that is in the folder is left out in silence: what cannot be read (a broken link, a folder without permission, a
-FIFO) is listed too, and ``dehydrate`` makes a FAILED row of it that says why.
+Nothing that is in the folder is left out in silence: of what cannot be read ``dehydrate`` makes a FAILED row that says
+why.
 """
 
 import heapq
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.documents import document_name
+from penstock._folders import list_documents
 from penstock.errors import SparkError
 from penstock.spark._paths import from_option, to_column
 
@@ -70,7 +70,7 @@ class DocumentsReader(DataSourceReader):
 
     def partitions(self) -> list[DocumentsPartition]:
         """Spread the files so that the partitions weigh about the same, heaviest file first."""
-        files = [file for path in self.paths for file in _list(path)]
+        files = [_file(*found) for path in self.paths for found in list_documents(path)]
         total = sum(_cost(file) for file in files)
         count = min(len(files), max(self.min_partitions, -(-total // self.target_bytes)))
         filled: list[list[_File]] = [[] for _ in range(count)]
@@ -160,32 +160,7 @@ def _cost(file: _File) -> int:
     return file.length + _OPEN_COST
 
 
-def _list(path: str) -> Iterable[_File]:
-    """List what is below a folder, in the order of the names; links to folders are not followed."""
-    if not Path(path).is_dir():
-        yield _file(path, document_name(path))
-        return
-    pending = [path]
-    while pending:
-        folder = pending.pop()
-        try:
-            with os.scandir(folder) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
-        except OSError:
-            yield _file(folder, document_name(folder, path))
-            continue
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False) and not _links_to_folder(entry):
-                yield _file(entry.path, document_name(entry.path, path))
-        pending += [entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
-
-
-def _links_to_folder(entry: os.DirEntry[str]) -> bool:
-    # The folder it points to is either listed itself or outside of what was asked for; a cycle would never end.
-    return entry.is_symlink() and entry.is_dir()
-
-
-def _file(path: str, document: str) -> _File:
+def _file(document: str, path: str) -> _File:
     try:
         found = Path(path).stat()
     except OSError:
