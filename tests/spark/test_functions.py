@@ -17,10 +17,10 @@ PIN = "ab" * 32
 @pytest.mark.parametrize(
     ("sink", "options", "message"),
     [
-        ("nowhere", {"fingerprint": PIN}, "host:port"),
-        ("host:0", {"fingerprint": PIN}, "host:port"),
-        ("host:65536", {"fingerprint": PIN}, "host:port"),
-        ("::1:4433", {"fingerprint": PIN}, "host:port"),
+        ("nowhere", {"fingerprint": PIN}, "HOST:PORT"),
+        ("host:0", {"fingerprint": PIN}, "HOST:PORT"),
+        ("host:65536", {"fingerprint": PIN}, "HOST:PORT"),
+        ("::1:4433", {"fingerprint": PIN}, "HOST:PORT"),
         ("host:1", {}, "how to trust"),
         ("host:1", {"fingerprint": PIN, "system_ca": True}, "exactly one"),
         ("host:1", {"fingerprint": "abc"}, "64 digits"),

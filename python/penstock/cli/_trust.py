@@ -1,22 +1,48 @@
-"""The options by which every client of a TLS server says whom it trusts."""
+"""What every client of a TLS server takes: its address, and the options that say whom it trusts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-__all__ = ["CaOption", "CertOption", "FingerprintOption", "KeyOption", "SystemCaOption", "trust"]
+from penstock._addresses import check_address, fingerprint_digits
 
+__all__ = ["AddressArgument", "CaOption", "CertOption", "FingerprintOption", "KeyOption", "SystemCaOption", "trust"]
+
+
+def _checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
+    def callback(value: str | None) -> str | None:
+        try:
+            return None if value is None else check(value)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return callback
+
+
+AddressArgument = Annotated[
+    str, typer.Argument(metavar="HOST:PORT", help="The server.", callback=_checked(check_address))
+]
 FingerprintOption = Annotated[
-    str | None, typer.Option(metavar="HEX", help="Trust the server whose certificate has this SHA-256.")
+    str | None,
+    typer.Option(
+        metavar="HEX",
+        help="Trust the server whose certificate has this SHA-256.",
+        callback=_checked(fingerprint_digits),
+    ),
 ]
 CaOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Trust servers that this CA (PEM) has signed.")
+    Path | None,
+    typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Trust servers that this CA (PEM) has signed."),
 ]
 SystemCaOption = Annotated[bool, typer.Option("--system-ca", help="Trust what the system trusts.")]
-CertOption = Annotated[Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Our own certificate (PEM).")]
-KeyOption = Annotated[Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Its private key (PEM).")]
+CertOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Our own certificate (PEM).")
+]
+KeyOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Its private key (PEM).")
+]
 
 
 def trust(

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli._trust import CaOption, CertOption, FingerprintOption, KeyOption, SystemCaOption, trust
+from penstock.cli._trust import (
+    AddressArgument,
+    CaOption,
+    CertOption,
+    FingerprintOption,
+    KeyOption,
+    SystemCaOption,
+    trust,
+)
 from penstock.cli.pipestream import commands
 
 if TYPE_CHECKING:
@@ -23,8 +31,8 @@ _IN_FLIGHT = 8
 
 
 def _send(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The server.")],
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", exists=True, help="Files, and folders of files.")],
+    address: AddressArgument,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", exists=True, help="Files, and folders of files.")],
     dehydrate: Annotated[
         bool, typer.Option("--dehydrate/--no-dehydrate", help="Take documents apart, or send each as one entity.")
     ] = True,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from penstock._addresses import check_address
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
 from penstock.cli.pipestream import commands
 
@@ -17,10 +18,10 @@ _GRACE = 5.0
 
 
 def _check_address(value: str) -> str:
-    host, _, port = value.rpartition(":")
-    if not host or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
-        raise typer.BadParameter(f"{value!r} is not HOST:PORT")
-    return value
+    try:
+        return check_address(value, lowest_port=0)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _serve(

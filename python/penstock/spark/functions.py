@@ -5,21 +5,19 @@ opened before a worker sees the first row, and the runtime of the Rust core belo
 worker may be forked at any time.
 """
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
+from penstock._addresses import check_address, fingerprint_digits
 from penstock.documents import Limits
 from penstock.errors import SparkError
 from penstock.spark._paths import from_option
 
 __all__ = ["Dehydrate", "Rehydrate", "dehydrate", "rehydrate"]
 
-_FINGERPRINT = re.compile(r"(?:sha256:)?((?:[0-9a-f]{2}:?){31}[0-9a-f]{2})", re.IGNORECASE)
-_SINK = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\[\]:\s]+):([0-9]{1,5})")
 _MAX_TEXT = 64 << 20
 
 
@@ -111,14 +109,14 @@ def dehydrate(
         >>> dehydrate("127.0.0.1:4433", fingerprint="ab" * 32).in_flight
         8
     """
-    _check_sink(sink)
+    _checked("sink", check_address, sink)
     if (fingerprint is not None) + (ca is not None) + system_ca != 1:
         raise SparkError("say how to trust the sink: exactly one of fingerprint, ca and system_ca")
     if (cert is None) != (key is None):
         raise SparkError("cert and key go together")
     if in_flight < 1:
         raise SparkError(f"in_flight must be at least 1, not {in_flight}")
-    pin = None if fingerprint is None else _digits(fingerprint)
+    pin = None if fingerprint is None else _checked("fingerprint", fingerprint_digits, fingerprint)
     paths = {"ca": ca, "cert": cert, "key": key, "receipts": receipts, "root": root}
     folders = {name: _absolute(path) for name, path in paths.items()}
     return Dehydrate(sink, fingerprint=pin, system_ca=system_ca, limits=limits, in_flight=in_flight, **folders)
@@ -154,18 +152,11 @@ def rehydrate(*, text: bool = True, max_text: int = _MAX_TEXT, order_by: str | N
     return Rehydrate(text=text, max_text=max_text, order_by=order_by)
 
 
-def _check_sink(sink: str) -> None:
-    port = _SINK.fullmatch(sink)
-    if port is None or not 0 < int(port[1]) < 65536:
-        raise SparkError(f"sink must be host:port, not {sink!r}")
-
-
-def _digits(fingerprint: str) -> str:
-    """The digits of a fingerprint, whichever way they are written."""
-    found = _FINGERPRINT.fullmatch(fingerprint)
-    if found is None:
-        raise SparkError(f"fingerprint must be a SHA-256 in hex, 64 digits, not {fingerprint!r}")
-    return found[1].replace(":", "").lower()
+def _checked(option: str, check: Callable[[str], str], value: str) -> str:
+    try:
+        return check(value)
+    except ValueError as error:
+        raise SparkError(f"{option} {error}") from None
 
 
 def _absolute(option: str | None) -> str | None:
