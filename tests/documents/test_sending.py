@@ -63,6 +63,17 @@ def test_a_page_keeps_its_own_octets_when_something_in_it_is_broken(server: Serv
     assert (line["status"], line["reason"], line["file"]) == ("FAILED", "not every child is COMPLETE", receipt["file"])
 
 
+@pytest.mark.parametrize("octets", [b"PK\x03\x04 and no more", b"%PDF-1.4 and no more", b"\x1f\x8b\x08 and no more"])
+def test_what_is_sent_whole_need_not_be_whole(server: Server, tmp_path: Path, octets: bytes) -> None:
+    with _connect(server) as session:
+        result = DocumentSender(session, dehydrate=False).send("broken", octets).wait(30)
+    assert (result.status, result.receipt()["parts"]) == ("COMPLETE", [])
+    with _connect(server, layers=0) as session:
+        outer = DocumentSender(session).send("outer.zip", samples.zip_file({"broken": octets})).wait(30)
+    assert (outer.status, [part["status"] for part in outer.receipt()["parts"]]) == ("COMPLETE", ["COMPLETE"])
+    assert _verified(result, tmp_path) == _verified(outer, tmp_path) == []
+
+
 def test_a_part_that_cannot_be_sent_fails_its_document_at_layer_0_too(server: Server, tmp_path: Path) -> None:
     with _connect(server, layers=0) as session:
         result = DocumentSender(session).send("page.html", PAGE).wait(30)

@@ -130,12 +130,16 @@ fn enter<W: Walker + 'static>(
 }
 
 fn open_zip(mut source: Box<dyn Source>, known: Known<'_>) -> Opened {
-    let directory = match zip::Directory::locate(&mut source, known.bytes) {
-        Ok(directory) => directory,
-        Err(failure) => return Opened::typed("application/zip").failed(failure, source),
+    let directory = zip::Directory::locate(&mut source, known.bytes);
+    let opened = match &directory {
+        Ok(directory) => Opened::typed(zip::media_type(&mut source, directory)),
+        Err(_) => Opened::typed("application/zip"),
     };
-    let opened = Opened::typed(zip::media_type(&mut source, &directory));
-    enter(opened, source, known, |source, _| Ok(ZipWalker::new(source, directory)))
+    // What must not be entered anyway is not asked whether it could be.
+    match (known.barred, directory) {
+        (Some(failure), _) | (None, Err(failure)) => opened.failed(failure, source),
+        (None, Ok(directory)) => opened.entered(ZipWalker::new(source, directory)),
+    }
 }
 
 fn open_mail(source: Box<dyn Source>, known: Known<'_>, context: &Context<'_>) -> Opened {

@@ -41,6 +41,7 @@ impl Start {
         let id: Arc<str> = session_id(&self.connection)?.into();
         let session = Session::new(self.role, self.options.session.clone(), now())?;
         let peer = self.connection.remote_address();
+        tracing::info!(session = %id, %peer, "a session begins");
         let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters));
         let (commands, inbox) = inbox();
         let (inlet, intake, handle, sink_done) = match folder {

@@ -111,8 +111,8 @@ impl Server {
         Ok(self.0.get()?.counters.snapshot())
     }
 
-    /// Takes no more connections, lets the sessions come to their ends for so long, then closes those that are left
-    /// with NO_ERROR, and waits until everything is written.
+    /// Takes no more connections, lets the sessions come to their ends for so long, then closes those that are left,
+    /// with NO_ERROR where nothing is open, and waits until everything is written.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let inner = Arc::clone(self.0.get()?);
         let down = crate::runtime::spawn(async move { inner.shutdown(grace).await })?;
@@ -124,7 +124,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // In a forked child this is somebody else's socket.
         if let Ok(inner) = self.0.get() {
-            inner.endpoint.close(quic_code(ErrorCode::NoError), b"the server is gone");
+            inner.endpoint.close(quic_code(ErrorCode::InternalError), b"the server is gone");
         }
     }
 }

@@ -170,7 +170,8 @@ pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
         ConnectionError::ConnectionClosed(close) => (ErrorCode::InternalError, close.to_string(), true),
         ConnectionError::TimedOut => (ErrorCode::IdleTimeout, "nothing was heard from the peer".to_owned(), false),
         ConnectionError::Reset => (ErrorCode::ControlReset, "the peer has forgotten the connection".to_owned(), true),
-        ConnectionError::LocallyClosed => (ErrorCode::NoError, "closed by this end".to_owned(), false),
+        // Not by the session, which would not be asked any more: this end has gone.
+        ConnectionError::LocallyClosed => (ErrorCode::InternalError, "closed by this end".to_owned(), false),
         ConnectionError::VersionMismatch | ConnectionError::TransportError(_) | ConnectionError::CidsExhausted => {
             (ErrorCode::InternalError, error.to_string(), false)
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, DigitallySignedStruct, PeerIncompatible, SignatureScheme};
+use rustls::{DigitallySignedStruct, PeerIncompatible, SignatureScheme};
 use sha2::{Digest, Sha256};
 
 /// SHA-256 of a leaf certificate's DER (decision 21). Written `sha256:HEX`; read with or without the prefix, in either
@@ -93,10 +93,13 @@ impl ServerCertVerifier for PinnedCertificate {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.fingerprint.matches(&Fingerprint::of(end_entity)) {
+        let found = Fingerprint::of(end_entity);
+        if self.fingerprint.matches(&found) {
             Ok(ServerCertVerified::assertion())
         } else {
-            Err(CertificateError::ApplicationVerificationFailure.into())
+            let message =
+                format!("the server's certificate has the fingerprint {found}, not the pinned {}", self.fingerprint);
+            Err(rustls::Error::General(message))
         }
     }
 

@@ -10,10 +10,15 @@ use crate::time::Now;
 impl Session {
     /// Closes gracefully. A client announces nothing more and closes with NO_ERROR once every entity, the peer's
     /// included, is terminal; if it has received entities, a CHECKPOINT makes sure that its last statuses arrived. A
-    /// server, whose clients do that, closes at once.
+    /// server, whose clients do that, closes at once: with NO_ERROR only if nothing is open, so that nobody takes a
+    /// session that was cut off for one that ended well.
     pub fn close(&mut self, now: Now) {
         match (self.state, self.role) {
             (State::Closed | State::Draining { .. }, _) => {}
+            (State::Open, Role::Server) if self.open_owned + self.open_received > 0 => {
+                let message = format!("the server stops with {} entities open", self.open_owned + self.open_received);
+                self.finish(Reason { code: ErrorCode::InternalError, message }, false, true);
+            }
             (State::Negotiating, _) | (State::Open, Role::Server) => {
                 self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use penstock_net::Error;
 use penstock_net::pipestream::{Client, EntityDraft, Role, SessionHandle};
 use pyo3::prelude::*;
 
@@ -56,7 +57,9 @@ impl Session {
             Ok((client, addresses, options.server_name.clone().unwrap_or(host), session))
         });
         let (client, addresses, name, session) = prepared.map_err(|error: penstock_net::Error| error.into_py_err())?;
-        wait(py, options.timeout, address::connect(client, addresses, name, session)).map(|handle| Self { handle })
+        let late = || Error::Deadline(format!("{address} did not answer in time")).into_py_err();
+        let connected = wait_or_not(py, options.timeout, address::connect(client, addresses, name, session))?;
+        connected.map(|handle| Self { handle }).ok_or_else(late)
     }
 
     fn id(&self) -> PyResult<String> {

@@ -164,11 +164,12 @@ impl Driver {
     async fn hand_over(&mut self) {
         let shared = &self.link.shared;
         let batches = &mut self.batches;
-        if !batches.resolved.is_empty() {
-            shared.resolutions.settle(batches.resolved.drain(..));
-        }
+        // A scope is released before its parent ends, and who waits for the parent finds it so.
         if !batches.released.is_empty() {
             shared.releases.settle(batches.released.drain(..));
+        }
+        if !batches.resolved.is_empty() {
+            shared.resolutions.settle(batches.resolved.drain(..));
         }
         if !batches.user.is_empty() {
             let lost = shared.events.push(batches.user.drain(..));

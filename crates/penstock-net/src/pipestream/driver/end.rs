@@ -40,6 +40,9 @@ impl Driver {
         }
         let session = self.session.counters();
         let shared = Arc::clone(&self.link.shared);
+        let (sent, received, completed, failed) =
+            (session.announced, session.received, session.completed, session.failed);
+        tracing::info!(session = %shared.id, code = reason.code.name(), sent, received, completed, failed, "the session has ended");
         Counters::add(&shared.counters.late_streams, session.late_streams);
         Counters::add(&shared.counters.late_statuses, session.late_statuses);
         let log = self.link.log.clone();

@@ -312,3 +312,19 @@ fn a_gap_between_chunks_fails_the_entity_only() {
     assert_eq!(pair.outcome(ticket.key), Some(Status::Failed));
     assert_eq!(pair.server_closed, None);
 }
+
+#[test]
+fn a_server_that_stops_says_whether_it_cut_something_off() {
+    for open in [false, true] {
+        let mut pair = Pair::new(true, 10);
+        let ticket = pair.announce(None, false);
+        pair.drive();
+        if !open {
+            pair.deliver(&ticket);
+        }
+        pair.server.close(pair.now);
+        pair.drive();
+        assert_eq!(pair.server_closed, Some(if open { ErrorCode::InternalError } else { ErrorCode::NoError }));
+        assert_eq!(pair.outcome(ticket.key), Some(if open { Status::Failed } else { Status::Complete }));
+    }
+}
