@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from penstock._demo.sink import SinkError
+from penstock.errors import SparkError
+from penstock.pipestream import Server
 from penstock.spark import dehydrate
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -86,3 +88,31 @@ def test_a_consumer_that_stops_early_aborts_the_session_and_leaves_no_receipt(st
     last = json.loads((session / "entities.jsonl").read_text().splitlines()[-1])
     assert last.get("closed") != 0
     assert list((tmp_path / "receipts").iterdir()) == []
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_sink_that_is_stopped_fails_the_task_whatever_its_code(tmp_path, settled):
+    """What a stop cut off is no bad document: the task is to be tried again."""
+    (tmp_path / "note.txt").write_bytes(b"A line of text.")
+    server = Server(sink=tmp_path / "sink" if settled else None, state_dir=tmp_path)
+
+    def batches():
+        yield pa.record_batch({"path": [str(tmp_path / "note.txt")]})
+        held = None if settled else server.accept(30).receive(30)
+        while settled and not list((tmp_path / "sink").glob("*/0/1")):
+            time.sleep(0.01)
+        server.close(0)
+        assert settled or held is not None
+
+    receipts = tmp_path / "receipts"
+    apart = dehydrate(server.address, fingerprint=server.fingerprint, receipts=str(receipts))
+    with pytest.raises(SparkError, match="ended before its time"):
+        list(apart(batches()))
+    assert list(receipts.iterdir()) == []
+
+
+def test_receipts_that_cannot_be_written_fail_the_task_before_anything_is_sent(tmp_path):
+    (tmp_path / "note.txt").write_bytes(b"A line of text.")
+    apart = dehydrate("127.0.0.1:1", fingerprint="ab" * 32, receipts=str(tmp_path / "note.txt"))
+    with pytest.raises(SparkError, match=r"receipts cannot be written into .*note\.txt"):
+        next(apart(iter([pa.record_batch({"path": [str(tmp_path / "note.txt")]})])))

@@ -10,7 +10,6 @@
 """
 
 import io
-import shutil
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain
@@ -20,9 +19,9 @@ from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 import pyarrow as pa
 
-from penstock import receipts
-from penstock.documents import DocumentResult, DocumentSender, SentDocument, document_name
-from penstock.errors import PipeStreamError, SparkError
+from penstock._staged_receipts import StagedReceipts
+from penstock.documents import DocumentSender, SentDocument, document_name
+from penstock.errors import DocumentsError, PipeStreamError, SparkError
 from penstock.pipestream import Session
 from penstock.spark._batches import resize
 from penstock.spark._paths import from_column
@@ -39,9 +38,8 @@ def take_apart(options: "Dehydrate", batches: Iterator[pa.RecordBatch]) -> Itera
     first = next(documents, None)
     if first is None:
         return
-    attempt = _Attempt(options)
     last: pa.RecordBatch | None = None
-    with attempt:
+    with _receipts(options.receipts) as receipts, _Attempt(options, receipts) as attempt:
         for batch in resize(attempt.rows(chain([first], documents))):
             if last is not None:
                 yield last
@@ -52,15 +50,22 @@ def take_apart(options: "Dehydrate", batches: Iterator[pa.RecordBatch]) -> Itera
         yield last
 
 
+def _receipts(folder: str | None) -> StagedReceipts:
+    try:
+        return StagedReceipts(None if folder is None else Path(folder))
+    except DocumentsError as error:
+        raise SparkError(error.message) from error
+
+
 class _Attempt:
     """The session of an attempt, the documents on their way, and the receipts that wait for its end."""
 
-    def __init__(self, options: "Dehydrate") -> None:
+    def __init__(self, options: "Dehydrate", receipts: StagedReceipts) -> None:
         self._options = options
+        self._receipts = receipts
         self._on_their_way: deque[SentDocument] = deque()
         self._settled = 0
         self._session = self._connect()
-        self._receipts = None if options.receipts is None else _Receipts(Path(options.receipts), self._session.id)
 
     def __enter__(self) -> Self:
         return self
@@ -70,11 +75,7 @@ class _Attempt:
     ) -> None:
         # Without an error finish() has closed the session. With one, a consumer that stopped early (GeneratorExit)
         # included, the session is aborted: its entities count for nobody.
-        try:
-            self._session.__exit__(kind, error, traceback)
-        finally:
-            if self._receipts is not None:
-                self._receipts.discard()
+        self._session.__exit__(kind, error, traceback)
         if isinstance(error, PipeStreamError):
             raise SparkError(self._account(error)) from error
 
@@ -90,17 +91,22 @@ class _Attempt:
 
     def finish(self) -> None:
         """Close the session, then show the receipts."""
+        self._check_session()
         self._session.close()
-        if self._receipts is not None:
-            self._receipts.publish()
+        self._receipts.publish()
 
     def _settle(self) -> Iterator[pa.RecordBatch]:
         result = self._on_their_way[0].wait()
+        self._check_session()
         self._on_their_way.popleft()
         self._settled += 1
-        if self._receipts is not None:
-            self._receipts.add(result)
+        self._receipts.add(result)
         return iter(result.batches())
+
+    def _check_session(self) -> None:
+        """Raise if the session is over, whatever its code: parts that it cut off are no bad documents, so try again."""
+        if (early := self._session.closed) is not None:
+            raise early.error()
 
     def _connect(self) -> Session:
         options = self._options
@@ -122,27 +128,6 @@ class _Attempt:
             f"{self._settled} documents of this task were settled, {len(self._on_their_way)} were on their way; "
             "nothing of this attempt is in the results"
         )
-
-
-class _Receipts:
-    """Receipts of an attempt, kept out of sight until its session is closed."""
-
-    def __init__(self, folder: Path, session: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
-        # On the same file system as the folder, so that a receipt appears there in one step.
-        self._staging = folder / f".{session}"
-        self._staging.mkdir()
-
-    def add(self, result: DocumentResult) -> None:
-        receipts.write(result, self._staging)
-
-    def publish(self) -> None:
-        for receipt in self._staging.iterdir():
-            receipt.replace(self._folder / receipt.name)
-
-    def discard(self) -> None:
-        shutil.rmtree(self._staging, ignore_errors=True)
 
 
 class _Unreadable(io.RawIOBase):
