@@ -168,14 +168,15 @@ def test_without_pyspark_it_says_what_to_do(documents, tmp_path, penstock):
 
 def test_a_demo_that_is_stopped_takes_its_sink_with_it(documents, tmp_path):
     command = [sys.executable, "-m", "penstock.cli", "demo", "--documents", str(documents), "--output", str(tmp_path)]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not (children := _sinks(running.pid)):
         assert running.poll() is None, "the demo ended by itself"
         assert time.monotonic() < deadline, "no sink was started"
         time.sleep(0.05)
     running.send_signal(signal.SIGTERM)
-    assert running.wait(60) != 0
+    _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (1, "penstock: interrupted\n")
     for child in children:
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)

@@ -1,14 +1,12 @@
 """``penstock demo``: the whole pipeline on this machine, with real documents."""
 
-import signal
-import sys
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from penstock.cli._interrupt import interruptible
 from penstock.errors import SparkError
 
 __all__ = ["register"]
@@ -34,20 +32,16 @@ def _demo(
         from penstock._demo import run
     except ModuleNotFoundError as error:
         raise SparkError(f"the demo needs the package {error.name}: pip install 'penstock[spark]'") from error
-    # The sink is a process of its own, which must not stay behind.
-    signal.signal(signal.SIGTERM, _terminate)
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PLAIN_WIDTH)
-    outcome = run(documents, output, console)
+    # The sink is a process of its own, which must not stay behind.
+    with interruptible():
+        outcome = run(documents, output, console)
     if outcome.problems:
         more = f" (and {len(outcome.problems) - 1} more)" if len(outcome.problems) > 1 else ""
         typer.echo(f"penstock: not everything is accounted for: {outcome.problems[0]}{more}", err=True)
         raise typer.Exit(1)
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    sys.exit(128 + number)
 
 
 def register(app: typer.Typer) -> None:

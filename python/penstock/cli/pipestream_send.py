@@ -4,12 +4,14 @@ import json
 import sys
 import threading
 from collections import deque
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli._interrupt import interruptible
 from penstock.cli._trust import (
     AddressArgument,
     CaOption,
@@ -22,6 +24,7 @@ from penstock.cli._trust import (
 from penstock.cli.pipestream import commands
 
 if TYPE_CHECKING:
+    from penstock._staged_receipts import StagedReceipts
     from penstock.documents import DocumentResult, DocumentSender, SentDocument
     from penstock.pipestream import Session
 
@@ -37,7 +40,8 @@ def _send(
         bool, typer.Option("--dehydrate/--no-dehydrate", help="Take documents apart, or send each as one entity.")
     ] = True,
     receipts: Annotated[
-        Path | None, typer.Option(metavar="DIR", file_okay=False, help="Write a receipt for each document, KEY.json.")
+        Path | None,
+        typer.Option(metavar="DIR", file_okay=False, help="Write a receipt for each document, KEY.json, at the end."),
     ] = None,
     layers: Annotated[int, typer.Option(min=0, max=1, help="The highest protocol layer.")] = 1,
     fingerprint: FingerprintOption = None,
@@ -49,39 +53,71 @@ def _send(
 ) -> None:
     """Send documents and wait until every part has arrived; exit 1 if one has not."""
     options = trust(fingerprint, ca, system_ca, cert, key)
-    from penstock._folders import list_documents
+    with interruptible():
+        from penstock._folders import list_documents
 
-    documents = [(name, Path(found)) for path in paths for name, found in list_documents(str(path))]
-    if not documents:
-        typer.echo("penstock: there are no files in what was named", err=True)
-        raise typer.Exit(1)
+        documents = [(name, Path(found)) for path in paths for name, found in list_documents(str(path))]
+        if not documents:
+            typer.echo("penstock: there are no files in what was named", err=True)
+            raise typer.Exit(1)
+        _deliver(address, options, documents, receipts, dehydrate=dehydrate, layers=layers, json_lines=json_lines)
+
+
+def _deliver(
+    address: str,
+    options: Mapping[str, Any],
+    documents: list[tuple[str, Path]],
+    folder: Path | None,
+    *,
+    dehydrate: bool,
+    layers: int,
+    json_lines: bool,
+) -> None:
+    from penstock import PipeStreamError
+    from penstock._staged_receipts import StagedReceipts
     from penstock.documents import DocumentSender
     from penstock.pipestream import Session
 
-    session = Session.connect(address, layers=layers, **options)
-    with session, _progress(len(documents), json_lines) as progress:
-        incoming = _Incoming(session)
-        run = _Run(DocumentSender(session, dehydrate=dehydrate, in_flight=_IN_FLIGHT), receipts, progress, json_lines)
-        for name, path in documents:
-            run.send(name, path)
-        run.finish()
-    incoming.join()
-    _conclude(run, incoming)
+    with StagedReceipts(folder) as receipts:
+        session = Session.connect(address, layers=layers, **options)
+        run = _Run(DocumentSender(session, dehydrate=dehydrate, in_flight=_IN_FLIGHT), receipts, json_lines)
+        try:
+            with session, _progress(len(documents), json_lines) as run.progress:
+                incoming = _Incoming(session)
+                for name, path in documents:
+                    run.send(name, path)
+                run.finish()
+                if (early := session.closed) is not None:
+                    raise early.error()
+        except PipeStreamError as error:
+            typer.echo(
+                f"penstock: the session {session.id} with {address} ended before its time: {_one_line(error)}; "
+                f"{run.documents} of {len(documents)} documents were settled"
+                + ("" if folder is None else "; no receipts were written"),
+                err=True,
+            )
+            raise typer.Exit(1) from None
+        incoming.join()
+        receipts.publish()
+    _conclude(run, incoming, f"session {session.id}" + ("" if folder is None else f"; receipts in {folder}"))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 class _Run:
     """Documents on their way, and the account of those that have ended."""
 
-    def __init__(
-        self, sender: "DocumentSender", receipts: Path | None, progress: "_Bar | None", json_lines: bool
-    ) -> None:
+    def __init__(self, sender: "DocumentSender", receipts: "StagedReceipts", json_lines: bool) -> None:
         self._sender = sender
         self._receipts = receipts
-        self._progress = progress
-        self._json_lines = json_lines
         self._on_their_way: deque[SentDocument] = deque()
+        self.progress: _Bar | None = None
+        self.json_lines = json_lines
         self.documents = 0
         self.parts = 0
+        self.incomplete_parts = 0
         self.incomplete: list[str] = []
 
     def send(self, name: str, path: Path) -> None:
@@ -97,17 +133,14 @@ class _Run:
         result = self._on_their_way.popleft().wait()
         self.documents += 1
         self.parts += result.parts
+        self.incomplete_parts += result.parts - result.complete
         if result.status != "COMPLETE":
             self.incomplete.append(f"{result.document}: {result.status}, {result.reason}")
-        receipt = None
-        if self._receipts is not None:
-            from penstock import receipts
-
-            receipt = receipts.write(result, self._receipts)
-        if self._json_lines:
+        receipt = self._receipts.add(result)
+        if self.json_lines:
             typer.echo(json.dumps(_line(result, receipt)))
-        if self._progress is not None:
-            self._progress.advance(self.parts)
+        if self.progress is not None:
+            self.progress.advance(self.parts)
 
 
 def _line(result: "DocumentResult", receipt: Path | None) -> dict[str, Any]:
@@ -187,7 +220,14 @@ def _progress(documents: int, json_lines: bool) -> "_Bar | nullcontext[None]":
     return _Bar(documents) if sys.stderr.isatty() and not json_lines else nullcontext()
 
 
-def _conclude(run: _Run, incoming: _Incoming) -> None:
+def _conclude(run: _Run, incoming: _Incoming, where: str) -> None:
+    if not run.json_lines:
+        account = f"{_count(run.documents, 'document')}, {_count(run.parts, 'part')}"
+        if run.incomplete:
+            failed = f"{_count(len(run.incomplete), 'document')}, {_count(run.incomplete_parts, 'part')}"
+            typer.echo(f"{account}; not COMPLETE: {failed}; {where}")
+        else:
+            typer.echo(f"{account}, all COMPLETE; {where}")
     problems = run.incomplete + [f"a result of the server: {failure}" for failure in incoming.failures]
     if problems:
         more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
@@ -196,6 +236,10 @@ def _conclude(run: _Run, incoming: _Incoming) -> None:
             err=True,
         )
         raise typer.Exit(1)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def register(_app: typer.Typer) -> None:

@@ -1,0 +1,20 @@
+"""How a command that was told to stop ends."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+__all__ = ["interruptible"]
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Make SIGINT and SIGTERM a failure of the job: what is open is aborted, one line says so, the exit code is 1."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("penstock: interrupted", err=True)
+        raise typer.Exit(1) from None
