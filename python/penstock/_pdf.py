@@ -82,7 +82,7 @@ class _Child:
             octets = self._read(length, deadline)
         except TimeoutError:
             self.kill()
-            raise _Died(f"timed out: took longer than {seconds:g} s") from None
+            raise _Died(f"took longer than {seconds:g} s") from None
         except (OSError, EOFError):
             raise _Died(self._epitaph()) from None
         except BaseException:
@@ -238,7 +238,7 @@ class PdfPages:
         self._next += 1
         if self._left <= 0:
             self.close()
-            raise PdfError(f"timed out: the PDF took longer than {self._seconds * _DOCUMENT_FACTOR:g} s")
+            raise PdfError(f"the PDF took longer than {self._seconds * _DOCUMENT_FACTOR:g} s")
         if self._crashes >= _MAX_CRASHES:
             raise PdfError(f"given up after the PDF reader had failed {self._crashes} times")
         try:

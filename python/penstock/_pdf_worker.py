@@ -115,7 +115,7 @@ class _Reader:
             raise _Refused("the PDF cannot be read") from error
         pages = len(self.pdf)
         if pages < 1:
-            raise _Refused("broken: the PDF has no pages")
+            raise _Refused("the PDF has no pages")
         metadata = {key.lower(): value for key, value in self.pdf.get_metadata_dict(skip_empty=True).items()}
         return json.dumps({"pages": pages, "metadata": metadata}).encode()
 
@@ -125,11 +125,11 @@ class _Reader:
         try:
             page = pdf[index]
         except pypdfium2.PdfiumError as error:
-            raise _Refused("broken: the page does not load") from error
+            raise _Refused("the page does not load") from error
         try:
             octets = _text(page).encode("utf-8", "replace")
         except pypdfium2.PdfiumError as error:
-            raise _Refused("broken: the page's text cannot be read") from error
+            raise _Refused("the page's text cannot be read") from error
         finally:
             page.close()
         if len(octets) > self.max_text:
@@ -155,13 +155,13 @@ def _arm(seconds: float) -> None:
 def _why(code: int | None) -> str:
     match code:
         case raw.FPDF_ERR_PASSWORD:
-            return "encrypted"
+            return "the PDF is encrypted"
         case raw.FPDF_ERR_SECURITY:
-            return "encrypted: by an unsupported security handler"
+            return "the PDF is encrypted, by an unsupported security handler"
         case raw.FPDF_ERR_FILE:
             return "the PDF cannot be read"
         case _:
-            return "broken: the PDF does not parse"
+            return "the PDF does not parse"
 
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:

@@ -91,7 +91,7 @@ def test_a_hang_is_ended(pdf: Path) -> None:
     child = _child(pages).process
     os.kill(child.pid, signal.SIGSTOP)
     begun = time.monotonic()
-    with pytest.raises(_pdf.PdfError, match="timed out"):
+    with pytest.raises(_pdf.PdfError, match=r"^took longer than 0\.5 s$"):
         pages.next_page()
     assert time.monotonic() - begun < 5
     assert child.poll() == -signal.SIGKILL
@@ -147,14 +147,14 @@ def test_encrypted_and_broken_ones_say_why() -> None:
         "41" * 32, "42" * 32
     )
     cases = {
-        "encrypted.pdf": (samples.pdf(["x"], trailer=encrypt), "encrypted"),
-        "cut.pdf": (b"%PDF-1.7\n%\xff\xff\n1 0 obj", "broken"),
-        "none.pdf": (samples.pdf([]), "broken"),
+        "encrypted.pdf": (samples.pdf(["x"], trailer=encrypt), "the PDF is encrypted"),
+        "cut.pdf": (b"%PDF-1.7\n%\xff\xff\n1 0 obj", "the PDF does not parse"),
+        "none.pdf": (samples.pdf([]), "the PDF does not parse"),
     }
     for name, (octets, reason) in cases.items():
         (part,) = dehydrate(name, octets)
         assert (part.type, part.status) == ("application/pdf", "FAILED"), name
-        assert str(part.reason).startswith(reason), (name, part.reason)
+        assert part.reason == reason, name
         assert part.sha256 is not None
 
 
