@@ -68,7 +68,8 @@ def test_after_the_sink_was_killed_the_job_runs_again_and_its_receipts_verify(
         with pytest.raises(SinkError, match="exit code -9"):
             sink.__exit__(None, None, None)
     assert "ended before its time" in str(failure)
-    assert not list((tmp_path / "receipts").glob("*"))
+    # A task whose worker was killed with the job may leave its hidden folder, but no receipt.
+    assert not list((tmp_path / "receipts").glob("*.json"))
 
     with start_sink(tmp_path / "sink") as sink:
         assert rows_of(spark, sink, many).where("status = 'COMPLETE'").count() == 300 * 51
