@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock import _core
-from penstock._receipt_form import Difference, file_ids, where
+from penstock._receipt_form import Difference, file_ids, shorten, where
 from penstock._receipt_sink import Sink
 from penstock.pipestream import Status, merkle_root
 
@@ -54,18 +54,22 @@ class Verification:
     def _name(self, index: int) -> str:
         return "" if index == _DOCUMENT else f"{where(index, self._parts[index]['path'])}."
 
+    def _title(self, index: int) -> str:
+        return "the document" if index == _DOCUMENT else where(index, self._parts[index]["path"])
+
     def _check_digests(self) -> Iterator[Difference]:
         receipt = self._receipt
         if _KEY.fullmatch(self._stem):
             key = _core.document_key(receipt["document"], bytes.fromhex(receipt["sha256"] or _NO_BYTES))
             if key != self._stem:
-                yield Difference.of("document", f"what gives the key {self._stem}", f"what gives the key {key}")
+                why = f"with its sha256 it gives the key {key}"
+                yield Difference.of_receipt("document", f"what gives the key {self._stem}", receipt["document"], why)
         tree = _core.ContentTree()
         for part in self._parts:
             digest = None if part["sha256"] is None else bytes.fromhex(part["sha256"])
             tree.push(part["path"], digest, Status[part["status"]])
         if (root := tree.root().hex()) != receipt["content_root"]:
-            yield Difference.of("content_root", root, receipt["content_root"], "computed from the parts")
+            yield Difference.of_receipt("content_root", root, receipt["content_root"], "computed from the parts")
 
     def _check_tree(self) -> Iterator[Difference]:
         """Find each part's parent: the last part before it that lies one less deep."""
@@ -73,13 +77,13 @@ class Verification:
         for index, part in enumerate(self._parts):
             depth = len(part["path"])
             if depth > len(way) + 1:
-                yield Difference.of(f"{self._name(index)}path", "a container before it", part["path"])
+                yield Difference.of_receipt(f"{self._name(index)}path", "a container before it", part["path"])
                 return
             del way[depth - 1 :]
             parent = way[-1] if way else _DOCUMENT
             if self._entry(parent)["path"] != part["path"][:-1]:
                 expected = self._entry(parent)["path"]
-                yield Difference.of(f"{self._name(index)}path", [*expected, "..."], part["path"])
+                yield Difference.of_receipt(f"{self._name(index)}path", [*expected, "..."], part["path"])
             self._parents.append(parent)
             self._children.setdefault(parent, []).append(index)
             way.append(index)
@@ -89,17 +93,19 @@ class Verification:
             entry, name = self._entry(index), self._name(index)
             complete = entry["status"] == "COMPLETE"
             if complete and entry["reason"] is not None:
-                yield Difference.of(f"{name}reason", None, entry["reason"], "the status is COMPLETE")
+                yield Difference.of_receipt(f"{name}reason", None, entry["reason"], "the status is COMPLETE")
             if not complete and not entry["reason"]:
-                yield Difference.of(f"{name}reason", "a reason", entry["reason"], f"the status is {entry['status']}")
+                yield Difference.of_receipt(
+                    f"{name}reason", "a reason", entry["reason"], f"the status is {entry['status']}"
+                )
             if complete and entry["sha256"] is None:
-                yield Difference.of(f"{name}sha256", "a digest", None, "the status is COMPLETE")
+                yield Difference.of_receipt(f"{name}sha256", "a digest", None, "the status is COMPLETE")
             if (entry["sha256"] is None) != (entry["bytes"] is None):
-                yield Difference.of(f"{name}bytes", "null with sha256, and only then", entry["bytes"])
+                yield Difference.of_receipt(f"{name}bytes", "null with sha256, and only then", entry["bytes"])
             incomplete = [child for child in self._children.get(index, ()) if not self._is_complete(child)]
             if complete and incomplete:
                 why = f"{where(incomplete[0], self._parts[incomplete[0]]['path'])} is not COMPLETE"
-                yield Difference.of(f"{name}status", "FAILED", "COMPLETE", why)
+                yield Difference.of_receipt(f"{name}status", "FAILED", "COMPLETE", why)
             yield from self._check_ids(index)
 
     def _is_complete(self, index: int) -> bool:
@@ -110,19 +116,19 @@ class Verification:
         entry, name = self._entry(index), self._name(index)
         sent = entry["scope"] is not None and entry["entity"] is not None
         if (entry["scope"] is None) != (entry["entity"] is None):
-            yield Difference.of(f"{name}entity", "null with scope, and only then", entry["entity"])
+            yield Difference.of_receipt(f"{name}entity", "null with scope, and only then", entry["entity"])
         if not sent and entry["status"] != "FAILED":
-            yield Difference.of(f"{name}status", "FAILED", entry["status"], "it was never sent")
+            yield Difference.of_receipt(f"{name}status", "FAILED", entry["status"], "it was never sent")
         if index != _DOCUMENT and (entry["attempts"] > 0) != sent:
-            yield Difference.of(f"{name}attempts", "1 or more" if sent else 0, entry["attempts"])
+            yield Difference.of_receipt(f"{name}attempts", "1 or more" if sent else 0, entry["attempts"])
         file = entry["file"]
         if file is None:
             return
         # What failed only because a part of it did has arrived itself.
         if entry["status"] != "COMPLETE" and all(map(self._is_complete, self._children.get(index, ()))):
-            yield Difference.of(f"{name}file", None, file, f"the status is {entry['status']}")
+            yield Difference.of_receipt(f"{name}file", None, file, f"the status is {entry['status']}")
         if file_ids(file) != (entry["session"], entry["scope"], entry["entity"]):
-            yield Difference.of(f"{name}file", f"{entry['session']}/{entry['scope']}/{entry['entity']}", file)
+            yield Difference.of_receipt(f"{name}file", f"{entry['session']}/{entry['scope']}/{entry['entity']}", file)
 
     def _check_scopes(self) -> Iterator[Difference]:
         places: dict[tuple[str, int, int], list[int]] = {}
@@ -134,7 +140,7 @@ class Verification:
             candidates = places.get((scope["session"], *scope["parent"]), [])
             owner = next((each for each in reversed(candidates) if each not in self._scopes), None)
             if owner is None:
-                yield Difference.of(f"scopes[{number}].parent", "the document or a part of it", scope["parent"])
+                yield Difference.of_receipt(f"scopes[{number}].parent", "the document or a part of it", scope["parent"])
                 continue
             self._scopes[owner] = (number, scope)
             yield from self._check_scope(number, scope, owner)
@@ -144,7 +150,7 @@ class Verification:
                 part = self._parts[child]
                 if part["scope"] is None or part["scope"] == parent["scope"] or owner in self._scopes:
                     continue
-                yield Difference.of("scopes", f"scope {part['scope']} of {self._name(owner) or 'the document'}", None)
+                yield Difference.of_receipt("scopes", f"a list with that of {self._title(owner)}", "a list without it")
                 break
 
     def _check_scope(self, number: int, scope: Mapping[str, Any], owner: int) -> Iterator[Difference]:
@@ -153,12 +159,14 @@ class Verification:
         for child in self._children.get(owner, ()):
             part = self._parts[child]
             if part["session"] != scope["session"]:
-                yield Difference.of(f"{self._name(child)}session", scope["session"], part["session"])
+                yield Difference.of_receipt(f"{self._name(child)}session", scope["session"], part["session"])
             if part["scope"] != scope["scope"]:
-                yield Difference.of(f"{self._name(child)}scope", f"{scope['scope']} as {name}.scope", part["scope"])
+                yield Difference.of_receipt(
+                    f"{self._name(child)}scope", f"{scope['scope']} as {name}.scope", part["scope"]
+                )
         depth = len(self._entry(owner)["path"]) + 1
         if scope["depth"] != depth:
-            yield Difference.of(f"{name}.depth", depth, scope["depth"])
+            yield Difference.of_receipt(f"{name}.depth", depth, scope["depth"])
         statuses = [part["status"] for part in parts]
         counts = {
             "processed": len(statuses),
@@ -168,10 +176,10 @@ class Verification:
         }
         for field, count in counts.items():
             if scope[field] != count:
-                yield Difference.of(f"{name}.{field}", count, scope[field], "counted from the parts")
+                yield Difference.of_receipt(f"{name}.{field}", count, scope[field], "counted from the parts")
         leaves = [(part["entity"], Status[part["status"]]) for part in parts if part["entity"] is not None]
         if (root := merkle_root(leaves).hex()) != scope["merkle_root"]:
-            yield Difference.of(f"{name}.merkle_root", root, scope["merkle_root"], "computed from the parts")
+            yield Difference.of_receipt(f"{name}.merkle_root", root, scope["merkle_root"], "computed from the parts")
 
     def _check_session(self, session: str) -> Iterator[Difference]:
         log = self._sink.log(session)
@@ -179,7 +187,8 @@ class Verification:
         for problem in log.problems:
             yield Difference(name, "whole lines", problem, f"{name}: {problem}")
         if type(log.closed) is not int or log.closed != 0:
-            yield Difference.of(name, {"closed": 0}, log.closed, "the session did not end well")
+            has = "no last line" if log.closed is None else {"closed": log.closed}
+            yield Difference.of_sink(name, {"closed": 0}, has, "the session did not end well")
         yield from self._sink.session_strangers(session)
 
     def _check_payload(self, index: int) -> Iterator[Difference]:
@@ -189,53 +198,53 @@ class Verification:
             return
         found = self._sink.digest(file)
         if isinstance(found, str):
-            yield Difference.of(file, "a payload", found, f"the file of {name or 'the document '}".rstrip(". "))
+            yield Difference.of_sink(file, "a payload", "none", f"of {self._title(index)}: {found}")
             return
         digest, length = found
         if length != entry["bytes"]:
-            yield Difference.of(f"{name}bytes", length, entry["bytes"], f"counted in {file}")
+            yield Difference.of_sink(f"{name}bytes", entry["bytes"], length, f"counted in {file}")
         if digest != entry["sha256"]:
-            yield Difference.of(f"{name}sha256", digest, entry["sha256"], f"computed from {file}")
+            yield Difference.of_sink(f"{name}sha256", entry["sha256"], digest, f"computed from {file}")
 
     def _check_line(self, index: int) -> Iterator[Difference]:
         """Compare with the entity's line in the sink's log; an ID may have had more than one use."""
         entry = self._entry(index)
         if entry["entity"] is None:
-            yield Difference.of(f"{self._name(index)}entity", "an entity", None, "it was never sent")
+            yield Difference.of_receipt(f"{self._name(index)}entity", "an entity", None, "it was never sent")
             return
         lines = self._sink.log(entry["session"]).lines(entry["scope"], entry["entity"])
         if not lines:
             name = f"{entry['session']}/entities.jsonl"
-            yield Difference.of(name, f"scope {entry['scope']}, entity {entry['entity']}", None, "no such line")
+            yield Difference.of_sink(name, f"scope {entry['scope']}, entity {entry['entity']}", "no such line")
             return
         yield from min((list(self._compare(index, line)) for line in lines), key=len)
 
     def _compare(self, index: int, line: Mapping[str, Any]) -> Iterator[Difference]:
         entry, name = self._entry(index), self._name(index)
-        why = "in the sink's log"
+        why = "in its log"
         for field in ("status", "file"):
             if line.get(field) != entry[field]:
-                yield Difference.of(name + field, line.get(field), entry[field], why)
+                yield Difference.of_sink(name + field, entry[field], line.get(field), why)
         yield from self._compare_reason(index, line)
         metadata = line.get("metadata")
         if line.get("layer") is None or not isinstance(metadata, dict):
             # Its header never came: a part that failed before it was sent.
             if entry["status"] == "COMPLETE":
-                yield Difference.of(name + "status", "not COMPLETE", "COMPLETE", "its header never came")
+                yield Difference.of_sink(name + "status", "COMPLETE", "no header of it", why)
             return
         expected = self._expected(line, metadata)
         parent = None if index == _DOCUMENT else self._entry(self._parents[index])["entity"]
         if expected.pop("parent") != parent:
-            yield Difference.of(name + "entity", f"a child of entity {line.get('parent')}", entry["entity"], why)
+            yield Difference.of_sink(name + "entity", _child_of(parent), _child_of(line.get("parent")), why)
         actual = {**entry, "document": self._receipt["document"]}
         if index == _DOCUMENT:
             # A receipt does not say the document's type.
             del expected["type"]
             if (expected["document"], expected["path"]) != (self._receipt["document"], []):
-                yield Difference.of("root", "the document's own entity", self._receipt["root"], why)
+                yield Difference.of_sink("root", self._receipt["root"], "another entity's line there", why)
         for field, value in expected.items():
             if value != actual[field]:
-                yield Difference.of(name + field, value, actual[field], why)
+                yield Difference.of_sink(name + field, actual[field], value, why)
         yield from self._compare_scope(index, metadata.get("pipestream.child-scope"))
 
     def _compare_scope(self, index: int, logged: object) -> Iterator[Difference]:
@@ -243,9 +252,9 @@ class Verification:
         number, scope = self._scopes.get(index, (None, None))
         if scope is None:
             if logged is not None:
-                yield Difference.of("scopes", f"scope {logged} of {self._name(index) or 'the document'}", None)
+                yield Difference.of_sink("scopes", f"none of {self._title(index)}", f"scope {logged}", "in its log")
         elif str(scope["scope"]) != logged:
-            yield Difference.of(f"scopes[{number}].scope", logged, scope["scope"], "in the sink's log")
+            yield Difference.of_sink(f"scopes[{number}].scope", scope["scope"], logged, "in its log")
 
     def _expected(self, line: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Give what a log's line with a header says, in the receipt's fields."""
@@ -269,7 +278,7 @@ class Verification:
         incomplete = sum(not self._is_complete(child) for child in children)
         strict = f"{incomplete} of {len(children)} parts are not COMPLETE" if incomplete else None
         if entry["reason"] != strict and not logged.endswith(entry["reason"]):
-            yield Difference.of(f"{self._name(index)}reason", strict or logged, entry["reason"], "in the sink's log")
+            yield Difference.of_sink(f"{self._name(index)}reason", entry["reason"], logged, "in its log")
 
     def _check_folders(self) -> Iterator[Difference]:
         """Look for files that nobody has listed, in every scope of the receipt."""
@@ -291,7 +300,11 @@ class Verification:
                     # A root scope, or another use of the ID: what the log lists belongs to other documents.
                     extra = self._sink.strangers(folder)
                 for name in extra:
-                    yield Difference.of(f"{folder}/{name}", None, "a file", "nothing in the receipt is there")
+                    yield Difference.of_sink(f"{folder}/{name}", "nothing", "a file")
+
+
+def _child_of(parent: object) -> str:
+    return "a root" if parent is None else f"a child of entity {shorten(parent)}"
 
 
 def _list(text: object) -> object:

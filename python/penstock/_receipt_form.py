@@ -25,26 +25,41 @@ _MAX_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as the receipt says, or that the receipt may not say.
+    """One thing that is not as it must be: the sink has not what the receipt says, or the receipt contradicts itself.
 
-    >>> Difference.of("bytes", 17, 16, "counted in the file").text
-    'bytes: expected 17, found 16 (counted in the file)'
+    ``expected`` is what the other one is held to, ``found`` is what is judged. A sink is judged by the receipt; a
+    receipt is judged by its form, and by what follows from the rest of it.
+
+    >>> Difference.of_sink("bytes", 16, 17, "counted in the file").text
+    'bytes: the receipt says 16, the sink has 17 (counted in the file)'
+    >>> Difference.of_receipt("version", 1, 2).text
+    'version: must be 1, but the receipt says 2'
     """
 
     field: str
     """Where in the receipt, ``parts[3].sha256`` for example, or the file in the sink."""
     expected: Any
-    """What must stand there: what the sink has, or what follows from the rest of the receipt."""
+    """What the receipt says, of a difference in the sink; what the receipt must say, of one in the receipt itself."""
     found: Any
-    """What the receipt says."""
+    """What the sink has, of a difference in the sink; what the receipt says, of one in the receipt itself."""
     text: str
-    """All of it in one line."""
+    """All of it in one line; as `penstock.receipts` gives it, the document's name stands before it."""
 
     @classmethod
-    def of(cls, field: str, expected: object, found: object, why: str = "") -> "Difference":
-        """Make a difference with its line of text."""
-        suffix = f" ({why})" if why else ""
-        return cls(field, expected, found, f"{field}: expected {shorten(expected)}, found {shorten(found)}{suffix}")
+    def of_sink(cls, field: str, expected: object, found: object, why: str = "") -> "Difference":
+        """Make one of a sink that has not what the receipt says."""
+        text = f"{field}: the receipt says {shorten(expected)}, the sink has {shorten(found)}"
+        return cls(field, expected, found, text + _because(why))
+
+    @classmethod
+    def of_receipt(cls, field: str, expected: object, found: object, why: str = "") -> "Difference":
+        """Make one of a receipt that may not say what it says, whatever the sink has."""
+        text = f"{field}: must be {shorten(expected)}, but the receipt says {shorten(found)}"
+        return cls(field, expected, found, text + _because(why))
+
+
+def _because(why: str) -> str:
+    return f" ({why})" if why else ""
 
 
 class Malformed(Exception):
@@ -189,18 +204,18 @@ def check_form(receipt: Mapping[str, Any]) -> Iterator[Difference]:
             if isinstance(entry, dict):
                 yield from _fields(entry, fields, f"{name}[{index}].")
             else:
-                yield Difference.of(f"{name}[{index}]", "an object", entry)
+                yield Difference.of_receipt(f"{name}[{index}]", "an object", entry)
 
 
 def _fields(entry: Mapping[str, Any], fields: _Fields, prefix: str) -> Iterator[Difference]:
     for name, (check, expected) in fields.items():
         if name not in entry:
-            yield Difference.of(prefix + name, expected, None, "the field is missing")
+            yield Difference.of_receipt(prefix + name, expected, None, "the field is missing")
         elif not check(entry[name]):
-            yield Difference.of(prefix + name, expected, entry[name])
+            yield Difference.of_receipt(prefix + name, expected, entry[name])
     for name in entry:
         if name not in fields:
-            yield Difference.of(prefix + shorten(name), None, entry[name], "there is no such field")
+            yield Difference.of_receipt(prefix + shorten(name), None, entry[name], "there is no such field")
 
 
 def file_ids(file: str) -> tuple[str, int, int]:

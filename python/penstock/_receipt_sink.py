@@ -84,7 +84,7 @@ class Sink:
         """Give what lies in a session's folder and is neither its log nor a scope's folder."""
         for name in self.names(session):
             if name != _LOG and not _COMPONENT.fullmatch(name):
-                yield Difference.of(f"{session}/{name}", None, "a file", "the sink does not make such a file")
+                yield Difference.of_sink(f"{session}/{name}", "nothing", "a file", "no sink makes such a file")
 
 
 def _digest(descriptor: int) -> tuple[str, int] | str:

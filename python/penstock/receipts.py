@@ -11,18 +11,19 @@ the sink's payloads and logs, and computes every digest anew.
 ...     _ = receipt.write_text('{"version": 1}')
 ...     differences = receipts.verify(receipt, folder)
 >>> differences[0].text
-'document: expected a name, found null (the field is missing)'
+'document: must be a name, but the receipt says null (the field is missing)'
 """
 
 import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock._receipt_check import Verification
-from penstock._receipt_form import Difference, Malformed, check_form, load_object
+from penstock._receipt_form import Difference, Malformed, check_form, load_object, shorten
 from penstock._receipt_sink import Sink
 from penstock.errors import DocumentsError
 
@@ -106,6 +107,13 @@ def _differences(path: Path, sink: Sink) -> Iterator[Difference]:
     if not sink.folder.is_dir():
         yield Difference("sink", "a folder", None, f"the sink {sink.folder} is not a folder")
         return
+    document = receipt.get("document")
+    named = f"{shorten(document)}: " if isinstance(document, str) and document else ""
+    for difference in _compare(receipt, path, sink):
+        yield replace(difference, text=named + difference.text)
+
+
+def _compare(receipt: dict[str, Any], path: Path, sink: Sink) -> Iterator[Difference]:
     malformed = False
     for difference in check_form(receipt):
         malformed = True

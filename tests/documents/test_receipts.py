@@ -138,7 +138,7 @@ def _is_unknown(receipt: dict[str, Any], way: tuple[Any, ...], value: Any) -> bo
 
 
 def test_every_change_to_a_field_is_found_and_named(sent: Sent) -> None:
-    changes = 0
+    changes = oriented = 0
     for way in list(_places(sent.receipt)):
         for other in _other(_at(sent.receipt, way)):
             if _is_unknown(sent.receipt, way, other):
@@ -149,8 +149,13 @@ def test_every_change_to_a_field_is_found_and_named(sent: Sent) -> None:
             assert differences, (way, other)
             assert all(difference.text and "\n" not in difference.text for difference in differences)
             assert any(_names(difference, way) for difference in differences), (way, other, differences)
+            assert all(difference.text.startswith("in/0.zip: ") or way == ("document",) for difference in differences)
+            said = [_said(difference) for difference in differences if _is_about(difference, way)]
+            assert said == [other] * len(said), (way, other, differences)
+            oriented += len(said)
             changes += 1
     assert changes > (500 if sent.receipt["scopes"] else 150)
+    assert oriented > changes / 2
 
 
 def _at(value: Any, way: tuple[Any, ...]) -> Any:
@@ -164,6 +169,44 @@ def _names(difference: receipts.Difference, way: tuple[Any, ...]) -> bool:
     if len(way) == 1 or way[0] == "root":
         return way[0] in difference.field or "entities" in difference.field
     return f"{way[0]}[{way[1]}]" in difference.field or "root" in difference.field or "entities" in difference.field
+
+
+def _is_about(difference: receipts.Difference, way: tuple[Any, ...]) -> bool:
+    """Whether a difference is about the value of the changed field itself, and about no other."""
+    if len(way) == 1:
+        return difference.field == way[0]
+    # Of an entity it is said whose child it is.
+    return (
+        len(way) == 3
+        and way[2] != "entity"
+        and bool(difference.field.startswith(f"{way[0]}[{way[1]}]") and difference.field.endswith(f".{way[2]}"))
+    )
+
+
+def _said(difference: receipts.Difference) -> Any:
+    """What the receipt says, according to a difference."""
+    in_sink, in_receipt = "the receipt says" in difference.text, "must be" in difference.text
+    assert in_sink or in_receipt, difference.text
+    return difference.found if in_receipt else difference.expected
+
+
+def test_it_says_what_the_receipt_says_and_what_the_sink_has(sent: Sent, copied: Path) -> None:
+    index, part = next((at, part) for at, part in enumerate(sent.receipt["parts"]) if part["bytes"] and part["file"])
+    with (copied / part["file"]).open("ab") as file:
+        file.write(b"x")
+    found = {difference.field.rpartition(".")[2]: difference for difference in sent.differences(sink=copied)}
+    assert list(found) == ["bytes", "sha256"]
+    length = found["bytes"]
+    assert (length.expected, length.found) == (part["bytes"], part["bytes"] + 1)
+    name = f"in/0.zip: parts[{index}] {' / '.join(part['path'])}.bytes"
+    says = f"the receipt says {part['bytes']}, the sink has {part['bytes'] + 1} (counted in {part['file']})"
+    assert length.text == f"{name}: {says}"
+    assert found["sha256"].expected == part["sha256"]
+    root = sent.receipt["content_root"]
+    (difference,) = sent.differences({**sent.receipt, "content_root": "0" * 64})
+    assert (difference.expected, difference.found) == (root, "0" * 64)
+    says = f"must be {root}, but the receipt says {'0' * 64} (computed from the parts)"
+    assert difference.text == f"in/0.zip: content_root: {says}"
 
 
 def test_missing_unknown_and_repeated_fields_are_named(sent: Sent) -> None:
