@@ -22,7 +22,7 @@ def penstock() -> Run:
     """Run the command line in a process of its own: `penstock("doctor", "--json")`."""
 
     def run(*arguments: str, timeout: float = 60, **options: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "penstock.cli", *map(str, arguments)]
+        command = [sys.executable, "-m", "penstock", *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **options)
 
     return run

@@ -23,7 +23,7 @@ def serve(tmp_path):
     processes = []
 
     def start(*arguments):
-        command = [sys.executable, "-m", "penstock.cli", "pipestream", "serve", "--listen", "127.0.0.1:0"]
+        command = [sys.executable, "-m", "penstock", "pipestream", "serve", "--listen", "127.0.0.1:0"]
         process = subprocess.Popen(
             [*command, "--sink", str(tmp_path / "sink"), *map(str, arguments)],
             stdout=subprocess.PIPE,

@@ -68,7 +68,7 @@ def start(document, tmp_path):
     processes = []
 
     def start(server, *options):
-        command = [sys.executable, "-m", "penstock.cli", "pipestream", "send", server.address, str(document)]
+        command = [sys.executable, "-m", "penstock", "pipestream", "send", server.address, str(document)]
         process = subprocess.Popen(
             [*command, "--fingerprint", server.fingerprint, "--receipts", str(tmp_path / "receipts"), *options],
             stdout=subprocess.PIPE,

@@ -47,7 +47,7 @@ def done(documents, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess
         pytest.skip("NO JAVA: the demo is not tested; `penstock doctor` says how to get one")
     output = tmp_path_factory.mktemp("demo") / "out"
     run = subprocess.run(
-        [sys.executable, "-m", "penstock.cli", "demo", "--documents", str(documents), "--output", str(output)],
+        [sys.executable, "-m", "penstock", "demo", "--documents", str(documents), "--output", str(output)],
         capture_output=True,
         text=True,
         timeout=240,
@@ -167,7 +167,7 @@ def test_without_pyspark_it_says_what_to_do(documents, tmp_path, penstock):
 
 
 def test_a_demo_that_is_stopped_takes_its_sink_with_it(documents, tmp_path):
-    command = [sys.executable, "-m", "penstock.cli", "demo", "--documents", str(documents), "--output", str(tmp_path)]
+    command = [sys.executable, "-m", "penstock", "demo", "--documents", str(documents), "--output", str(tmp_path)]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not (children := _sinks(running.pid)):

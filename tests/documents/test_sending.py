@@ -312,7 +312,7 @@ with Server("127.0.0.1:0", sink=sys.argv[2]) as server:
 @pytest.fixture
 def sink_process(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """`penstock pipestream serve` in a process of its own: its address and its fingerprint."""
-    command = [sys.executable, "-m", "penstock.cli", "pipestream", "serve", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "penstock", "pipestream", "serve", "--listen", "127.0.0.1:0"]
     with subprocess.Popen([*command, "--sink", tmp_path / "sink"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         _, address, _, fingerprint = process.stdout.readline().split()

@@ -17,7 +17,7 @@ from ..conformance.pipestream.programs import Send, Serve, environment
 from ..conformance.pipestream.reactor import Reactor
 
 LONG = bool(os.environ.get("PENSTOCK_LONG_TESTS"))
-PENSTOCK = shlex.join([sys.executable, "-m", "penstock.cli", "verify"])
+PENSTOCK = shlex.join([sys.executable, "-m", "penstock", "verify"])
 VERIFY = shlex.split(os.environ.get("PIPESTREAM_VERIFY", PENSTOCK))
 
 

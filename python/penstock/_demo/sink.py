@@ -30,7 +30,7 @@ class SinkProcess:
     """
 
     def __init__(self, folder: Path, events: Path, log: Path) -> None:
-        self._command = [sys.executable, "-m", "penstock.cli", "pipestream", "serve", "--listen", "127.0.0.1:0"]
+        self._command = [sys.executable, "-m", "penstock", "pipestream", "serve", "--listen", "127.0.0.1:0"]
         self._command += ["--sink", str(folder), "--events", str(events)]
         self._log = log
         self.address = ""

@@ -19,7 +19,7 @@ from .reactor import Reactor
 
 __all__ = ["SEND", "SERVE", "Send", "Serve", "environment"]
 
-PENSTOCK = shlex.join([sys.executable, "-m", "penstock.cli", "pipestream"])
+PENSTOCK = shlex.join([sys.executable, "-m", "penstock", "pipestream"])
 SERVE = shlex.split(os.environ.get("PIPESTREAM_SERVE", f"{PENSTOCK} serve"))
 SEND = shlex.split(os.environ.get("PIPESTREAM_SEND", f"{PENSTOCK} send"))
 

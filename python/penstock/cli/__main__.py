@@ -1,5 +1,0 @@
-"""``python -m penstock.cli``, for where the script ``penstock`` is not on PATH."""
-
-from penstock.cli import main
-
-main()
