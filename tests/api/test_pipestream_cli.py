@@ -61,7 +61,10 @@ def test_a_sink_in_another_process(serve, tmp_path):
             scope.announce_failed("it is encrypted")
         assert scope.wait(WAIT) is Status.FAILED
         session.send(b"x" * 5_000_000, chunk_size=1_000_000)
-    assert stop(process) == (0, "", "")
+    code, out, err = stop(process)
+    assert (code, out) == (0, "")
+    # What an operator sees of a session: that it began, and how it ended.
+    assert [session.id in line for line in err.splitlines()] == [True, True]
     folder = tmp_path / "sink" / session.id
     assert (folder / str(scope.scope_id) / "1").read_bytes() == b"one"
     assert (folder / "0" / "2").stat().st_size == 5_000_000
