@@ -110,21 +110,23 @@ def test_a_graceful_close_after_everything_is_terminal(program: Program, connect
     assert (line["status"], line["reason"]) == ("COMPLETE", None)
 
 
-def test_sigterm_ends_the_server_with_exit_0_and_its_connections_with_no_error(
-    reactor: Reactor, tmp_path_factory: pytest.TempPathFactory
+@pytest.mark.parametrize(("open_entities", "code"), [(0, Code.NO_ERROR), (1, Code.INTERNAL_ERROR)])
+def test_sigterm_ends_the_server_with_exit_0_and_its_connections_with_an_error_if_work_is_cut_off(
+    reactor: Reactor, tmp_path_factory: pytest.TempPathFactory, open_entities: int, code: Code
 ) -> None:
     serve = Serve(tmp_path_factory.mktemp("serve"))
     client = Client(reactor, serve.address).open()
     client.deliver(1, b"kept")
     client.completes(1)
-    client.announce(2)
+    if open_entities:
+        client.announce(2)
     client.settled()
     serve.terminate()
-    client.closes(Code.NO_ERROR, timeout=30)
+    client.closes(code, timeout=30)
     assert serve.wait() == 0
     check_session(serve.sink, client.session_id)
     assert (serve.sink / client.session_id / "0" / "1").read_bytes() == b"kept"
-    assert closed_code(serve.sink, client.session_id) == 0
+    assert closed_code(serve.sink, client.session_id) == code
     client.vanish()
 
 
