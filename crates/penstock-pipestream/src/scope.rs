@@ -101,6 +101,11 @@ impl<E> Scope<E> {
         self.key.scope < 2 || self.parent.is_some()
     }
 
+    /// Whether the owner's BARRIER has come, be it before the scope was bound.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended || self.awaited_barrier.is_some()
+    }
+
     /// How many entities were announced so far; also the position of the next one.
     pub(crate) fn announced(&self) -> u64 {
         self.next_position() - self.first

@@ -148,7 +148,7 @@ impl Session {
             )));
         }
         let Some(scope) = self.scope_or_unbound(scope_id) else { return Ok(()) };
-        if scope.ended || scope.awaited_barrier.is_some() {
+        if scope.is_ended() {
             return Err(at(Error::violation(ErrorCode::EntityInvalid, "a second BARRIER for a scope")));
         }
         scope.awaited_barrier = Some(barrier.parent_id);

@@ -172,7 +172,7 @@ impl Session {
         if place != Place::Ahead {
             return Err(Error::violation(ErrorCode::EntityInvalid, "an entity ID was announced twice"));
         }
-        if scope.ended {
+        if scope.is_ended() {
             return Err(Error::violation(ErrorCode::EntityInvalid, "a child was announced after its scope's BARRIER"));
         }
         if distance(scope.cursor(), frame.entity_id) >= agreement.max_window_size {

@@ -118,7 +118,7 @@ impl Session {
                 Place::Open => false,
                 Place::Ahead => {
                     let outside = distance(scope.cursor(), header.entity_id) >= agreement.max_window_size;
-                    if outside || scope.ended {
+                    if outside || scope.is_ended() {
                         let code = if outside { ErrorCode::WindowExceeded } else { ErrorCode::EntityInvalid };
                         return Err(Error::violation(code, "an entity stream whose PENDING cannot come any more"));
                     }

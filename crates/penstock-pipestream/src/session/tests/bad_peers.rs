@@ -190,6 +190,12 @@ fn a_barrier_ends_a_scope() {
         closed(peer)?;
         peer.status_at(Status::Pending, 2, 2, 1)
     });
+    expect(ErrorCode::EntityInvalid, "a child after a BARRIER that came before the binding", |peer| {
+        dehydrate(peer)?;
+        peer.status_at(Status::Pending, 2, 1, 1)?;
+        peer.barrier(2, 1, false)?;
+        peer.status_at(Status::Pending, 2, 2, 1)
+    });
     expect(ErrorCode::EntityInvalid, "a second BARRIER", |peer| {
         closed(peer)?;
         peer.barrier(2, 1, false)
