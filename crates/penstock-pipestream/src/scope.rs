@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 
 use crate::ScopeDigest;
-use crate::entity_id::{MODULUS, is_assignable, is_before, ordinal_distance};
+use crate::entity_id::{MODULUS, distance, is_assignable, is_before, ordinal_distance};
 use crate::merkle::MerkleTree;
 use crate::session::{EntityKey, ScopeKey};
 use crate::status::Status;
@@ -131,7 +131,7 @@ impl<E> Scope<E> {
 
     /// Whether the next entity would lie outside a window (section 9.1, rule 3).
     pub(crate) fn is_full(&self, max_window: u32) -> bool {
-        modular_distance(self.cursor(), self.next_id()) >= max_window
+        distance(self.cursor(), self.next_id()) >= max_window
     }
 
     /// The position of an ID, where it can be told: circular order holds below half of the ID space.
@@ -231,7 +231,7 @@ impl<E> Scope<E> {
     /// Whether a cursor from the receiver lies where it may (decision 8).
     pub(crate) fn accepts_cursor(&self, value: u32) -> bool {
         let cursor = self.cursor();
-        modular_distance(cursor, value) <= modular_distance(cursor, self.next_id())
+        distance(cursor, value) <= distance(cursor, self.next_id())
     }
 
     /// The position behind the last entity that `id` covers, in the circular order of section 9.3; 0 and IDs beyond
@@ -298,11 +298,6 @@ impl<E> Scope<E> {
 /// The ID at a position: IDs go from 1 to MODULUS - 1 and then from 1 again.
 fn id_at(position: u64) -> u32 {
     (position % IDS) as u32 + 1
-}
-
-/// `(to - from) mod 0xFFFFFFFD`, as section 9.1 has it.
-fn modular_distance(from: u32, to: u32) -> u32 {
-    crate::entity_id::distance(from, to)
 }
 
 #[cfg(test)]
