@@ -186,7 +186,8 @@ def test_the_spark_guide(reader: Reader, page: Callable[[str], str]) -> None:
 
 def test_the_examples_in_docstrings() -> None:
     """Those of penstock.pipestream have a test of their own."""
-    names = ["documents", "_sending", "receipts", "_receipt_form", "tls", "spark", "spark.functions", "spark.session"]
+    names = ["documents", "_sending", "receipts", "_receipt_form", "tls"]
+    names += ["spark", "spark.functions", "spark.session", "spark.pipestream", "spark.pipestream.options"]
     tried = 0
     for name in names:
         results = doctest.testmod(importlib.import_module(f"penstock.{name}"))

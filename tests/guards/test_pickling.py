@@ -21,8 +21,9 @@ from penstock.documents import Composite, Limits, Node, Part
 from penstock.documents import rehydrate as rehydrate_parts
 from penstock.errors import DocumentsError, Error, PipeStreamError, SparkError
 from penstock.receipts import Difference
-from penstock.spark import Dehydrate, DocumentsSource, Rehydrate, dehydrate, rehydrate
+from penstock.spark import Dehydrate, DocumentsSource, PipeStreamDataSource, Rehydrate, dehydrate, rehydrate
 from penstock.spark.documents_source import DocumentsPartition, DocumentsReader
+from penstock.spark.pipestream.options import Options, Peer
 
 COMPOSITE = rehydrate_parts([Part(path=(), type="text/plain", sha256="ab" * 32, bytes=1, depth=0, text="x")])
 SAMPLES: dict[type, Callable[[], object]] = {
@@ -34,6 +35,9 @@ SAMPLES: dict[type, Callable[[], object]] = {
     Rehydrate: lambda: rehydrate(text=False, order_by="position"),
     DocumentsSource: lambda: DocumentsSource({"path": "/data", "minPartitions": "3"}),
     DocumentsReader: lambda: DocumentsReader(("/data",), target_bytes=1 << 20, min_partitions=3),
+    PipeStreamDataSource: lambda: PipeStreamDataSource({"path": "sink:4433", "fingerprint": "ab" * 32}),
+    Options: lambda: Options({"Address": "sink:4433"}, "sink"),
+    Peer: lambda: Peer("sink:4433", fingerprint="ab" * 32),
     Composite: lambda: COMPOSITE,
     Difference: lambda: Difference("parts[0].bytes", 3, 4, "parts[0].bytes: expected 3, found 4"),
     Limits: lambda: Limits(max_depth=2, part_seconds=0.5),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.documents_source import DocumentsSource
 from penstock.spark.functions import Dehydrate, Rehydrate, dehydrate, rehydrate
+from penstock.spark.pipestream import PipeStreamDataSource
 from penstock.spark.schemas import COMPOSITE_ARROW_SCHEMA, COMPOSITE_SCHEMA, PART_ARROW_SCHEMA, PART_SCHEMA
 from penstock.spark.session import local_session
 
@@ -29,6 +30,7 @@ __all__ = [
     "PART_SCHEMA",
     "Dehydrate",
     "DocumentsSource",
+    "PipeStreamDataSource",
     "Rehydrate",
     "dehydrate",
     "local_session",
@@ -38,8 +40,9 @@ __all__ = [
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the data sources of penstock known to a session: ``spark.read.format("documents")``.
+    """Make the data sources of penstock known to a session: the formats "documents" and "pipestream".
 
     `local_session` has done it already. Only for this session; once more changes nothing.
     """
-    spark.dataSource.register(DocumentsSource)
+    for source in (DocumentsSource, PipeStreamDataSource):
+        spark.dataSource.register(source)

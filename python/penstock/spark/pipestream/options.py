@@ -1,0 +1,161 @@
+"""Options of the data source "pipestream": each is read once, and what nobody has read is refused.
+
+All of it happens on the driver, before a task runs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock._addresses import check_address, fingerprint_digits
+from penstock.errors import PipeStreamError, SparkError
+from penstock.pipestream import Session
+from penstock.spark._paths import from_option
+
+__all__ = ["Options", "Peer"]
+
+# What Spark puts among the options of a query for itself.
+_SPARK_OWN = frozenset({"checkpointlocation", "queryname"})
+_FLAGS = {"true": True, "false": False}
+
+
+@dataclass
+class Options:
+    """The options that a user gave; names are the same in any case, as Spark has it.
+
+    >>> options = Options({"Address": "sink:4433", "ignoreExtra": "true"}, "sink")
+    >>> options.target(), options.flag("ignoreExtra"), options.positive("inFlight", 7)
+    ('sink:4433', True, 7)
+    >>> options.finish()
+    """
+
+    given: Mapping[str, str]
+    what: str
+    """How errors call the side that the options are for: sink, source."""
+    _known: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Names in lower case."""
+        self.given = {name.lower(): value for name, value in self.given.items()}
+
+    def text(self, name: str) -> str | None:
+        """Read a text; ``None`` if it was not given."""
+        self._known.add(name)
+        return self.given.get(name.lower())
+
+    def flag(self, name: str) -> bool:
+        """Read ``true`` or ``false``; the latter if it was not given."""
+        given = self.text(name)
+        if given is None:
+            return False
+        if given.lower() not in _FLAGS:
+            raise self.error(name, f"must be true or false, not {given!r}")
+        return _FLAGS[given.lower()]
+
+    def positive(self, name: str, default: int) -> int:
+        """Read a number from 1 on."""
+        given = self.text(name)
+        if given is None:
+            return default
+        if not (given.isascii() and given.isdecimal() and 1 <= int(given) < 1 << 63):
+            raise self.error(name, f"must be a positive number, not {given!r}")
+        return int(given)
+
+    def choice(self, name: str, *choices: str) -> str:
+        """Read one of a few words; the first if it was not given."""
+        given = self.text(name)
+        if given is None:
+            return choices[0]
+        if given not in choices:
+            raise self.error(name, f"must be {' or '.join(choices)}, not {given!r}")
+        return given
+
+    def file(self, name: str) -> str | None:
+        """Read a local path: relative to the driver's folder, which executors do not have, so made absolute."""
+        given = self.text(name)
+        return None if given is None else str(Path(from_option(given)).absolute())
+
+    def checked(self, name: str, check: Callable[[str], str]) -> str | None:
+        """Read a text that ``check`` gives back in its own form, or refuses with ``ValueError``."""
+        given = self.text(name)
+        try:
+            return None if given is None else check(given)
+        except ValueError as error:
+            raise self.error(name, str(error)) from None
+
+    def target(self) -> str:
+        """Read what names the server or the sink: the option ``address``, or what ``load`` and ``save`` were given."""
+        address, path = self.text("address"), self.text("path")
+        if address is not None and path is not None:
+            raise self.error("address", f"and the path {path!r} name the {self.what} twice: leave one out")
+        target = path if address is None else address
+        if target is None:
+            raise SparkError(f'the pipestream {self.what} needs an address: .option("address", "HOST:PORT")')
+        return target
+
+    def error(self, name: str, problem: str) -> SparkError:
+        """Make the error about an option."""
+        return SparkError(f"the option {name} of the pipestream {self.what} {problem}")
+
+    def finish(self) -> None:
+        """Refuse what nobody has read, with the names that there are."""
+        unknown = sorted(set(self.given) - {name.lower() for name in self._known} - _SPARK_OWN)
+        if unknown:
+            known = ", ".join(sorted(self._known - {"path"}))
+            raise SparkError(f"the pipestream {self.what} has no option {', '.join(unknown)}; there are {known}")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A PipeStream server, and how to trust it."""
+
+    address: str
+    fingerprint: str | None = None
+    ca: str | None = None
+    system_ca: bool = False
+    cert: str | None = None
+    key: str | None = None
+
+    @classmethod
+    def read(cls, options: Options) -> "Peer":
+        """Read the options that ``penstock.spark.dehydrate`` has as well, and the address of a server."""
+        address = options.target()
+        try:
+            check_address(address)
+        except ValueError as error:
+            raise SparkError(f"the address of the pipestream {options.what} {error}") from None
+        peer = cls(
+            address,
+            fingerprint=options.checked("fingerprint", fingerprint_digits),
+            ca=options.file("ca"),
+            system_ca=options.flag("system_ca"),
+            cert=options.file("cert"),
+            key=options.file("key"),
+        )
+        if (peer.fingerprint is not None) + (peer.ca is not None) + peer.system_ca != 1:
+            trust = "exactly one of the options fingerprint, ca and system_ca"
+            raise SparkError(f"say how to trust the server of the pipestream {options.what}: {trust}")
+        if (peer.cert is None) != (peer.key is None):
+            raise SparkError(f"the options cert and key of the pipestream {options.what} go together")
+        return peer
+
+    def connect(self) -> Session:
+        """Open a session.
+
+        Raises:
+            SparkError: Nobody answers, or one of the two does not trust the other; the message says what to do.
+        """
+        try:
+            return Session.connect(
+                self.address,
+                fingerprint=self.fingerprint,
+                ca=self.ca,
+                system_ca=self.system_ca,
+                cert=self.cert,
+                key=self.key,
+            )
+        except (PipeStreamError, OSError) as error:
+            raise SparkError(
+                f"no session with {self.address}: {error}. Does a server run there (`penstock pipestream serve`), "
+                "can every executor reach it over UDP, and do both ends trust each other's certificates?"
+            ) from error
