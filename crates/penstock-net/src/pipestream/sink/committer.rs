@@ -9,7 +9,8 @@ use tokio::sync::{Semaphore, mpsc};
 use super::super::events::{EventLog, LogEvent};
 use super::super::transport::hex;
 use super::disk::Disk;
-use super::folder::{Delivery, Folder};
+use super::entries::Delivery;
+use super::folder::Folder;
 use super::{Message, Shared};
 use crate::{Error, Result};
 
@@ -69,7 +70,7 @@ impl Committer {
                 self.changed.insert(session);
             }
             Message::Stored { session, key, stored } => {
-                if self.folders.get_mut(&session).is_some_and(|folder| folder.stored(key, stored)) {
+                if self.folders.get_mut(&session).is_some_and(|folder| folder.entries.stored(key, stored).is_ok()) {
                     self.due.push((session, key));
                 }
             }
@@ -137,7 +138,7 @@ impl Committer {
                     }
                     // Nobody knows which lines have reached the disk.
                     if let Some(folder) = self.folders.get_mut(&session) {
-                        folder.mark_incomplete();
+                        folder.entries.mark_incomplete();
                     }
                 }
             }
@@ -152,12 +153,12 @@ impl Committer {
                 events.write_blocking(&folder.id, lines);
             }
         }
-        folder.complete(deliveries.into_iter().map(|delivery| delivery.key).collect());
+        folder.entries.complete(deliveries.into_iter().map(|delivery| delivery.key).collect());
     }
 
     fn give_up(&self, session: u64, key: EntityKey, error: &io::Error) {
         if let Some(folder) = self.folders.get(&session) {
-            folder.give_up(key, error);
+            folder.entries.give_up(key, error);
         }
     }
 
@@ -165,7 +166,7 @@ impl Committer {
     fn end(&mut self, session: u64) {
         let Some(mut folder) = self.folders.remove(&session) else { return };
         // FAILED lines that a full disk refused come first; without them the log must stay open.
-        let closed = folder.append(&[], &self.disk).and_then(|()| match folder.closing_line() {
+        let closed = folder.append(&[], &self.disk).and_then(|()| match folder.entries.closing_line() {
             Some(line) => folder.append(&line, &self.disk),
             None => Ok(()),
         });
@@ -182,8 +183,8 @@ fn write_session(folder: &mut Folder, keys: Vec<EntityKey>, disk: &Disk) -> Vec<
     let mut deliveries = Vec::new();
     for key in keys {
         match folder.place(key, disk) {
-            Ok(()) => deliveries.extend(folder.deliver(key, &mut lines)),
-            Err(error) => folder.give_up(key, &error),
+            Ok(()) => deliveries.extend(folder.entries.deliver(key, &mut lines)),
+            Err(error) => folder.entries.give_up(key, &error),
         }
     }
     match folder.append(&lines, disk) {
@@ -191,13 +192,13 @@ fn write_session(folder: &mut Folder, keys: Vec<EntityKey>, disk: &Disk) -> Vec<
         Err(error) => {
             // Without its line an entity is not complete; containers that failed have none.
             let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(|each| each.placed.is_some());
-            lined.iter().for_each(|delivery| folder.give_up(delivery.key, &error));
+            lined.iter().for_each(|delivery| folder.entries.give_up(delivery.key, &error));
             rest
         }
     }
 }
 
-fn entity_event(delivery: &Delivery) -> Option<LogEvent> {
+pub(super) fn entity_event(delivery: &Delivery) -> Option<LogEvent> {
     let placed = delivery.placed.as_ref()?;
     let (file, sha256) = (placed.file.clone(), hex(&placed.sha256));
     Some(LogEvent::entity(delivery.key, &delivery.header, file, placed.bytes, &sha256))

@@ -16,6 +16,7 @@
 
 mod committer;
 mod disk;
+mod entries;
 mod folder;
 mod job;
 mod record;

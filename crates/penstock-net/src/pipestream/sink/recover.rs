@@ -2,7 +2,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-use super::folder::LOG;
+use super::entries::LOG;
 
 /// No last line is longer: it has one small number in it.
 const TAIL: i64 = 64;

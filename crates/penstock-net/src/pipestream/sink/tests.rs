@@ -33,7 +33,7 @@ impl Broken {
         let broken = Arc::new(AtomicBool::new(false));
         let now = Arc::clone(&broken);
         Self::with(broken, move |at, path| {
-            let spared = step == Step::Sync && path.ends_with(folder::LOG);
+            let spared = step == Step::Sync && path.ends_with(entries::LOG);
             if at == step && !spared && now.load(Ordering::SeqCst) { Err(full()) } else { Ok(()) }
         })
     }
@@ -68,7 +68,7 @@ impl Broken {
     }
 
     fn log(&self, session: &SessionHandle) -> Vec<Value> {
-        let path = self.dir.path().join("sink").join(&*session.id().unwrap()).join(folder::LOG);
+        let path = self.dir.path().join("sink").join(&*session.id().unwrap()).join(entries::LOG);
         let text = fs::read_to_string(path).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -81,7 +81,7 @@ impl Broken {
             .filter_map(|dir| fs::read_dir(dir).ok())
             .flatten()
             .map(|entry| entry.unwrap())
-            .filter(|entry| entry.file_type().unwrap().is_file() && entry.file_name() != folder::LOG)
+            .filter(|entry| entry.file_type().unwrap().is_file() && entry.file_name() != entries::LOG)
             .map(|entry| entry.file_name().into_string().unwrap())
             .collect();
         found.sort();
@@ -141,7 +141,7 @@ fn a_log_that_may_lack_lines_is_never_closed() {
     let broken = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&broken);
     let disk = Broken::with(broken, move |step, path| {
-        let log = step == Step::Sync && path.ends_with(folder::LOG);
+        let log = step == Step::Sync && path.ends_with(entries::LOG);
         if log && now.load(Ordering::SeqCst) { Err(full()) } else { Ok(()) }
     });
     let session = disk.connect();
@@ -223,7 +223,7 @@ fn a_small_file_system_that_is_really_full_loses_only_what_does_not_fit() {
     block(session.close()).unwrap();
     block(server.shutdown(Duration::ZERO)).unwrap();
     let folder = dir.path().join("sink").join(&*session.id().unwrap());
-    let log = fs::read_to_string(folder.join(folder::LOG)).unwrap();
+    let log = fs::read_to_string(folder.join(entries::LOG)).unwrap();
     assert_eq!((log.lines().count(), log.ends_with("{\"closed\":0}\n")), (4, true), "{log}");
     assert!(folder.join("0/1").exists() && !folder.join("0/2").exists() && folder.join("0/3").exists());
     let _ = std::process::Command::new("umount").arg(dir.path()).status();
