@@ -39,7 +39,7 @@ lint: lint-rust lint-python guards docs ## every check, Rust and Python
 lint-rust: venv
 	@scripts/check-tools cargo
 	cargo fmt --check
-	for manifest in fuzz/Cargo.toml tools/*/Cargo.toml; do cargo fmt --check --manifest-path $$manifest; done
+	for manifest in fuzz/Cargo.toml tools/*/Cargo.toml benches/peers/*/Cargo.toml; do cargo fmt --check --manifest-path $$manifest; done
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	scripts/cargo-deny --locked check bans licenses sources
 	scripts/regenerate-proto.sh --check
@@ -48,7 +48,7 @@ lint-rust: venv
 lint-python: develop
 	ruff check
 	ruff format --check
-	mypy python/penstock scripts
+	mypy python/penstock scripts benches
 	MYPYPATH=python stubtest --mypy-config-file pyproject.toml penstock._core
 
 .PHONY: guards
@@ -70,13 +70,19 @@ wheel: venv ## a release wheel in dist/
 	@scripts/check-tools cargo
 	maturin build --release --out dist
 
+# Suites build in release what they measure, beside what `develop` has built.
+.PHONY: bench
+bench: venv ## measure against peers (BENCH="heap ..." chooses suites), and write benches/results
+	@scripts/check-tools cargo java
+	python -m benches $(BENCH)
+
 .PHONY: lock
 lock: $(VENV)/.locked ## write requirements/dev.txt anew from requirements/dev.in and pyproject.toml
 	scripts/lock-requirements
 
 .PHONY: clean
 clean: ## remove everything that was built, .venv too
-	rm -rf $(VENV) target fuzz/target dist site demo-output spark-warehouse artifacts metastore_db derby.log
+	rm -rf $(VENV) target fuzz/target benches/peers/target dist site demo-output spark-warehouse artifacts metastore_db derby.log
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find python -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

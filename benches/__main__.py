@@ -1,0 +1,92 @@
+"""``python -m benches [NAME ...]``: run suites and write their results and the page."""
+
+import sys
+import time
+import traceback
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from benches import suites
+from benches.runner import Bench
+from benches.runner.builds import Builds
+from benches.runner.machine import REPOSITORY, commit, machine
+from benches.runner.page import read_all, render
+from benches.runner.results import SuiteResults
+
+RESULTS = REPOSITORY / "benches" / "results"
+PAGES = (RESULTS / "README.md", REPOSITORY / "docs" / "benchmarks.md")
+
+
+def names() -> list[str]:
+    """All suites; helpers have a leading underscore."""
+    return [module.name for module in iter_modules(suites.__path__) if not module.name.startswith("_")]
+
+
+def run_suite(name: str, *, quick: bool, results: Path, console: Console, builds: Builds) -> None:
+    """Run one suite and write its file."""
+    where, what, before = machine(), commit(), time.monotonic()
+    suite = import_module(f"benches.suites.{name}")
+    bench = Bench(name, quick=quick, console=console, builds=builds)
+    suite.run(bench)
+    SuiteResults(
+        suite=name,
+        title=(suite.__doc__ or name).splitlines()[0].rstrip("."),
+        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        commit=what,
+        quick=quick,
+        seconds=round(time.monotonic() - before, 1),
+        machine=where,
+        results=bench.records,
+    ).write(results)
+
+
+def write_pages() -> None:
+    """Write both pages from the files in benches/results."""
+    text = render(read_all(RESULTS))
+    for page in PAGES:
+        page.write_text(text)
+
+
+def main(
+    chosen: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Suites; all if none.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", envvar="BENCH_QUICK", help="Tiny sizes, one run: only shows that suites work.")
+    ] = False,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder for the JSON files; benches/results, and for quick runs none.")
+    ] = None,
+    page: Annotated[bool, typer.Option("--page", help="Run nothing, write the pages from the files.")] = False,
+) -> None:
+    """Measure penstock against its peers, interleaved, and write JSON and a page."""
+    console = Console()
+    if page:
+        write_pages()
+        return
+    unknown = set(chosen or []) - set(names())
+    if unknown:
+        console.print(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(names())}")
+        raise typer.Exit(2)
+    if quick and results is None:
+        results = REPOSITORY / "target" / "bench-quick"
+    builds, failed = Builds(console), []
+    for name in chosen or names():
+        try:
+            run_suite(name, quick=quick, results=results or RESULTS, console=console, builds=builds)
+        except Exception:  # noqa: BLE001 - the other suites still run, and the command fails
+            traceback.print_exc()
+            failed.append(name)
+    if results is None:
+        write_pages()
+    if failed:
+        console.print(f"failed: {', '.join(failed)}", style="red")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

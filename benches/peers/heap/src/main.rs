@@ -1,0 +1,58 @@
+//! `heap ORDER ITEMS [HASHER]`: the crate priority-queue on the workload of `benches/rust/src/heap_workload.rs`, with its
+//! own hasher (`std`) or a fast one (`foldhash`); prints JSON.
+
+#[path = "../../../rust/src/heap_workload.rs"]
+mod heap_workload;
+
+use std::cmp::Reverse;
+use std::hash::{BuildHasher, RandomState};
+
+use foldhash::fast::FixedState;
+use priority_queue::PriorityQueue;
+use serde_json::json;
+
+use crate::heap_workload::{Queue, Taken};
+
+struct Peer<S>(PriorityQueue<u32, Reverse<u32>, S>);
+
+impl<S: BuildHasher + Default> Queue for Peer<S> {
+    fn with_capacity(items: u32) -> Self {
+        Self(PriorityQueue::with_capacity_and_default_hasher(items as usize))
+    }
+
+    fn insert(&mut self, item: u32, key: u32) {
+        self.0.push(item, Reverse(key));
+    }
+
+    fn decrease(&mut self, item: u32, key: u32) {
+        self.0.change_priority(&item, Reverse(key));
+    }
+
+    fn extract(&mut self) -> Option<(u32, u32)> {
+        self.0.pop().map(|(item, Reverse(key))| (item, key))
+    }
+}
+
+fn run<S: BuildHasher + Default>(order: &str, items: u32) -> Option<Taken> {
+    match order {
+        "phases" => Some(heap_workload::phases::<Peer<S>>(items)),
+        "interleaved" => Some(heap_workload::interleaved::<Peer<S>>(items)),
+        _ => None,
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let usage = "usage: heap phases|interleaved ITEMS [std|foldhash]";
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [order, items, hasher @ ..] = arguments.as_slice() else { return Err(usage.into()) };
+    let taken = match hasher {
+        [] => run::<RandomState>(order, items.parse()?),
+        [name] if name == "std" => run::<RandomState>(order, items.parse()?),
+        [name] if name == "foldhash" => run::<FixedState>(order, items.parse()?),
+        _ => None,
+    };
+    let taken = taken.ok_or(usage)?;
+    let seconds: serde_json::Map<_, _> = taken.seconds.iter().map(|(name, s)| ((*name).into(), json!(s))).collect();
+    println!("{}", json!({"seconds": seconds, "checksum": taken.checksum}));
+    Ok(())
+}

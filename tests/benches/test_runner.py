@@ -1,0 +1,79 @@
+"""The runner of the benchmarks, and one suite from end to end in its tiny size. No figure is asserted."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benches.runner import Bench, at_least, at_most
+from benches.runner.builds import Builds
+from benches.runner.page import render
+from benches.runner.results import SuiteResults
+from rich.console import Console
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def bench():
+    console = Console(quiet=True)
+    return Bench("sample", quick=False, console=console, builds=Builds(console))
+
+
+def results_of(bench: Bench, **changes: object) -> SuiteResults:
+    machine = {"cpu": "c", "cores": 2, "memory_gib": 1, "kernel": "k", "load_before": 0, "versions": {"rustc": "1"}}
+    values = {"title": "A sample", "date": "d", "commit": "c", "quick": False, "seconds": 1.0, "machine": machine}
+    return SuiteResults(suite=bench.suite, results=bench.records, **(values | changes))
+
+
+def test_sides_run_in_turn_after_a_warm_up(bench):
+    calls = []
+    sides = {"a": lambda: calls.append("a") or len(calls), "b": lambda: calls.append("b") or len(calls)}
+    assert bench.interleaved(sides, runs=2) == {"a": [3, 5], "b": [4, 6]}
+    assert calls == ["a", "b"] * 3
+
+
+def test_a_ratio_is_the_median_of_the_ratios_of_neighbours(bench):
+    record = bench.record(
+        "x", "s", [1, 2, 10], peer=[3, 4, 10], peer_name="p", ratio_of="peer/ours", bar=at_least(2), missed="because"
+    )
+    assert (record.ratio, record.met, record.note) == (2, True, None)
+    record = bench.record(
+        "x", "s", [1, 2], peer=[1, 1], peer_name="p", ratio_of="ours/peer", bar=at_most(1), missed="why"
+    )
+    assert (record.ratio, record.met, record.note) == (1.5, False, "w")
+
+
+def test_without_a_peer_the_bar_is_for_the_value(bench):
+    assert bench.record("x", "MiB", [3, 5, 4], bar=at_most(4)).met
+    assert not bench.record("x", "MiB", [3, 5, 4], bar=at_most(3)).met
+
+
+def test_files_keep_everything_and_the_page_shows_it(bench, tmp_path):
+    bench.record("fast", "s", [0.5], peer=[1.25], peer_name="p", ratio_of="peer/ours", bar=at_least(3), missed="Why.")
+    bench.record("growth", "MiB", [1, 12345])
+    path = results_of(bench).write(tmp_path)
+    assert json.loads(path.read_text())["results"][0]["bar"] == {"at_least": 3}
+    again = SuiteResults.read(path)
+    assert again == results_of(bench)
+    page = render([again])
+    assert "| fast, s | 0.5 | p: 1.25 | 2.5 (peer/ours) | ≥ 3: **missed** |" in page
+    assert "**fast**: Why." in page
+    assert "0 of 1 bars are met." in page
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_suite_runs_from_end_to_end(tmp_path):
+    command = [sys.executable, "-m", "benches", "--quick", "--results", str(tmp_path), "heap"]
+    subprocess.run(command, cwd=REPOSITORY, check=True)
+    results = SuiteResults.read(tmp_path / "heap.json")
+    assert results.quick
+    assert {record.peer.name for record in results.results} == {"priority-queue", "priority-queue, foldhash"}
+
+
+def test_a_suite_that_does_not_exist_is_refused():
+    done = subprocess.run([sys.executable, "-m", "benches", "nothing"], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no such suite: nothing" in done.stdout
