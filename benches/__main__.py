@@ -74,7 +74,7 @@ def main(
         raise typer.Exit(2)
     if quick and results is None:
         results = REPOSITORY / "target" / "bench-quick"
-    builds, failed = Builds(console), []
+    builds, failed = Builds(console, quick=quick), []
     for name in chosen or names():
         try:
             run_suite(name, quick=quick, results=results or RESULTS, console=console, builds=builds)

@@ -1,6 +1,6 @@
 """Release builds, made once in a run: programs of ours, programs of the peers, the extension.
 
-`CARGO_TARGET_DIR` is respected. The release extension lies in a folder of its own, with a copy of the Python side, so
+Quick runs use the development profile, which tests have built anyway. `CARGO_TARGET_DIR` is respected. The extension lies in a folder of its own, with a copy of the Python side, so
 that what `make develop` has built stays as it is.
 """
 
@@ -22,8 +22,9 @@ OURS = REPOSITORY / "Cargo.toml"
 class Builds:
     """Builds what suites ask for, and remembers it."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, quick: bool = False) -> None:
         self._console = console
+        self._profile = [] if quick else ["--release"]
         self._programs: dict[tuple[Path, str], dict[str, Path]] = {}
         self._python: Path | None = None
 
@@ -60,8 +61,8 @@ class Builds:
 
     def _cargo(self, manifest: Path, *choice: str) -> dict[str, Path]:
         """What a release build made, by the name of its target."""
-        command = ["cargo", "build", "--release", "--locked", "--manifest-path", str(manifest), *choice]
-        self._console.print(f"[dim]{' '.join(command[:2])} {manifest.relative_to(REPOSITORY)} {' '.join(choice)}[/]")
+        command = ["cargo", "build", *self._profile, "--locked", "--manifest-path", str(manifest), *choice]
+        self._console.print(f"building {' '.join(choice)} of {manifest.relative_to(REPOSITORY)}", style="dim")
         done = subprocess.run(
             [*command, "--message-format", "json-render-diagnostics"],
             cwd=REPOSITORY,

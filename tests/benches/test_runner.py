@@ -42,7 +42,7 @@ def test_a_ratio_is_the_median_of_the_ratios_of_neighbours(bench):
     record = bench.record(
         "x", "s", [1, 2], peer=[1, 1], peer_name="p", ratio_of="ours/peer", bar=at_most(1), missed="why"
     )
-    assert (record.ratio, record.met, record.note) == (1.5, False, "w")
+    assert (record.ratio, record.met, record.note) == (1.5, False, "why")
 
 
 def test_without_a_peer_the_bar_is_for_the_value(bench):
