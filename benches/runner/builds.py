@@ -1,7 +1,7 @@
 """Release builds, made once in a run: programs of ours, programs of the peers, the extension.
 
-Quick runs use the development profile, which tests have built anyway. `CARGO_TARGET_DIR` is respected. The extension lies in a folder of its own, with a copy of the Python side, so
-that what `make develop` has built stays as it is.
+Quick runs use the development profile, which tests have built anyway. `CARGO_TARGET_DIR` is respected. The
+extension lies in a folder of its own, with a copy of the Python side: what `make develop` has built stays as it is.
 """
 
 import json
