@@ -1,0 +1,65 @@
+"""The virtual environment that travels to a cluster, packed as docs/cluster.md says."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from importlib import metadata
+from pathlib import Path
+
+import penstock
+
+_LEFT_OUT = ("/__pycache__", "/include", "/tests")
+_ROOTS = ("penstock", "pandas")
+
+
+def make(target: Path) -> None:
+    """Make what `pip install penstock.whl pandas` makes, without an index: of the packages that are installed here.
+
+    penstock is the one that is being tested. PySpark is not there: a cluster has its own.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(target)], check=True)
+    (site,) = target.glob("lib/python3.*/site-packages")
+    for name in _with_requirements(_ROOTS):
+        _link(metadata.distribution(name), site)
+    shutil.copytree(Path(penstock.__file__).parent, site / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
+    for discovered in Path(penstock.__file__).parent.parent.glob("pyspark_*"):
+        shutil.copytree(discovered, site / discovered.name, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def pack(folder: Path, archive: Path) -> Path:
+    """Pack it like `tar -czf`; not compressed, which would take longer than the tests."""
+    with tarfile.open(archive, "w:gz", compresslevel=0) as tar:
+        tar.add(folder, ".", filter=lambda member: None if member.name.endswith(_LEFT_OUT) else member)
+    return archive
+
+
+def _with_requirements(roots: tuple[str, ...]) -> set[str]:
+    found: set[str] = set()
+    names = list(roots)
+    while names:
+        name = re.sub(r"[-_.]+", "-", names.pop()).lower()
+        if name in found:
+            continue
+        found.add(name)
+        for requirement in metadata.requires(name) or ():
+            wanted, _, marker = requirement.partition(";")
+            match = re.match(r"[\w.-]+", wanted)
+            if match is not None and not re.search(r"extra|< *[\"']?3|platform|implementation|os_name", marker):
+                names.append(match[0])
+    return found
+
+
+def _link(distribution: metadata.Distribution, site: Path) -> None:
+    for file in distribution.files or ():
+        target = Path(os.path.normpath(site / str(file)))
+        # Scripts lie outside; penstock itself is a link to the clone here, and copied.
+        if not target.is_relative_to(site) or target.suffix in {".pyc", ".pth"}:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(str(file.locate()), target)
+        except OSError:
+            shutil.copy2(str(file.locate()), target)

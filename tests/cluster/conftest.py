@@ -1,0 +1,136 @@
+"""What the tests with clusters share: a standalone cluster, the environment that travels to it, sinks, and drivers."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import cluster_environment
+import pytest
+from cluster_nodes import JAVA_TOOL_OPTIONS, REPOSITORY, SPARK_HOME, Cluster, unshare_command
+
+from penstock import receipts
+from penstock._demo.sink import SinkProcess
+from penstock._java import find_java
+from penstock.spark.session import _java_home, require_java
+
+JOBS = Path(__file__).parent / "jobs"
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The driver's folder, with the environment in it, unpacked and packed."""
+    if find_java() is None:
+        pytest.skip("NO JAVA: no cluster is tested; `penstock doctor` says how to get one")
+    folder = tmp_path_factory.mktemp("driver")
+    cluster_environment.make(folder / "environment")
+    cluster_environment.pack(folder / "environment", folder / "environment.tar.gz")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hidden(driver: Path) -> list[Path]:
+    """The driver's folders, which no node may need: its own, the clone, and the virtual environment of the tests."""
+    return [driver, REPOSITORY, Path(sys.prefix)] if unshare_command() else []
+
+
+@pytest.fixture(scope="session")
+def cluster(driver: Path, hidden: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("nodes"), hidden) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Iterator[SinkProcess]:
+    with SinkProcess(tmp_path / "sink", tmp_path / "events.jsonl", tmp_path / "sink.log") as process:
+        yield process
+
+
+Submit = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def submit(driver: Path, tmp_path: Path) -> Iterator[Submit]:
+    """Run a job of `jobs` as docs/cluster.md says: from the driver's folder, with the environment that travels."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(job: str, options: dict[str, object], master: str, **settings: str) -> subprocess.Popen[str]:
+        settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false", **settings}
+        conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, "--executor-memory", "512m"]
+        command += ["--archives", "environment.tar.gz#environment", *conf, str(JOBS / f"{job}.py"), json.dumps(options)]
+        with _java_home(require_java()), (tmp_path / "driver.log").open("w") as log:
+            environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "SPARK_HOME"}}
+            environment |= {
+                "PYSPARK_PYTHON": "./environment/bin/python",
+                "JAVA_TOOL_OPTIONS": JAVA_TOOL_OPTIONS,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_WORKER_DIR": str(tmp_path / "work"),
+            }
+            process = subprocess.Popen(
+                command, cwd=driver, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Callable[[subprocess.Popen[str]], dict]:
+    """Wait for a job and give the last line that it printed."""
+
+    def wait(process: subprocess.Popen[str]) -> dict:
+        printed, _ = process.communicate(timeout=240)
+        assert process.returncode == 0, (tmp_path / "driver.log").read_text()[-4000:]
+        return json.loads(printed.splitlines()[-1])
+
+    return wait
+
+
+@pytest.fixture
+def archives(tmp_path: Path) -> Callable[[int, int], Path]:
+    """Make a folder of so many zips with so many parts each, where every node can read it."""
+
+    def make(count: int, parts: int) -> Path:
+        folder = tmp_path / "documents"
+        folder.mkdir()
+        for index in range(count):
+            file = io.BytesIO()
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                for number in range(parts):
+                    archive.writestr(f"{number}.txt", f"{index} {number}\n" * 400)
+            (folder / f"{index:03}.zip").write_bytes(file.getvalue())
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def options(sink: SinkProcess, tmp_path: Path, hidden: list[Path]) -> dict[str, object]:
+    """What every job is told: addresses, and folders that all nodes share."""
+    return {
+        "documents": str(tmp_path / "documents"),
+        "receipts": str(tmp_path / "receipts"),
+        "sink": sink.address,
+        "fingerprint": sink.fingerprint,
+        "hidden": [str(folder) for folder in hidden],
+    }
+
+
+@pytest.fixture
+def differences(tmp_path: Path) -> Callable[[], list[str]]:
+    """Verify every receipt against the sink."""
+
+    def verify() -> list[str]:
+        found = receipts.verify_all(tmp_path / "receipts", tmp_path / "sink")
+        return [f"{path.name}: {difference.text}" for path, each in found for difference in each]
+
+    return verify

@@ -1,0 +1,52 @@
+"""The same job on every kind of cluster: executors share no process, folder, HOME or module path with the driver."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cluster_nodes import REPOSITORY
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+DOCUMENTS, PARTS = 24, 10
+
+
+def check(told: dict, documents: Path, differences) -> None:
+    """Every document once and whole, every receipt right, and every task in the environment that travelled."""
+    assert sorted(row["document"] for row in told["rows"]) == sorted(path.name for path in documents.iterdir())
+    assert {(row["parts"], row["status"]) for row in told["rows"]} == {(PARTS, "COMPLETE")}
+    assert differences() == []
+    for place in told["places"]:
+        folder = place["folder"]
+        assert place["python"].startswith(f"{folder}/environment/"), place
+        assert place["penstock"].startswith(f"{folder}/environment/"), place
+        assert place["seen"] == []
+
+
+def test_a_standalone_cluster_takes_its_python_from_the_archive(
+    cluster, submit, result, archives, options, differences
+):
+    documents = archives(DOCUMENTS, PARTS)
+    told = result(submit("chain", options, cluster.master))
+    check(told, documents, differences)
+    nodes = {place["folder"].split("/work/")[0] for place in told["places"]}
+    assert nodes == {str(worker.folder) for worker in cluster.workers}
+
+
+def test_local_cluster_takes_its_python_from_the_archive(submit, result, archives, options, differences):
+    documents = archives(DOCUMENTS, PARTS)
+    told = result(submit("chain", {**options, "hidden": []}, "local-cluster[2,1,1024]"))
+    check(told, documents, differences)
+    assert len({place["folder"] for place in told["places"]}) == 2
+
+
+def test_spark_connect_runs_the_same_job_and_sends_the_archive(
+    cluster, driver, submit, result, archives, options, differences
+):
+    pytest.importorskip("grpc_status", reason="pyspark[connect] is not installed")
+    documents = archives(DOCUMENTS, PARTS)
+    # The server plans data sources with a Python of its own, which no executor has.
+    with cluster.connect_server(PYSPARK_PYTHON=SERVER) as url:
+        told = run_client({**options, "remote": url, "archive": str(driver / "environment.tar.gz")})
+    check(told, documents, differences)
