@@ -15,15 +15,17 @@ _LEFT_OUT = ("/__pycache__", "/include", "/tests")
 _ROOTS = ("penstock", "pandas")
 
 
-def make(target: Path) -> None:
+def make(target: Path, roots: tuple[str, ...] = _ROOTS) -> None:
     """Make what `pip install penstock.whl pandas` makes, without an index: of the packages that are installed here.
 
     penstock is the one that is being tested. PySpark is not there: a cluster has its own.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(target)], check=True)
     (site,) = target.glob("lib/python3.*/site-packages")
-    for name in _with_requirements(_ROOTS):
+    for name in _with_requirements(roots):
         _link(metadata.distribution(name), site)
+    if "penstock" not in roots:
+        return
     shutil.copytree(Path(penstock.__file__).parent, site / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
     for discovered in Path(penstock.__file__).parent.parent.glob("pyspark_*"):
         shutil.copytree(discovered, site / discovered.name, ignore=shutil.ignore_patterns("__pycache__"))

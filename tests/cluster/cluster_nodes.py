@@ -8,12 +8,13 @@ empty; Spark and Java are mounted below the node's folder.
 import os
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -139,8 +140,7 @@ class Cluster:
 
     def node(self, name: str, **environment: str) -> Node:
         """A further node, which is stopped with the cluster."""
-        node = Node(self._folder / name, self._hidden, **environment)
-        return node
+        return Node(self._folder / name, self._hidden, **environment)
 
     def __enter__(self) -> Self:
         master = self.node("master")
@@ -166,9 +166,14 @@ class Cluster:
         self._stack.callback(node.stop)
 
     @contextmanager
-    def connect_server(self, **environment: str) -> Iterator[str]:
-        """A Spark Connect server on a node of its own, whose executors are those of the cluster; gives its URL."""
-        node = self.node("connect", SPARK_LOCAL_IP="127.0.0.1", **environment)
+    def connect_server(self, environment: Path) -> Iterator[str]:
+        """A Spark Connect server on a node of its own, whose executors are those of the cluster; gives its URL.
+
+        It plans data sources with a Python of its own: a copy of the environment, of which executors know nothing.
+        """
+        python = self._folder / "connect" / "python"
+        node = self.node("connect", SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=str(python / "bin" / "python"))
+        shutil.copytree(environment, python, symlinks=True, copy_function=os.link)
         settings = {
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": "0",
@@ -213,7 +218,5 @@ def command_line(pid: int) -> str:
 
 def with_signal(pid: int, number: int) -> None:
     """Send a signal to a process that may have ended."""
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass

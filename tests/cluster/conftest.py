@@ -13,11 +13,13 @@ import cluster_environment
 import pytest
 from cluster_nodes import JAVA_TOOL_OPTIONS, REPOSITORY, SPARK_HOME, Cluster, unshare_command
 
+import penstock
 from penstock import receipts
 from penstock._demo.sink import SinkProcess
 from penstock._java import find_java
 from penstock.spark.session import _java_home, require_java
 
+_LEFT_OUT = {"PYTHONPATH", "SPARK_HOME"}
 JOBS = Path(__file__).parent / "jobs"
 
 
@@ -39,7 +41,7 @@ def hidden(driver: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def cluster(driver: Path, hidden: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(hidden: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("nodes"), hidden) as cluster:
         yield cluster
 
@@ -64,7 +66,9 @@ def submit(driver: Path, tmp_path: Path) -> Iterator[Submit]:
         command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, "--executor-memory", "512m"]
         command += ["--archives", "environment.tar.gz#environment", *conf, str(JOBS / f"{job}.py"), json.dumps(options)]
         with _java_home(require_java()), (tmp_path / "driver.log").open("w") as log:
-            environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "SPARK_HOME"}}
+            environment = {
+                name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "SPARK_HOME"}
+            }
             environment |= {
                 "PYSPARK_PYTHON": "./environment/bin/python",
                 "JAVA_TOOL_OPTIONS": JAVA_TOOL_OPTIONS,
@@ -72,7 +76,13 @@ def submit(driver: Path, tmp_path: Path) -> Iterator[Submit]:
                 "SPARK_WORKER_DIR": str(tmp_path / "work"),
             }
             process = subprocess.Popen(
-                command, cwd=driver, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+                command,
+                cwd=driver,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
             )
         started.append(process)
         return process
@@ -93,6 +103,22 @@ def result(tmp_path: Path) -> Callable[[subprocess.Popen[str]], dict]:
         return json.loads(printed.splitlines()[-1])
 
     return wait
+
+
+@pytest.fixture
+def run_client(driver: Path) -> Callable[[str, dict[str, object]], dict]:
+    """Run a job of `jobs` as a client of Spark Connect, which needs neither Java nor a cluster."""
+
+    def run(job: str, options: dict[str, object]) -> dict:
+        environment = {**os.environ, "PYTHONPATH": str(Path(penstock.__file__).parent.parent)}
+        command = [sys.executable, str(JOBS / f"{job}.py"), json.dumps(options)]
+        ran = subprocess.run(
+            command, cwd=driver, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+        assert ran.returncode == 0, ran.stderr[-4000:]
+        return json.loads(ran.stdout.splitlines()[-1])
+
+    return run
 
 
 @pytest.fixture

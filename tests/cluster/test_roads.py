@@ -1,11 +1,10 @@
 """The same job on every kind of cluster: executors share no process, folder, HOME or module path with the driver."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from cluster_nodes import REPOSITORY
+
+from penstock import __version__
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -22,6 +21,8 @@ def check(told: dict, documents: Path, differences) -> None:
         assert place["python"].startswith(f"{folder}/environment/"), place
         assert place["penstock"].startswith(f"{folder}/environment/"), place
         assert place["seen"] == []
+    assert {worker["executable"] for worker in told["workers"]} >= {place["python"] for place in told["places"]}
+    assert {(worker["penstock"], worker["problem"]) for worker in told["workers"]} == {(__version__, None)}
 
 
 def test_a_standalone_cluster_takes_its_python_from_the_archive(
@@ -42,11 +43,11 @@ def test_local_cluster_takes_its_python_from_the_archive(submit, result, archive
 
 
 def test_spark_connect_runs_the_same_job_and_sends_the_archive(
-    cluster, driver, submit, result, archives, options, differences
+    cluster, driver, run_client, archives, options, differences
 ):
     pytest.importorskip("grpc_status", reason="pyspark[connect] is not installed")
     documents = archives(DOCUMENTS, PARTS)
     # The server plans data sources with a Python of its own, which no executor has.
-    with cluster.connect_server(PYSPARK_PYTHON=SERVER) as url:
-        told = run_client({**options, "remote": url, "archive": str(driver / "environment.tar.gz")})
+    with cluster.connect_server(driver / "environment") as url:
+        told = run_client("chain", {**options, "remote": url, "archive": str(driver / "environment.tar.gz")})
     check(told, documents, differences)

@@ -21,7 +21,7 @@ from penstock.documents import Composite, Limits, Node, Part
 from penstock.documents import rehydrate as rehydrate_parts
 from penstock.errors import DocumentsError, Error, PipeStreamError, SparkError
 from penstock.receipts import Difference
-from penstock.spark import Dehydrate, DocumentsSource, PipeStreamDataSource, Rehydrate, dehydrate, rehydrate
+from penstock.spark import Dehydrate, DocumentsSource, PipeStreamDataSource, Rehydrate, Worker, dehydrate, rehydrate
 from penstock.spark.documents_source import DocumentsPartition, DocumentsReader
 from penstock.spark.pipestream.options import Options, Peer
 
@@ -37,6 +37,7 @@ SAMPLES: dict[type, Callable[[], object]] = {
     DocumentsReader: lambda: DocumentsReader(("/data",), target_bytes=1 << 20, min_partitions=3),
     PipeStreamDataSource: lambda: PipeStreamDataSource({"path": "sink:4433", "fingerprint": "ab" * 32}),
     Options: lambda: Options({"Address": "sink:4433"}, "sink"),
+    Worker: lambda: Worker("node-1", "/env/bin/python", "3.11.7", None, "26.0.1", "penstock is not installed"),
     Peer: lambda: Peer("sink:4433", fingerprint="ab" * 32),
     Composite: lambda: COMPOSITE,
     Difference: lambda: Difference("parts[0].bytes", 3, 4, "parts[0].bytes: expected 3, found 4"),

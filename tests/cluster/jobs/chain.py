@@ -3,6 +3,7 @@
 It prints a line of JSON: the composites, and where the tasks ran.
 """
 
+import dataclasses
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ import sys
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody does
 
-from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, dehydrate, register, rehydrate
+from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, check_workers, dehydrate, register, rehydrate
 
 
 def connect(url: str, archive: str) -> SparkSession:
@@ -50,7 +51,13 @@ def main(options: dict) -> None:
     composites = parts.groupBy("key").applyInArrow(rehydrate(order_by="position"), COMPOSITE_SCHEMA)
     rows = composites.select("document", "parts", "status", "content_root").collect()
     ran = spark.range(8).repartition(4).mapInArrow(places(options["hidden"]), "place string").collect()
-    print(json.dumps({"rows": [row.asDict() for row in rows], "places": [json.loads(row.place) for row in ran]}))
+    workers = [dataclasses.asdict(worker) for worker in check_workers(spark, tasks=8)]
+    told = {
+        "rows": [row.asDict() for row in rows],
+        "places": [json.loads(row.place) for row in ran],
+        "workers": workers,
+    }
+    print(json.dumps(told))
     spark.stop()
 
 

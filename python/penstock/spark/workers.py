@@ -1,0 +1,118 @@
+"""What the executors of a running session have: asked of them, not assumed.
+
+The probe travels as its source does, by value, and imports penstock only where it runs. So an executor without penstock
+is a finding, and not a task that fails.
+"""
+
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock import __version__
+from penstock.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Worker", "check_workers"]
+
+_COLUMNS = "host string, executable string, python string, penstock string, pyarrow string, failure string"
+_MOST_TASKS = 10_000
+
+
+@dataclass(frozen=True)
+class Worker:
+    """The Python of an executor, as ``check_workers`` found it."""
+
+    host: str
+    """The name that the machine gives itself."""
+    executable: str
+    """The path of its Python."""
+    python: str
+    """Its version, as ``3.11.7``."""
+    penstock: str | None
+    """The version of penstock; None where it is not installed."""
+    pyarrow: str
+    """The version of pyarrow."""
+    problem: str | None
+    """Why penstock would not work there; None where it would."""
+
+
+def check_workers(spark: "SparkSession", *, tasks: int = 64) -> list[Worker]:
+    """Run a small job that tells which Python, penstock and pyarrow the executors have; one entry for each Python.
+
+    It works on classic sessions and on those of Spark Connect, and needs penstock on the driver only. Spark decides
+    where tasks run: an executor that gets none is not in the list.
+
+    Args:
+        spark: A running session.
+        tasks: How many tasks to run, each of a moment; at least as many as the cluster has cores for tasks.
+
+    Raises:
+        SparkError: ``tasks`` is not between 1 and 10,000.
+
+    Example:
+        >>> from penstock.spark import check_workers
+        >>> check_workers(spark)  # doctest: +SKIP
+        [Worker(host='node-1', executable='/opt/env/bin/python', python='3.11.7', penstock='0.1.0', ...)]
+    """
+    if not 1 <= tasks <= _MOST_TASKS:
+        raise SparkError(f"tasks must be between 1 and {_MOST_TASKS}, not {tasks}")
+    found = spark.range(0, tasks, 1, tasks).mapInArrow(_probe(), _COLUMNS).distinct().collect()
+    driver = platform.python_version()
+    workers = [
+        Worker(
+            host=row.host,
+            executable=row.executable,
+            python=row.python,
+            penstock=row.penstock,
+            pyarrow=row.pyarrow,
+            problem=_problem(row.python, row.penstock, row.failure, driver),
+        )
+        for row in found
+    ]
+    return sorted(workers, key=lambda worker: (worker.host, worker.executable))
+
+
+def _problem(python: str, penstock: str | None, failure: str | None, driver: str) -> str | None:
+    if python.split(".")[:2] != driver.split(".")[:2]:
+        return f"it is Python {python}, the driver {driver}: set PYSPARK_PYTHON"
+    if failure is not None:
+        return failure
+    if penstock != __version__:
+        return f"it has penstock {penstock}, the driver {__version__}: install the same wheel"
+    return None
+
+
+def _probe() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function for ``mapInArrow``: a nested one, which pickling sends by value."""
+
+    def probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import platform
+        import sys
+        from importlib.metadata import PackageNotFoundError, version
+
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        found: str | None = None
+        failure: str | None = None
+        try:
+            found = version("penstock")
+            from penstock import _core
+
+            if _core.__version__ != found:
+                failure = f"penstock is {found} and its native part {_core.__version__}: install the wheel again"
+        except PackageNotFoundError:
+            failure = "penstock is not installed"
+        except ImportError as error:
+            failure = f"the native part of penstock does not load: {error}"
+        row = [platform.node(), sys.executable, platform.python_version(), found, version("pyarrow"), failure]
+        names = ["host", "executable", "python", "penstock", "pyarrow", "failure"]
+        yield pa.RecordBatch.from_arrays([pa.array([value], pa.string()) for value in row], names)
+
+    return probe
