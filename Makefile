@@ -32,6 +32,11 @@ test: develop ## every test, Rust and Python
 	cargo test --locked --workspace
 	pytest $(PYTEST)
 
+.PHONY: drill-cluster
+drill-cluster: develop wheel ## clusters for longer: many faults, and the environment made as docs/cluster.md says, from the wheel
+	@scripts/check-tools java
+	PENSTOCK_LONG_TESTS=1 PENSTOCK_WHEEL="$$(ls -t dist/penstock-*.whl | head -n 1)" pytest tests/cluster
+
 .PHONY: lint
 lint: lint-rust lint-python guards docs ## every check, Rust and Python
 
@@ -48,7 +53,7 @@ lint-rust: venv
 lint-python: develop
 	ruff check
 	ruff format --check
-	mypy python/penstock scripts benches
+	mypy python scripts benches
 	MYPYPATH=python stubtest --mypy-config-file pyproject.toml penstock._core
 
 .PHONY: guards

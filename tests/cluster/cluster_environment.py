@@ -31,6 +31,13 @@ def make(target: Path, roots: tuple[str, ...] = _ROOTS) -> None:
         shutil.copytree(discovered, site / discovered.name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
+def install(target: Path, wheel: str) -> None:
+    """Make it with pip, from a wheel, as the page says."""
+    subprocess.run([sys.executable, "-m", "venv", str(target)], check=True)
+    pip = [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, wheel, "pandas>=2.2,<3"], check=True)
+
+
 def pack(folder: Path, archive: Path) -> Path:
     """Pack it like `tar -czf`; not compressed, which would take longer than the tests."""
     with tarfile.open(archive, "w:gz", compresslevel=0) as tar:

@@ -29,7 +29,10 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if find_java() is None:
         pytest.skip("NO JAVA: no cluster is tested; `penstock doctor` says how to get one")
     folder = tmp_path_factory.mktemp("driver")
-    cluster_environment.make(folder / "environment")
+    if wheel := os.environ.get("PENSTOCK_WHEEL"):
+        cluster_environment.install(folder / "environment", str(REPOSITORY / wheel))
+    else:
+        cluster_environment.make(folder / "environment")
     cluster_environment.pack(folder / "environment", folder / "environment.tar.gz")
     return folder
 
@@ -140,11 +143,20 @@ def archives(tmp_path: Path) -> Callable[[int, int], Path]:
 
 
 @pytest.fixture
-def options(sink: SinkProcess, tmp_path: Path, hidden: list[Path]) -> dict[str, object]:
+def marks(tmp_path: Path) -> Path:
+    """A folder in which a job and its test tell each other how far they are."""
+    folder = tmp_path / "marks"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def options(sink: SinkProcess, tmp_path: Path, marks: Path, hidden: list[Path]) -> dict[str, object]:
     """What every job is told: addresses, and folders that all nodes share."""
     return {
         "documents": str(tmp_path / "documents"),
         "receipts": str(tmp_path / "receipts"),
+        "marks": str(marks),
         "sink": sink.address,
         "fingerprint": sink.fingerprint,
         "hidden": [str(folder) for folder in hidden],

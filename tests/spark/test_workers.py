@@ -36,13 +36,3 @@ def test_a_process_that_sent_documents_may_fork_and_both_send_more(run_python, s
     lines = dict(line.split() for line in printed.splitlines())
     assert set(lines) == {"before", "child", "parent"}
     assert len(set(lines.values())) == 1
-
-
-@pytest.mark.slow
-def test_executors_in_processes_of_their_own_need_nothing_of_the_driver(
-    start_spark, rows_of, sink, corpus, tmp_path, receipts_of, differences
-):
-    with start_spark("local-cluster[2,1,1024]") as spark:
-        rows = rows_of(spark, sink, corpus).select("document", "depth").collect()
-    assert {row.document for row in rows} == set(receipts_of(tmp_path / "receipts"))
-    assert differences(tmp_path / "receipts", tmp_path / "sink") == []

@@ -1,4 +1,7 @@
-"""Jobs in which something goes wrong; the test that runs them does the killing, and says on stdin when it has."""
+"""Jobs in which something goes wrong. The test that runs them does the killing, and makes the file ``go`` when it has.
+
+(What `spark-submit` runs has no stdin.)
+"""
 
 import json
 import sys
@@ -9,6 +12,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody does
 
 from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, dehydrate, register, rehydrate
+
+
+def wait_for(mark: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not mark.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nobody has made {mark}")
+        time.sleep(0.05)
 
 
 def hold_first_attempt(folder: str):
@@ -22,9 +33,7 @@ def hold_first_attempt(folder: str):
         mark = Path(folder, f"ended-{context.partitionId()}-{context.attemptNumber()}")
         mark.touch()
         if context.partitionId() == 0 and context.attemptNumber() == 0:
-            deadline = time.monotonic() + 120
-            while not Path(folder, "ended-0-1").exists() and time.monotonic() < deadline:
-                time.sleep(0.05)
+            wait_for(Path(folder, "ended-0-1"))
         yield from rows
 
     return step
@@ -62,8 +71,8 @@ def main(options: dict) -> None:
         # Killed while it sends; and what an executor had finished, its shuffle files too, is lost once more before
         # the composites are read.
         composites = composites_of(spark, options, fail_first_attempt).persist()
-        print(composites.count(), flush=True)
-        sys.stdin.readline()
+        print(f"{composites.count()} composites", flush=True)
+        wait_for(Path(options["marks"], "go"))
         tell(composites)
     spark.stop()
 
