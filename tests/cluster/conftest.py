@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -161,6 +162,31 @@ def options(sink: SinkProcess, tmp_path: Path, marks: Path, hidden: list[Path]) 
         "fingerprint": sink.fingerprint,
         "hidden": [str(folder) for folder in hidden],
     }
+
+
+@pytest.fixture
+def page(options: dict[str, object], driver: Path) -> Callable[..., dict[str, object]]:
+    """The blocks of docs/cluster.md whose code has one of some strings, with the addresses and folders of this test."""
+    text = (REPOSITORY / "docs" / "cluster.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    real = {
+        "sink.example.org:4433": str(options["sink"]),
+        '"minPartitions", "64"': '"minPartitions", "4"',
+        "/data/inbox": str(options["documents"]),
+        "/data/receipts": str(options["receipts"]),
+        "environment.tar.gz": str(driver / "environment.tar.gz"),
+    }
+
+    def choose(*told: str, **more: str) -> dict[str, object]:
+        chosen = []
+        for each in told:
+            (block,) = (block for block in blocks if each in block)
+            for shown, value in {**real, **more}.items():
+                block = block.replace(shown, value)
+            chosen.append(block)
+        return {**options, "blocks": chosen}
+
+    return choose
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The same job on every kind of cluster: executors share no process, folder, HOME or module path with the driver."""
+"""The job of docs/cluster.md on every kind of cluster. Executors share no process, folder or path of modules with it."""
 
 from pathlib import Path
 
@@ -9,6 +9,8 @@ from penstock import __version__
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 DOCUMENTS, PARTS = 24, 10
+SESSION, REMOTE, JOB, WORKERS = "builder.getOrCreate", "builder.remote", "take_apart", "check_workers(spark)"
+"""Blocks of the page, by what their code has."""
 
 
 def check(told: dict, documents: Path, differences) -> None:
@@ -25,29 +27,28 @@ def check(told: dict, documents: Path, differences) -> None:
     assert {(worker["penstock"], worker["problem"]) for worker in told["workers"]} == {(__version__, None)}
 
 
-def test_a_standalone_cluster_takes_its_python_from_the_archive(
-    cluster, submit, result, archives, options, differences
-):
+def test_a_standalone_cluster_takes_its_python_from_the_archive(cluster, submit, result, archives, page, differences):
     documents = archives(DOCUMENTS, PARTS)
-    told = result(submit("chain", options, cluster.master))
+    told = result(submit("page", page(SESSION, JOB, WORKERS), cluster.master))
     check(told, documents, differences)
     nodes = {place["folder"].split("/work/")[0] for place in told["places"]}
     assert nodes == {str(worker.folder) for worker in cluster.workers}
 
 
-def test_local_cluster_takes_its_python_from_the_archive(submit, result, archives, options, differences):
+def test_local_cluster_takes_its_python_from_the_archive(submit, result, archives, page, differences):
     documents = archives(DOCUMENTS, PARTS)
-    told = result(submit("chain", {**options, "hidden": []}, "local-cluster[2,1,1024]"))
+    blocks = page(SESSION, JOB, WORKERS)
+    told = result(submit("page", {**blocks, "hidden": []}, "local-cluster[2,1,1024]"))
     check(told, documents, differences)
     assert len({place["folder"] for place in told["places"]}) == 2
 
 
 def test_spark_connect_runs_the_same_job_and_sends_the_archive(
-    cluster, driver, run_client, archives, options, differences
+    cluster, driver, run_client, archives, page, differences
 ):
     pytest.importorskip("grpc_status", reason="pyspark[connect] is not installed")
     documents = archives(DOCUMENTS, PARTS)
     # The server plans data sources with a Python of its own, which no executor has.
     with cluster.connect_server(driver / "environment") as url:
-        told = run_client("chain", {**options, "remote": url, "archive": str(driver / "environment.tar.gz")})
+        told = run_client("page", page(REMOTE, JOB, WORKERS, **{"sc://connect.example.org:15002": url}))
     check(told, documents, differences)
