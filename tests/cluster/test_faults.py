@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import time
 from collections import Counter
@@ -89,3 +90,21 @@ def test_both_copies_of_a_speculative_task_end_well(
     # Both copies have sent all of their documents and shown receipts, each for a session of its own.
     assert {"ended-0-0", "ended-0-1"} <= {mark.name for mark in marks.iterdir()}
     check(told, documents, 10, tmp_path / "receipts", differences)
+
+
+@pytest.mark.skipif(not os.environ.get("PENSTOCK_LONG_TESTS"), reason="long: PENSTOCK_LONG_TESTS=1")
+@pytest.mark.parametrize("seed", range(3))
+def test_executors_are_killed_again_and_again(
+    cluster, submit, result, archives, options, marks, tmp_path, differences, seed
+):
+    chance = random.Random(seed)
+    documents = archives(300, 25)
+    settings = {"spark.task.maxFailures": "20", "spark.stage.maxConsecutiveAttempts": "20"}
+    job = submit("faults", {**options, "fault": "killed"}, cluster.master, **settings)
+    events, log = tmp_path / "events.jsonl", tmp_path / "driver.log"
+    for wanted in sorted(chance.sample(range(100, 7000), 4)):
+        wait_until(lambda wanted=wanted: sum(entities_of_each_session(events).values()) > wanted, job, log)
+        for executor in chance.choice(cluster.workers).executors():
+            os.kill(executor, signal.SIGKILL)
+    (marks / "go").touch()
+    check(result(job), documents, 25, tmp_path / "receipts", differences)

@@ -1,4 +1,4 @@
-"""The job of docs/cluster.md on every kind of cluster. Executors share no process, folder or path of modules with it."""
+"""The job of docs/cluster.md on every kind of cluster: executors share no process, folder or modules with it."""
 
 from pathlib import Path
 
