@@ -32,6 +32,8 @@ mod _core {
         },
         incoming::IncomingEntity,
         manifest::Manifest,
+        reader::{SinkReader, SinkRows},
+        rows::row_schema,
         server::{Server, write_certificates},
         session::Session,
     };

@@ -15,6 +15,7 @@ use super::connection::{Start, Started};
 use super::consumer::Consumer;
 use super::counters::{CounterSnapshot, Counters};
 use super::outcomes::lock;
+use super::reading::{self, ReadKey, Service, Store};
 use super::shared::{Phase, SessionOptions, Shared};
 use super::transport::{self, ALPN, HANDSHAKE_TIMEOUT, quic_code};
 use crate::runtime::{PerProcess, Runtime};
@@ -36,12 +37,23 @@ pub struct ServerOptions {
     pub session: SessionOptions,
     /// Connections beyond this are refused. Default: 1,024.
     pub max_connections: u64,
+    /// Who may read what is in the sink. Default: nobody.
+    pub reading: Option<Reading>,
+}
+
+/// A sink that may be read over the server's port, by whoever has a key.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    /// The key.
+    pub key: ReadKey,
+    /// The sink.
+    pub store: Arc<dyn Store>,
 }
 
 impl ServerOptions {
     /// The defaults.
     pub fn new(listen: SocketAddr, tls: ServerTls) -> Self {
-        Self { listen, tls, session: SessionOptions::default(), max_connections: 1_024 }
+        Self { listen, tls, session: SessionOptions::default(), max_connections: 1_024, reading: None }
     }
 }
 
@@ -56,6 +68,8 @@ struct Inner {
     session: SessionOptions,
     max_connections: u64,
     consumer: Consumer,
+    /// Answers those who read the sink.
+    reading: Option<Arc<Service>>,
     counters: Arc<Counters>,
     sessions: Mutex<HashMap<u64, (Commands, Arc<Shared>)>>,
     next: AtomicU64,
@@ -70,7 +84,11 @@ impl fmt::Debug for Server {
 impl Server {
     /// Starts to listen.
     pub fn bind(options: ServerOptions, consumer: impl Into<Consumer>) -> Result<Self> {
-        let (tls, fingerprint) = options.tls.config(ALPN)?;
+        let (mut tls, fingerprint) = options.tls.config(ALPN)?;
+        let reading = options.reading.map(|Reading { key, store }| Service::new(key, store)).transpose()?;
+        if reading.is_some() {
+            tls.alpn_protocols.push(reading::ALPN.to_vec());
+        }
         let crypto = QuicServerConfig::try_from(tls).map_err(|error| Error::Tls(error.to_string()))?;
         let crypto = Arc::new(crypto);
         options.session.session.check()?;
@@ -88,6 +106,7 @@ impl Server {
             session: options.session,
             max_connections: options.max_connections,
             consumer: consumer.into(),
+            reading,
             counters: Arc::default(),
             sessions: Mutex::default(),
             next: AtomicU64::new(0),
@@ -198,6 +217,10 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
         Ok(connected) => connected.map_err(|error| Error::Tls(format!("handshake: {error}")))?,
         Err(_) => return Err(Error::Deadline("the handshake took too long".into())),
     };
+    if let (Some(reading), true) = (&inner.reading, Service::is_for(&connection)) {
+        reading.serve(&connection).await;
+        return Ok(());
+    }
     let start = Start {
         connection: connection.clone(),
         role: Role::Server,

@@ -36,6 +36,8 @@ const SEND_WINDOW: u64 = 1 << 20;
 const BIDIRECTIONAL_STREAMS: u32 = 4;
 /// Transport errors that carry a TLS alert (RFC 9001, section 4.8).
 const CRYPTO_ERRORS: Range<u64> = 0x100..0x200;
+/// Octets that a reader of a sink has room for.
+const READER_WINDOW: u32 = 8 << 20;
 const EXPORTER_LABEL: &[u8] = b"EXPORTER-pipestream-session";
 
 /// How the entity streams of the peer are taken.
@@ -80,10 +82,6 @@ impl Intake {
 /// The transport of one connection.
 pub(crate) fn config(intake: Intake, idle_timeout: Duration, peer: SocketAddr) -> Result<Arc<TransportConfig>> {
     let idle = idle_timeout.try_into().map_err(|_| Error::Misuse("the idle time-out is too long".into()))?;
-    let mut mtu = MtuDiscoveryConfig::default();
-    if peer.ip().to_canonical().is_loopback() {
-        mtu.upper_bound(LOOPBACK_PAYLOAD);
-    }
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(BIDIRECTIONAL_STREAMS.into())
@@ -93,9 +91,31 @@ pub(crate) fn config(intake: Intake, idle_timeout: Duration, peer: SocketAddr) -
         .send_window(SEND_WINDOW)
         .max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(KEEP_ALIVE.min(idle_timeout / 3)))
-        .mtu_discovery_config(Some(mtu))
+        .mtu_discovery_config(Some(mtu_discovery(peer)))
         .datagram_receive_buffer_size(None);
     Ok(Arc::new(config))
+}
+
+/// The transport of a connection that reads a sink: few streams, large answers.
+pub(crate) fn reader_config(peer: SocketAddr) -> Arc<TransportConfig> {
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(0_u32.into())
+        .max_concurrent_uni_streams(0_u32.into())
+        .stream_receive_window(READER_WINDOW.into())
+        .receive_window(READER_WINDOW.into())
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .mtu_discovery_config(Some(mtu_discovery(peer)))
+        .datagram_receive_buffer_size(None);
+    Arc::new(config)
+}
+
+fn mtu_discovery(peer: SocketAddr) -> MtuDiscoveryConfig {
+    let mut mtu = MtuDiscoveryConfig::default();
+    if peer.ip().to_canonical().is_loopback() {
+        mtu.upper_bound(LOOPBACK_PAYLOAD);
+    }
+    mtu
 }
 
 /// A UDP socket with large buffers, where the system grants them; they end packet loss under load. An IPv6 socket

@@ -35,13 +35,26 @@ pub(crate) async fn connect(
     server_name: String,
     options: SessionOptions,
 ) -> Result<SessionHandle> {
+    first(addresses, |address| {
+        let (client, server_name, options) = (client.clone(), server_name.clone(), options.clone());
+        async move { client.connect(address, &server_name, options).await }
+    })
+    .await
+}
+
+/// What the first address that answers gives.
+pub(crate) async fn first<T, F>(addresses: Vec<SocketAddr>, attempt: impl Fn(SocketAddr) -> F) -> Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T>> + Send + 'static,
+{
     let mut attempts = JoinSet::new();
     let mut delay = Duration::ZERO;
     for address in addresses {
-        let (client, server_name, options) = (client.clone(), server_name.clone(), options.clone());
+        let connecting = attempt(address);
         attempts.spawn(async move {
             tokio::time::sleep(delay).await;
-            client.connect(address, &server_name, options).await
+            connecting.await
         });
         delay += ATTEMPT_DELAY;
     }

@@ -13,6 +13,8 @@ pub(crate) mod keys;
 pub(crate) mod manifest;
 pub(crate) mod options;
 pub(crate) mod payload;
+pub(crate) mod reader;
+pub(crate) mod rows;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod waiting;

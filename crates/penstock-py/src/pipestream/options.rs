@@ -35,19 +35,35 @@ pub(crate) struct ServeOptions {
     pub(crate) window: Option<u32>,
     pub(crate) max_payload: Option<u64>,
     pub(crate) events: Option<PathBuf>,
+    pub(crate) read_key: Option<String>,
+}
+
+/// The attributes of the dataclass that `penstock.pipestream.SinkReader` makes.
+#[derive(FromPyObject)]
+pub(crate) struct ReaderOptions {
+    /// The sink's folder; else the server's address.
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) address: Option<String>,
+    pub(crate) fingerprint: Option<String>,
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) system_ca: bool,
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) server_name: Option<String>,
+    pub(crate) read_key: Option<String>,
+    pub(crate) timeout: Option<f64>,
+}
+
+impl ReaderOptions {
+    pub(crate) fn tls(&self) -> Result<ClientTls> {
+        let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
+        Ok(ClientTls { trust, identity: pair(self.cert.as_ref(), self.key.as_ref())? })
+    }
 }
 
 impl ConnectOptions {
-    /// Whom to trust: exactly one way must be named, because nothing turns verification off (decision 21).
     pub(crate) fn tls(&self) -> Result<ClientTls> {
-        let trust = match (&self.fingerprint, &self.ca, self.system_ca) {
-            (Some(fingerprint), None, false) => {
-                Trust::Fingerprint(fingerprint.parse().map_err(|error| Error::Misuse(format!("{error}")))?)
-            }
-            (None, Some(ca), false) => Trust::Ca(ca.clone()),
-            (None, None, true) => Trust::System,
-            _ => return Err(Error::Misuse("exactly one of fingerprint, ca and system_ca must be given".into())),
-        };
+        let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
         Ok(ClientTls { trust, identity: pair(self.cert.as_ref(), self.key.as_ref())? })
     }
 
@@ -72,6 +88,18 @@ impl ServeOptions {
         }
         options.events = self.events.as_deref().map(EventLog::create).transpose()?;
         Ok(options)
+    }
+}
+
+/// Whom to trust: exactly one way must be named, because nothing turns verification off (decision 21).
+fn trust(fingerprint: Option<&str>, ca: Option<&PathBuf>, system_ca: bool) -> Result<Trust> {
+    match (fingerprint, ca, system_ca) {
+        (Some(fingerprint), None, false) => {
+            Ok(Trust::Fingerprint(fingerprint.parse().map_err(|error| Error::Misuse(format!("{error}")))?))
+        }
+        (None, Some(ca), false) => Ok(Trust::Ca(ca.clone())),
+        (None, None, true) => Ok(Trust::System),
+        _ => Err(Error::Misuse("exactly one of fingerprint, ca and system_ca must be given".into())),
     }
 }
 

@@ -1,8 +1,10 @@
 //! A server for Python; `penstock.pipestream.Server` wraps it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_net::pipestream::{self as net, FolderSink, IncomingSessions, ServerOptions, channel};
+use penstock_net::pipestream::reading::{FolderStore, ReadKey};
+use penstock_net::pipestream::{self as net, FolderSink, IncomingSessions, Reading, ServerOptions, channel};
 use penstock_net::{Error, Result, tls};
 use pyo3::prelude::*;
 use tokio::sync::watch;
@@ -106,7 +108,14 @@ impl Server {
         let mut listening = ServerOptions::new(*address, options.tls()?);
         listening.session = session;
         let (server, sessions) = if let Some(folder) = &options.sink {
-            (net::Server::bind(listening, FolderSink::open(folder, events)?)?, None)
+            let sink = FolderSink::open(folder, events)?;
+            if let Some(key) = &options.read_key {
+                let (key, store) = (ReadKey::new(key)?, Arc::new(FolderStore::open(folder)?));
+                listening.reading = Some(Reading { key, store });
+            }
+            (net::Server::bind(listening, sink)?, None)
+        } else if options.read_key.is_some() {
+            return Err(Error::Misuse("a read key is for servers with a sink: there is nothing to read".into()));
         } else {
             let (consumer, sessions) = channel(WAITING_SESSIONS);
             (net::Server::bind(listening, consumer)?, Some(sessions))

@@ -27,7 +27,14 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Timeout {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        match object.extract::<Option<f64>>()? {
+        Self::seconds(object.extract::<Option<f64>>()?)
+    }
+}
+
+impl Timeout {
+    /// So many seconds from now on; `None` is for ever.
+    pub(crate) fn seconds(seconds: Option<f64>) -> PyResult<Self> {
+        match seconds {
             None => Ok(Self::NEVER),
             Some(seconds) if seconds.is_nan() => {
                 Err(PyValueError::new_err("a time-out is a number of seconds, not NaN"))

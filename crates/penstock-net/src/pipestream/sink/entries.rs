@@ -11,7 +11,7 @@ use super::SinkEvent;
 use super::record::{self, Placed};
 
 /// The list of a session's entities.
-pub(super) const LOG: &str = "entities.jsonl";
+pub(crate) const LOG: &str = "entities.jsonl";
 
 /// Headers of entities without a terminal status, for a whole session.
 const MAX_HEADER_OCTETS: usize = 64 << 20;

@@ -1,0 +1,108 @@
+//! `penstock-sink/1`: what a reader asks the server of a sink, on the same UDP port as PipeStream.
+//!
+//! Every request is a bidirectional stream of its own. The reader writes one JSON object and ends its side; the server
+//! answers with one octet, 0 or 1, and then
+//!
+//! ```text
+//! 1  why not, in words
+//! 0  HELLO, SESSIONS, PLAN: a JSON object
+//!    ROWS: 4 octets, big-endian: the length of a JSON object; that object, {"lines": L, "sizes": [N or null, ...],
+//!    "next": OFFSET or null}; L octets of the list; then the contents, behind one another
+//! ```
+//!
+//! The first request must be HELLO with the read key; a wrong one ends the connection. Answers are bounded: so many
+//! sessions, pieces and rows at a time, and the reader asks on. Nothing is kept for a reader between requests.
+
+use serde::{Deserialize, Serialize};
+
+use super::Piece;
+
+/// A request has no more octets.
+pub(super) const MAX_REQUEST: usize = 64 << 10;
+/// Nor has an answer but that to ROWS.
+pub(super) const MAX_ANSWER: usize = 16 << 20;
+/// Sessions and pieces of an answer.
+pub(super) const MAX_ITEMS: usize = 4_096;
+/// Rows of an answer.
+pub(super) const MAX_ROWS: usize = 65_536;
+/// Octets of an answer with more than one row.
+pub(super) const MAX_OCTETS: u64 = 64 << 20;
+
+/// It is done.
+pub(super) const DONE: u8 = 0;
+/// It is refused.
+pub(super) const REFUSED: u8 = 1;
+
+/// Codes of CONNECTION_CLOSE and RESET_STREAM.
+pub(super) const CODE_DONE: u32 = 0;
+pub(super) const CODE_BROKEN: u32 = 1;
+pub(super) const CODE_KEY: u32 = 2;
+pub(super) const CODE_SLOW: u32 = 3;
+
+/// What a reader wants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
+pub(super) enum Request {
+    /// To be let in.
+    Hello { key: String },
+    /// Closed sessions, from a position of the journal on.
+    Sessions { after: u64, max: usize },
+    /// How to divide a session, from a place in its list on.
+    Plan { session: String, start: u64, octets: u64, rows: u64, pieces: usize },
+    /// Rows of a piece.
+    Rows { session: String, start: u64, end: u64, octets: u64, rows: usize, content: bool, max_content: u64 },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Welcome {
+    pub(super) version: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct PlanAnswer {
+    /// Start, end, rows, octets.
+    pub(super) pieces: Vec<(u64, u64, u64, u64)>,
+    pub(super) next: Option<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RowsHead {
+    pub(super) lines: u64,
+    pub(super) sizes: Vec<Option<u64>>,
+    pub(super) next: Option<u64>,
+}
+
+impl From<Piece> for (u64, u64, u64, u64) {
+    fn from(piece: Piece) -> Self {
+        (piece.start, piece.end, piece.rows, piece.octets)
+    }
+}
+
+impl From<(u64, u64, u64, u64)> for Piece {
+    fn from((start, end, rows, octets): (u64, u64, u64, u64)) -> Self {
+        Self { start, end, rows, octets }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_json_and_take_no_fields_but_theirs() {
+        let request = Request::Sessions { after: 3, max: 10 };
+        let text = serde_json::to_string(&request).unwrap();
+        assert_eq!(text, r#"{"request":"sessions","after":3,"max":10}"#);
+        assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request);
+        for wrong in [
+            r#"{"request":"sessions","after":3}"#,
+            r#"{"request":"sessions","after":-3,"max":10}"#,
+            r#"{"request":"sessions","after":3,"max":10,"more":1}"#,
+            r#"{"request":"remove","session":"ab"}"#,
+            "[]",
+            "",
+        ] {
+            assert!(serde_json::from_str::<Request>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Reading a sink for Python; `penstock.pipestream.SinkReader` wraps it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use arrow_array::RecordBatch;
+use penstock_net::pipestream::reading::{
+    BatchLimits, ClosedSession, FolderStore, Followed, Journal, MAX_CONTENT, Piece, Plan, PlanLimits, Refiner,
+    RemoteSink, Selection, Store, examine, plan, read_batch,
+};
+use penstock_net::{Error, Result, runtime};
+use pyo3::prelude::*;
+use pyo3_arrow::PyRecordBatch;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::address;
+use super::options::ReaderOptions;
+use super::rows::record_batch;
+use super::waiting::{Timeout, wait};
+use crate::error::IntoPyErr;
+
+/// Sessions and pieces that are asked for at a time.
+const ITEMS: usize = 4_096;
+
+/// Where the rows come from.
+#[derive(Clone)]
+enum Sink {
+    /// A store that this process can read.
+    Here(Arc<Here>),
+    /// The server that keeps it.
+    There(RemoteSink),
+}
+
+struct Here {
+    store: Arc<dyn Store>,
+    journal: Journal,
+    /// Sessions that were looked through.
+    examined: Mutex<HashMap<String, Arc<ClosedSession>>>,
+}
+
+/// Start, end, rows and octets of a piece.
+type PieceTuple = (u64, u64, u64, u64);
+/// ID, rows and octets of a session.
+type SessionTuple = (String, u64, u64);
+
+/// A sink that is read.
+#[pyclass(frozen, module = "penstock._core")]
+pub(crate) struct SinkReader {
+    sink: Sink,
+}
+
+#[pymethods]
+impl SinkReader {
+    #[new]
+    fn new(py: Python<'_>, options: ReaderOptions) -> PyResult<Self> {
+        let sink = match (&options.folder, &options.address) {
+            (Some(folder), _) => {
+                let store: Arc<dyn Store> = Arc::new(FolderStore::open(folder).map_err(IntoPyErr::into_py_err)?);
+                let journal = Journal::new(Arc::clone(&store)).map_err(IntoPyErr::into_py_err)?;
+                Sink::Here(Arc::new(Here { store, journal, examined: Mutex::default() }))
+            }
+            (None, Some(address)) => Sink::There(connect(py, address, &options)?),
+            (None, None) => return Err(Error::Misuse("a folder or an address must be given".into()).into_py_err()),
+        };
+        Ok(Self { sink })
+    }
+
+    /// The closed sessions, the one that ended first at the front. Nothing is written.
+    fn sessions(&self, py: Python<'_>) -> PyResult<Vec<SessionTuple>> {
+        let sink = self.sink.clone();
+        wait(py, Timeout::NEVER, background(async move { sink.sessions().await }))
+    }
+
+    /// The journal's name and length, and its sessions from a position on.
+    fn follow(&self, py: Python<'_>, after: u64, max: usize) -> PyResult<(String, u64, Vec<SessionTuple>)> {
+        let sink = self.sink.clone();
+        let followed = wait(py, Timeout::NEVER, background(async move { sink.follow(after, max).await }))?;
+        Ok((followed.journal, followed.length, followed.sessions.into_iter().map(session_tuple).collect()))
+    }
+
+    /// Divides a session, from a place in its list on, into at most so many pieces; the rest starts at the second.
+    #[pyo3(signature = (session, start, octets, rows, pieces, documents=None, names=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn plan(
+        &self,
+        py: Python<'_>,
+        session: String,
+        start: u64,
+        octets: u64,
+        rows: u64,
+        pieces: usize,
+        documents: Option<HashSet<String>>,
+        names: Option<HashSet<String>>,
+    ) -> PyResult<(Vec<PieceTuple>, Option<u64>)> {
+        let sink = self.sink.clone();
+        let limits = PlanLimits { octets, rows, pieces: pieces.clamp(1, ITEMS) };
+        let selection = Selection { documents, names };
+        let planned = wait(
+            py,
+            Timeout::NEVER,
+            background(async move {
+                let planned = sink.plan(&session, start, limits).await?;
+                if selection.documents.is_none() && selection.names.is_none() {
+                    return Ok(planned);
+                }
+                Ok(Plan { pieces: sink.refine(&session, &planned.pieces, &selection, limits).await?, ..planned })
+            }),
+        )?;
+        let tuples = planned.pieces.into_iter().map(|piece| (piece.start, piece.end, piece.rows, piece.octets));
+        Ok((tuples.collect(), planned.next))
+    }
+
+    /// The rows of a piece. Without `max_content` no content is read.
+    #[pyo3(signature = (session, start, end, max_content, batch_octets))]
+    fn rows(&self, session: String, start: u64, end: u64, max_content: Option<u64>, batch_octets: u64) -> SinkRows {
+        let limits = BatchLimits {
+            octets: batch_octets,
+            content: max_content.is_some(),
+            max_content: max_content.unwrap_or(0).min(MAX_CONTENT),
+            ..BatchLimits::default()
+        };
+        let range = Range { sink: self.sink.clone(), session: session.into(), end, limits };
+        SinkRows { state: Mutex::new(State { range, next: Some(start), ahead: None }) }
+    }
+
+    /// Removes a session of a folder.
+    fn remove(&self, py: Python<'_>, session: &str) -> PyResult<()> {
+        match &self.sink {
+            Sink::Here(here) => py.detach(|| here.store.remove(session)).map_err(IntoPyErr::into_py_err),
+            Sink::There(_) => Err(Error::Misuse("whoever reads from a server cannot remove".into()).into_py_err()),
+        }
+    }
+}
+
+/// The rows of a piece, batch by batch; one is read while the last is worked on.
+#[pyclass(frozen, module = "penstock._core")]
+pub(crate) struct SinkRows {
+    state: Mutex<State>,
+}
+
+struct State {
+    range: Range,
+    /// Where the batch after the one that is being read starts.
+    next: Option<u64>,
+    ahead: Option<JoinHandle<Result<(RecordBatch, Option<u64>)>>>,
+}
+
+#[derive(Clone)]
+struct Range {
+    sink: Sink,
+    session: Arc<str>,
+    end: u64,
+    limits: BatchLimits,
+}
+
+#[pymethods]
+impl SinkRows {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        loop {
+            let reading = {
+                let mut state = lock(&self.state);
+                let Some(reading) = state.ahead.take().map_or_else(|| state.read(), |ahead| Ok(Some(ahead)))? else {
+                    return Ok(None);
+                };
+                reading
+            };
+            let (batch, next) = wait(py, Timeout::NEVER, async {
+                reading.await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+            })?;
+            {
+                let mut state = lock(&self.state);
+                state.next = next;
+                state.ahead = state.read()?;
+            }
+            if batch.num_rows() > 0 {
+                return Ok(Some(PyRecordBatch::new(batch).into_pyarrow(py)?.unbind()));
+            }
+        }
+    }
+}
+
+impl State {
+    /// Begins to read the next batch.
+    fn read(&mut self) -> PyResult<Option<JoinHandle<Result<(RecordBatch, Option<u64>)>>>> {
+        let Some(start) = self.next.take() else { return Ok(None) };
+        let range = self.range.clone();
+        runtime::spawn(async move { range.read(start).await }).map(Some).map_err(IntoPyErr::into_py_err)
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if let Some(ahead) = &self.ahead {
+            ahead.abort();
+        }
+    }
+}
+
+impl Range {
+    async fn read(self, start: u64) -> Result<(RecordBatch, Option<u64>)> {
+        let Self { sink, session, end, limits } = self;
+        let most = limits.content.then_some(limits.max_content);
+        match sink {
+            Sink::Here(here) => {
+                blocking(move || {
+                    let batch = read_batch(&*here.store, &session, start, end, limits)?;
+                    let next = batch.next;
+                    Ok((record_batch(&session, batch, most)?, next))
+                })
+                .await
+            }
+            Sink::There(remote) => {
+                let batch = remote.batch(&session, start, end, limits).await?;
+                blocking(move || {
+                    let next = batch.next;
+                    Ok((record_batch(&session, batch, most)?, next))
+                })
+                .await
+            }
+        }
+    }
+}
+
+impl Sink {
+    async fn sessions(self) -> Result<Vec<SessionTuple>> {
+        match self {
+            Self::Here(here) => {
+                let found = blocking(move || here.closed()).await?;
+                Ok(found.into_iter().map(session_tuple).collect())
+            }
+            Self::There(remote) => {
+                let mut found = Vec::new();
+                loop {
+                    let after = found.len() as u64;
+                    let Followed { length, sessions, .. } = remote.sessions(after, ITEMS).await?;
+                    let more = !sessions.is_empty() && after + (sessions.len() as u64) < length;
+                    found.extend(sessions.into_iter().map(session_tuple));
+                    if !more {
+                        return Ok(found);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn follow(self, after: u64, max: usize) -> Result<Followed> {
+        match self {
+            Self::Here(here) => blocking(move || here.journal.follow(after, max)).await,
+            Self::There(remote) => remote.sessions(after, max).await,
+        }
+    }
+
+    async fn plan(&self, session: &str, start: u64, limits: PlanLimits) -> Result<Plan> {
+        match self {
+            Self::Here(here) => {
+                let (here, session) = (Arc::clone(here), session.to_owned());
+                blocking(move || plan(&*here.store, &*here.examined(&session)?, start, limits)).await
+            }
+            Self::There(remote) => remote.plan(session, start, limits).await,
+        }
+    }
+
+    async fn refine(
+        &self,
+        session: &str,
+        pieces: &[Piece],
+        selection: &Selection,
+        limits: PlanLimits,
+    ) -> Result<Vec<Piece>> {
+        let lines = BatchLimits { content: false, ..BatchLimits::default() };
+        let mut refiner = Refiner::new(session, selection, limits);
+        for piece in pieces {
+            let mut rest = Some(piece.start);
+            while let Some(start) = rest {
+                let batch = match self {
+                    Self::Here(here) => {
+                        let (here, session, end) = (Arc::clone(here), session.to_owned(), piece.end);
+                        blocking(move || read_batch(&*here.store, &session, start, end, lines)).await?
+                    }
+                    Self::There(remote) => remote.batch(session, start, piece.end, lines).await?,
+                };
+                refiner.take(start, &batch.lines)?;
+                rest = batch.next;
+            }
+            refiner.gap();
+        }
+        Ok(refiner.finish())
+    }
+}
+
+impl Here {
+    /// Every closed session, by the time when its list was written last.
+    fn closed(&self) -> Result<Vec<ClosedSession>> {
+        let mut found: Vec<(SystemTime, ClosedSession)> = Vec::new();
+        for name in self.store.sessions()? {
+            let Some(list) = self.store.list(&name)? else { continue };
+            if let Some(session) = examine(&*self.store, &name)? {
+                lock(&self.examined).insert(name, Arc::new(session.clone()));
+                found.push((list.modified, session));
+            }
+        }
+        found.sort_by(|(a, first), (b, second)| (a, &first.id).cmp(&(b, &second.id)));
+        Ok(found.into_iter().map(|(_, session)| session).collect())
+    }
+
+    fn examined(&self, session: &str) -> Result<Arc<ClosedSession>> {
+        let known = lock(&self.examined).get(session).map(Arc::clone);
+        if let Some(found) = known.or_else(|| self.journal.session(session)) {
+            return Ok(found);
+        }
+        let missing = || Error::Misuse(format!("there is no closed session {session:?}"));
+        let found = Arc::new(examine(&*self.store, session)?.ok_or_else(missing)?);
+        lock(&self.examined).insert(session.to_owned(), Arc::clone(&found));
+        Ok(found)
+    }
+}
+
+fn connect(py: Python<'_>, address: &str, options: &ReaderOptions) -> PyResult<RemoteSink> {
+    let timeout: Timeout = Timeout::seconds(options.timeout)?;
+    let prepare = || -> Result<_> {
+        let (addresses, host) = address::resolve(address)?;
+        let missing = || Error::Misuse("read_key is missing: a server lets nobody read its sink without it".into());
+        let key = options.read_key.clone().ok_or_else(missing)?;
+        Ok((addresses, options.server_name.clone().unwrap_or(host), options.tls()?, key))
+    };
+    let (addresses, name, tls, key) = py.detach(prepare).map_err(IntoPyErr::into_py_err)?;
+    wait(py, timeout, async move {
+        address::first(addresses, |address| {
+            let (tls, name, key) = (tls.clone(), name.clone(), key.clone());
+            async move { RemoteSink::connect(&tls, address, &name, &key).await }
+        })
+        .await
+    })
+}
+
+fn session_tuple(session: ClosedSession) -> SessionTuple {
+    (session.id, session.rows, session.octets)
+}
+
+/// Runs on the IO thread, so that it ends there even if the caller does not wait for it.
+async fn background<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    runtime::spawn(work)?.await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    spawn_blocking(work).await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

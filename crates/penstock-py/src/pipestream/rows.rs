@@ -1,0 +1,173 @@
+//! Rows of a sink for Arrow: a row for each entity of a session.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{
+    Int32Builder, Int64Builder, ListBuilder, MapBuilder, MapFieldNames, NullBufferBuilder, StringBuilder,
+};
+use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
+use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use penstock_net::pipestream::reading::{Batch, Line};
+use penstock_net::{Error, Result};
+use pyo3::prelude::*;
+use pyo3_arrow::PySchema;
+
+/// The columns of a row.
+pub(super) fn schema() -> SchemaRef {
+    let field = |name: &str, data_type| Field::new(name, data_type, true);
+    Arc::new(Schema::new(vec![
+        field("session", DataType::Utf8),
+        field("scope", DataType::Int32),
+        field("entity", DataType::Int64),
+        field("parent", DataType::Int64),
+        field("layer", DataType::Int32),
+        field("type", DataType::Utf8),
+        field("bytes", DataType::Int64),
+        field("sha256", DataType::Utf8),
+        field("status", DataType::Utf8),
+        field("reason", DataType::Utf8),
+        field("document", DataType::Utf8),
+        field("path", DataType::List(segment())),
+        field("metadata", pairs()),
+        field("file", DataType::Utf8),
+        field("content", DataType::Binary),
+    ]))
+}
+
+/// The columns of a sink's rows, as a pyarrow schema.
+#[pyfunction]
+pub(crate) fn row_schema(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    PySchema::new(schema()).into_pyarrow(py)
+}
+
+fn segment() -> Arc<Field> {
+    // Spark calls it so.
+    Arc::new(Field::new("element", DataType::Utf8, true))
+}
+
+fn pairs() -> DataType {
+    let (key, value) = (Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true));
+    let entries = Field::new("entries", DataType::Struct(vec![key, value].into()), false);
+    DataType::Map(Arc::new(entries), false)
+}
+
+/// Makes the rows of a batch. Contents are not copied. `max_content`: those beyond it were asked for and left out.
+pub(super) fn record_batch(session: &str, batch: Batch, max_content: Option<u64>) -> Result<RecordBatch> {
+    let mut columns = Columns::default();
+    batch.rows(session, |line, size| columns.push(session, &line, size, max_content))?;
+    columns.finish(batch.content).map_err(|error| Error::Misuse(error.to_string()))
+}
+
+struct Columns {
+    session: StringBuilder,
+    scope: Int32Builder,
+    entity: Int64Builder,
+    parent: Int64Builder,
+    layer: Int32Builder,
+    media_type: StringBuilder,
+    bytes: Int64Builder,
+    sha256: StringBuilder,
+    status: StringBuilder,
+    reason: StringBuilder,
+    document: StringBuilder,
+    path: ListBuilder<StringBuilder>,
+    metadata: MapBuilder<StringBuilder, StringBuilder>,
+    file: StringBuilder,
+    /// Where each content ends in the octets of all of them, and whether there is one.
+    ends: Vec<i32>,
+    content: NullBufferBuilder,
+}
+
+impl Default for Columns {
+    fn default() -> Self {
+        let names = MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
+        Self {
+            session: StringBuilder::new(),
+            scope: Int32Builder::new(),
+            entity: Int64Builder::new(),
+            parent: Int64Builder::new(),
+            layer: Int32Builder::new(),
+            media_type: StringBuilder::new(),
+            bytes: Int64Builder::new(),
+            sha256: StringBuilder::new(),
+            status: StringBuilder::new(),
+            reason: StringBuilder::new(),
+            document: StringBuilder::new(),
+            path: ListBuilder::new(StringBuilder::new()).with_field(segment()),
+            metadata: MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()),
+            file: StringBuilder::new(),
+            ends: vec![0],
+            content: NullBufferBuilder::new(0),
+        }
+    }
+}
+
+impl Columns {
+    fn push(&mut self, session: &str, line: &Line<'_>, size: Option<u64>, max_content: Option<u64>) -> Result<()> {
+        self.session.append_value(session);
+        self.scope.append_option(i32::try_from(line.scope).ok());
+        self.entity.append_value(i64::from(line.entity));
+        self.parent.append_option(line.parent.map(i64::from));
+        self.layer.append_option(line.layer.and_then(|layer| i32::try_from(layer).ok()));
+        self.media_type.append_option(line.content_type.as_ref());
+        self.bytes.append_option(line.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
+        self.sha256.append_option(line.sha256.as_ref());
+        self.status.append_value(&line.status);
+        match (&line.reason, too_large(line, max_content)) {
+            (Some(reason), _) => self.reason.append_value(reason),
+            (None, left_out) => self.reason.append_option(left_out),
+        }
+        self.document.append_option(line.metadata.get("penstock.document"));
+        self.push_path(line.metadata.get("penstock.path"));
+        for (key, value) in line.metadata.iter() {
+            self.metadata.keys().append_value(key);
+            self.metadata.values().append_value(value);
+        }
+        self.metadata.append(true).map_err(|error| Error::Misuse(error.to_string()))?;
+        self.file.append_option(line.file.as_ref());
+        let end = i64::from(self.ends.last().copied().unwrap_or(0)).saturating_add_unsigned(size.unwrap_or(0));
+        self.ends.push(i32::try_from(end).map_err(|_| Error::Misuse("a batch has more than 2 GiB".into()))?);
+        self.content.append(size.is_some());
+        Ok(())
+    }
+
+    /// A path is a JSON array of texts; what is none is no path.
+    fn push_path(&mut self, path: Option<&str>) {
+        let segments = path.and_then(|path| serde_json::from_str::<Vec<String>>(path).ok());
+        for segment in segments.iter().flatten() {
+            self.path.values().append_value(segment);
+        }
+        self.path.append(segments.is_some());
+    }
+
+    fn finish(mut self, content: Vec<u8>) -> std::result::Result<RecordBatch, ArrowError> {
+        let ends = OffsetBuffer::new(ScalarBuffer::from(self.ends));
+        let content = BinaryArray::try_new(ends, Buffer::from_vec(content), self.content.finish())?;
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(self.session.finish()),
+            Arc::new(self.scope.finish()),
+            Arc::new(self.entity.finish()),
+            Arc::new(self.parent.finish()),
+            Arc::new(self.layer.finish()),
+            Arc::new(self.media_type.finish()),
+            Arc::new(self.bytes.finish()),
+            Arc::new(self.sha256.finish()),
+            Arc::new(self.status.finish()),
+            Arc::new(self.reason.finish()),
+            Arc::new(self.document.finish()),
+            Arc::new(self.path.finish()),
+            Arc::new(self.metadata.finish()),
+            Arc::new(self.file.finish()),
+            Arc::new(content),
+        ];
+        RecordBatch::try_new(schema(), columns)
+    }
+}
+
+/// Why a row that has a payload has no content.
+fn too_large(line: &Line<'_>, max_content: Option<u64>) -> Option<String> {
+    let (file, bytes, most) = (line.file.as_ref()?.as_ref(), line.bytes?, max_content?);
+    (bytes > most)
+        .then(|| format!("its {bytes} octets are more than the {most} that a row may have; they are in {file}"))
+}
