@@ -135,9 +135,10 @@ impl State {
             let new = self.log.read_new()?;
             self.take(&new)?;
             let Some(id) = self.id.clone() else {
-                let title = encode(&Title { journal: new_id() });
-                // Whether it is ours or another one's, it is there now.
-                self.log.append(&title)?;
+                let journal = new_id();
+                if self.log.append(&encode(&Title { journal: journal.clone() }))? {
+                    self.id = Some(journal);
+                }
                 continue;
             };
             let found = self.find(store)?;

@@ -1,0 +1,81 @@
+"""The batch source: rows of a sink's closed sessions."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.errors import PipeStreamError, SparkError
+from penstock.spark.pipestream.options import Options
+from penstock.spark.pipestream.source import PipeStreamPartition, Source, read_options, read_sink, weight_of
+
+__all__ = ["PipeStreamReader"]
+
+
+@dataclass(frozen=True)
+class PipeStreamReader(DataSourceReader):
+    """Divides the sessions on the driver, reads them on the executors. It holds options only."""
+
+    source: Source
+
+    @classmethod
+    def of(cls, given: dict[str, str], schema: StructType) -> "PipeStreamReader":
+        """Read the options. Nothing is opened but receipts and the file of the read key."""
+        options = Options(given, "source")
+        wanted = read_options(options, schema)
+        sink, _ = read_sink(options)
+        options.finish()
+        return cls(Source(sink, wanted))
+
+    def partitions(self) -> list[PipeStreamPartition]:
+        """Divide what is closed now into partitions of about the same weight."""
+        source, wanted = self.source, self.source.wanted
+        names = None if wanted.receipts is None else named_by(Path(wanted.receipts))
+        try:
+            found = {session.session: session for session in source.sink.sessions()}
+            missing = sorted(session for session in (names or {}) if session not in found)
+            if missing:
+                raise SparkError(f"receipts name session {missing[0]}, which is not closed in {source.sink!r}")
+            chosen = [session for session in found if names is None or session in names]
+            weight = sum(weight_of(session) for session in found.values() if session.session in chosen)
+            count, octets = source.share(weight)
+            pieces = [
+                piece
+                for session in chosen
+                for piece in source.pieces(session, octets=octets, names=names and frozenset(names[session]))
+            ]
+        except PipeStreamError as error:
+            raise SparkError(f"{source.sink!r} cannot be read: {error}") from error
+        return source.partitions(pieces, count)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the rows of a partition."""
+        if not isinstance(partition, PipeStreamPartition):
+            raise TypeError(f"not a partition of this source: {partition!r}")
+        return partition.read()
+
+
+def named_by(folder: Path) -> dict[str, set[str]]:
+    """Give the names of the rows that receipts tell of, by session: their files, or ``SESSION/SCOPE/ENTITY``."""
+    names: dict[str, set[str]] = {}
+    for file in sorted(folder.glob("*.json")) if folder.is_dir() else [folder]:
+        try:
+            receipt = json.loads(file.read_bytes())
+            scope, entity = receipt["root"]
+            _add(names, {**receipt, "scope": scope, "entity": entity})
+            for part in receipt["parts"]:
+                _add(names, part)
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise SparkError(f"{file} is no receipt: {error}") from error
+    return names
+
+
+def _add(names: dict[str, set[str]], part: dict[str, Any]) -> None:
+    if part["session"] is not None:
+        place = f"{part['session']}/{part['scope']}/{part['entity']}"
+        names.setdefault(part["session"], set()).add(part["file"] or place)

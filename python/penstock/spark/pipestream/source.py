@@ -1,0 +1,206 @@
+"""What batch and streaming readers of a sink have in common: options, columns, partitions of about the same weight."""
+
+import heapq
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock._addresses import check_address
+from penstock.errors import PipeStreamError, SparkError
+from penstock.pipestream import ROW_SCHEMA, Piece, SinkReader
+from penstock.spark._batches import resize
+from penstock.spark._paths import from_option
+from penstock.spark.pipestream.options import Options, Peer
+
+__all__ = ["ROW_COLUMNS", "PipeStreamPartition", "Source", "Wanted", "read_options"]
+
+ROW_COLUMNS: StructType = from_arrow_schema(ROW_SCHEMA)
+"""A row for each entity of a sink."""
+
+_MAX_CONTENT = (1 << 31) - (1 << 16)
+_TARGET_BYTES = 64 << 20
+# What a row costs beside its content, as octets, and the least that is worth a piece of its own.
+_ROW_COST = 4 << 10
+_LEAST_PIECE = 1 << 20
+# A little more than Spark's best, so that a batch is not put together with the next one.
+_BATCH_BYTES = 5 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows are wanted, and how."""
+
+    columns: tuple[str, ...]
+    content: bool
+    max_content: int
+    target_bytes: int
+    min_partitions: int
+    sessions: frozenset[str] | None = None
+    documents: frozenset[str] | None = None
+    receipts: str | None = None
+
+
+@dataclass(frozen=True)
+class PipeStreamPartition(InputPartition):
+    """What one task reads: pieces of closed sessions, and where from."""
+
+    sink: SinkReader
+    pieces: tuple[Piece, ...]
+    wanted: Wanted
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Give the rows; the same ones whenever and wherever it is called."""
+        wanted, columns = self.wanted, list(self.wanted.columns)
+        batches = self.sink.read(
+            self.pieces, content=wanted.content, max_content=wanted.max_content, batch_octets=_BATCH_BYTES
+        )
+        try:
+            if columns == ROW_SCHEMA.names:
+                yield from resize(batches)
+            else:
+                yield from resize(batch.select(columns) for batch in batches)
+        except PipeStreamError as error:
+            raise SparkError(f"{self.sink!r} cannot be read: {error}") from error
+
+
+@dataclass(frozen=True)
+class Source:
+    """A sink, and what is wanted of it."""
+
+    sink: SinkReader
+    wanted: Wanted
+
+    def pieces(self, session: str, *, octets: int, start: int = 0, names: frozenset[str] | None = None) -> Iterator[Piece]:
+        """Divide a session into pieces of what is wanted of it."""
+        if self.wanted.sessions is not None and session not in self.wanted.sessions:
+            return iter(())
+        return self.sink.plan(session, start=start, octets=octets, documents=self.wanted.documents, names=names)
+
+    def share(self, weight: int) -> tuple[int, int]:
+        """Say how many partitions so much weight makes, and how large the pieces should be that fill them evenly."""
+        count = max(self.wanted.min_partitions, -(-weight // self.wanted.target_bytes))
+        return count, max(_LEAST_PIECE, weight // (4 * count))
+
+    def partitions(self, pieces: Iterable[Piece], count: int, sink: SinkReader | None = None) -> list[PipeStreamPartition]:
+        """Spread pieces over partitions, the heaviest first; pieces that follow each other become one again."""
+        pieces = sorted(pieces, key=weight_of, reverse=True)
+        count = min(count, len(pieces))
+        filled: list[list[Piece]] = [[] for _ in range(count)]
+        weights = [(0, index) for index in range(count)]
+        for piece in pieces:
+            weight, index = weights[0]
+            filled[index].append(piece)
+            heapq.heapreplace(weights, (weight + weight_of(piece), index))
+        return [PipeStreamPartition(sink or self.sink, tuple(_joined(part)), self.wanted) for part in filled]
+
+
+def weight_of(piece: Piece) -> int:
+    """Weigh a piece."""
+    return piece.octets + piece.rows * _ROW_COST
+
+
+def _joined(pieces: list[Piece]) -> Iterator[Piece]:
+    last: Piece | None = None
+    for piece in sorted(pieces, key=lambda piece: (piece.session, piece.start)):
+        if last is not None and (last.session, last.end) == (piece.session, piece.start):
+            last = replace(last, end=piece.end, rows=last.rows + piece.rows, octets=last.octets + piece.octets)
+            continue
+        if last is not None:
+            yield last
+        last = piece
+    if last is not None:
+        yield last
+
+
+def read_options(options: Options, schema: StructType) -> Wanted:
+    """Read the options that say which rows are wanted, and how."""
+    columns = tuple(schema.fieldNames())
+    strange = [field.name for field in schema if field not in ROW_COLUMNS.fields]
+    if strange or len(set(columns)) != len(columns):
+        known = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in ROW_COLUMNS)
+        raise SparkError(f"the pipestream source has no column {', '.join(strange) or 'twice'}; there are {known}")
+    receipts = options.file("receipts")
+    if receipts is not None and not os.path.lexists(receipts):
+        raise options.error("receipts", f"names {receipts}, which does not exist")
+    content = options.text("content") is None or options.flag("content")
+    most = options.positive("max_content", _MAX_CONTENT)
+    if most > _MAX_CONTENT:
+        raise options.error("max_content", f"must be at most {_MAX_CONTENT}, because Spark's values end at 2 GiB")
+    return Wanted(
+        columns,
+        content=content and "content" in columns,
+        max_content=most,
+        target_bytes=options.positive("targetPartitionBytes", _TARGET_BYTES),
+        min_partitions=options.positive("minPartitions", os.cpu_count() or 1),
+        sessions=_names(options, "session"),
+        documents=_names(options, "document"),
+        receipts=receipts,
+    )
+
+
+def _names(options: Options, name: str) -> frozenset[str] | None:
+    """Read one name, or a JSON array of them."""
+    given = options.text(name)
+    if given is None:
+        return None
+    if not given.startswith("["):
+        return frozenset([given])
+    try:
+        names = json.loads(given)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise options.error(name, f"must be a name or a JSON array of names, not {given!r}")
+    return frozenset(names)
+
+
+def read_sink(options: Options) -> tuple[SinkReader, bool]:
+    """Read which sink is meant; and whether it is a folder that this machine has."""
+    target = options.target()
+    if "/" not in target and re.search(r":[0-9]+$", target):
+        peer = Peer.read(options)
+        return remote(peer, read_key(options)), False
+    folder = str(Path(from_option(target)).absolute())
+    if not Path(folder).is_dir():
+        raise SparkError(f"the pipestream source is to read {target}, which is neither HOST:PORT nor a folder")
+    return SinkReader(folder), True
+
+
+def remote(peer: Peer, key: str) -> SinkReader:
+    """Make the reader of a server's sink."""
+    check_address(peer.address)
+    return SinkReader.connect(
+        peer.address,
+        read_key=key,
+        fingerprint=peer.fingerprint,
+        ca=peer.ca,
+        system_ca=peer.system_ca,
+        cert=peer.cert,
+        key=peer.key,
+    )
+
+
+def read_key(options: Options) -> str:
+    """Read the server's read key: from a file of the driver, else from its environment."""
+    file = options.file("read_key_file")
+    if file is None:
+        key = os.environ.get("PENSTOCK_KEY", "")
+        where = "the environment variable PENSTOCK_KEY"
+    else:
+        where = file
+        try:
+            key = Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise options.error("read_key_file", f"names {file}, which cannot be read: {error}") from None
+    if not key:
+        problem = f"a server lets nobody read its sink without its read key, and there is none in {where}"
+        raise SparkError(f"{problem}: set the option read_key_file, or PENSTOCK_KEY on the driver")
+    return key

@@ -1,0 +1,301 @@
+"""The streaming source: sessions of a sink in the order in which they were found closed.
+
+An offset is a place in the sink's journal, a list that only grows: how many sessions were read whole, and how far the
+list of the next one was read, in octets. Neither changes when query, source or server are killed and started again, so
+the rows between two offsets are the same for ever.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock._addresses import check_address
+from penstock.errors import PipeStreamError, SparkError
+from penstock.pipestream import ClosedSession, Piece, Server, SinkReader
+from penstock.spark.pipestream.options import Options
+from penstock.spark.pipestream.source import PipeStreamPartition, Source, read_options, read_sink, weight_of
+
+__all__ = ["Listen", "PipeStreamStreamReader"]
+
+_T = TypeVar("_T")
+_LOG = logging.getLogger("penstock.spark")
+_ALL = (1 << 63) - 1
+_PAGE = 4096
+_WILDCARDS = ("0.0.0.0", "[::]")  # noqa: S104 - to be refused as an address to connect to
+
+
+@dataclass(frozen=True)
+class Listen:
+    """A server that the source runs itself."""
+
+    listen: str
+    spool: str
+    advertise: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    max_payload: int | None = None
+
+    def start(self) -> tuple[Server, SinkReader]:
+        """Listen; give the server, and the reader that executors use."""
+        key = secrets.token_hex(32)
+        server = Server(
+            self.listen, sink=self.spool, read_key=key, cert=self.cert, key=self.key, max_payload=self.max_payload
+        )
+        address = self.advertise or server.address
+        if address.endswith(":0"):
+            address = f"{address[:-2]}:{server.address.rpartition(':')[2]}"
+        _LOG.warning("listening %s fingerprint %s", server.address, server.fingerprint)
+        return server, SinkReader.connect(address, fingerprint=server.fingerprint, read_key=key)
+
+
+@dataclass(frozen=True)
+class Position:
+    """An offset."""
+
+    journal: str = ""
+    """Which journal; empty: any, from its beginning."""
+    session: int = 0
+    """Sessions that were read whole."""
+    octet: int = 0
+    """How far the list of the next one was read."""
+
+    @classmethod
+    def of(cls, offset: dict[str, Any]) -> "Position":
+        """Read an offset that Spark has kept."""
+        try:
+            return cls(str(offset["journal"]), int(offset["session"]), int(offset["octet"]))
+        except (LookupError, TypeError, ValueError):
+            raise SparkError(f"the checkpoint is of another source: {offset!r} is no offset of this one") from None
+
+    def offset(self) -> dict[str, Any]:
+        """Give it to Spark."""
+        return {"journal": self.journal, "session": self.session, "octet": self.octet}
+
+
+class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a sink; with `Listen` it runs the server that fills it. Nothing is opened before the first offset."""
+
+    def __init__(
+        self,
+        source: Source,
+        listen: Listen | None = None,
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        delete: bool = False,
+    ) -> None:
+        """Take options only."""
+        self.source = source
+        self.listen = listen
+        self.max_rows = max_rows
+        self.max_bytes = max_bytes
+        self.delete = delete
+        self._server: Server | None = None
+        self._remote: SinkReader | None = None
+        self._until: int | None = None
+        self._collected = 0
+
+    @classmethod
+    def of(cls, given: dict[str, str], schema: StructType) -> "PipeStreamStreamReader":
+        """Read the options. Nothing is opened but the file of the read key."""
+        options = Options(given, "source")
+        wanted = read_options(options, schema)
+        if wanted.receipts is not None:
+            raise options.error("receipts", "is for batch reads: a stream reads what comes")
+        delete = options.flag("deleteAfterCommit")
+        listen = _read_listen(options)
+        if listen is not None:
+            sink, is_folder = SinkReader(listen.spool), True
+        else:
+            sink, is_folder = read_sink(options)
+        if delete and not is_folder:
+            raise options.error("deleteAfterCommit", "is for a folder: whoever reads from a server cannot delete")
+        limits = [options.positive(name, 0) if options.text(name) else None for name in _LIMITS]
+        options.finish()
+        return cls(Source(sink, wanted), listen, max_rows=limits[0], max_bytes=limits[1], delete=delete)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Give the beginning of the journal, whichever it is."""
+        return Position().offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Give what the options say; where both limits are set, `latestOffset` minds the other one too."""
+        if self.max_rows is not None:
+            return ReadMaxRows(self.max_rows)
+        return ReadAllAvailable() if self.max_bytes is None else ReadMaxBytes(self.max_bytes)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Say how far the next micro-batch reads."""
+        rows, octets = _ALL, _ALL
+        if isinstance(limit, ReadMaxRows):
+            rows, octets = limit.max_rows, self.max_bytes or _ALL
+        elif isinstance(limit, ReadMaxBytes):
+            octets = limit.max_bytes
+        elif not isinstance(limit, ReadAllAvailable):
+            raise SparkError(f"the pipestream source has no limit of the kind {type(limit).__name__}")
+        return self._tried(lambda: self._advance(Position.of(start), rows, octets).offset())
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Say what there is, for the progress of the query."""
+
+        def report() -> dict[str, Any]:
+            journal, length, _ = self._open().follow(0, 0)
+            return Position(journal, length).offset()
+
+        return self._tried(report)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read no further than what is there now."""
+        self._until = self._tried(lambda: self._open().follow(0, 0)[1])
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PipeStreamPartition]:
+        """Divide what lies between two offsets."""
+        first, last = Position.of(start), Position.of(end)
+
+        def divide() -> list[PipeStreamPartition]:
+            self._open()
+            if (first.session, first.octet) == (last.session, last.octet):
+                return []
+            between = list(self._sessions(first, last.session + (last.octet > 0)))
+            count, octets = self.source.share(sum(weight_of(session) for _, session in between))
+            pieces = [
+                piece for position, found in between for piece in self._pieces(position, found, first, last, octets)
+            ]
+            return self.source.partitions(pieces, count, self._remote)
+
+        return self._tried(divide)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the rows of a partition, on an executor."""
+        if not isinstance(partition, PipeStreamPartition):
+            raise TypeError(f"not a partition of this source: {partition!r}")
+        return partition.read()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Remove sessions that were read whole, if that was asked for; nothing else depends on it."""
+        if not self.delete:
+            return
+        last = Position.of(end)
+
+        def collect() -> None:
+            for _, session in self._sessions(replace(last, session=self._collected), last.session):
+                self.source.sink.remove(session.session)
+            self._collected = last.session
+
+        self._tried(collect)
+
+    def stop(self) -> None:
+        """Stop to listen."""
+        if self._server is not None:
+            self._server.close(0)
+            self._server = None
+
+    def _open(self) -> SinkReader:
+        if self.listen is not None and self._server is None:
+            self._server, self._remote = self.listen.start()
+        return self.source.sink
+
+    def _sessions(self, first: Position, end: int) -> Iterator[tuple[int, ClosedSession]]:
+        """Give the sessions of the journal from a position to before another one, page by page."""
+        at = first.session
+        while at < end:
+            journal, length, sessions = self._open().follow(at, min(_PAGE, end - at))
+            if first.journal not in ("", journal):
+                raise SparkError(
+                    f"the sink {self.source.sink!r} has the journal {journal}, but the checkpoint has positions of "
+                    f"{first.journal}: its file closed.jsonl is gone, or this is another sink"
+                )
+            if not sessions:
+                raise SparkError(f"the checkpoint is {end - length} sessions ahead of the sink {self.source.sink!r}")
+            yield from enumerate(sessions, at)
+            at += len(sessions)
+
+    def _advance(self, start: Position, rows: int, octets: int) -> Position:
+        journal, length, _ = self._open().follow(0, 0)
+        if self._until is not None:
+            length = max(start.session, min(length, self._until))
+        at = replace(start, journal=start.journal or journal)
+        if start.octet:
+            length = max(length, start.session + 1)
+        taken = False
+        for position, session in self._sessions(start, length):
+            whole = position != start.session or start.octet == 0
+            if whole and session.rows <= rows and session.octets <= octets:
+                rows, octets, taken = rows - session.rows, octets - session.octets, taken or session.rows > 0
+                at = replace(at, session=position + 1, octet=0)
+                continue
+            if taken and (rows <= 0 or octets <= 0):
+                break
+            begin = 0 if whole else start.octet
+            pieces = self.source.sink.plan(session.session, start=begin, octets=max(octets, 1), rows=max(rows, 1))
+            piece = next(pieces, None)
+            if piece is not None and taken and piece.octets > octets:
+                break
+            if piece is None or next(pieces, None) is None:
+                # Nothing of it is left behind this.
+                at = replace(at, session=position + 1, octet=0)
+                if piece is None:
+                    continue
+                rows, octets, taken = rows - piece.rows, octets - piece.octets, True
+                continue
+            at = replace(at, session=position, octet=piece.end)
+            break
+        return at
+
+    def _pieces(
+        self, position: int, session: ClosedSession, first: Position, last: Position, octets: int
+    ) -> Iterator[Piece]:
+        start = first.octet if position == first.session else 0
+        for piece in self.source.pieces(session.session, start=start, octets=octets):
+            if position < last.session or piece.end <= last.octet:
+                yield piece
+            elif piece.start < last.octet:
+                yield replace(piece, end=last.octet)
+
+    def _tried(self, work: Callable[[], _T]) -> _T:
+        try:
+            return work()
+        except PipeStreamError as error:
+            raise SparkError(f"{self.source.sink!r} cannot be followed: {error}") from error
+
+
+_LIMITS = ("maxRowsPerTrigger", "maxBytesPerTrigger")
+
+
+def _read_listen(options: Options) -> Listen | None:
+    names = ("listen", "spool", "advertise")
+    listen, spool, advertise = (options.text(name) for name in names)
+    if listen is None:
+        given = next((name for name in names if options.text(name) is not None), None)
+        if given is not None:
+            raise options.error(given, "goes with the option listen")
+        return None
+    if spool is None:
+        raise options.error("listen", "needs the option spool: the folder that keeps what comes")
+    if options.text("address") or options.text("path"):
+        raise options.error("listen", "and an address exclude each other: the source either listens or connects")
+    for name, value in (("listen", listen), ("advertise", advertise)):
+        try:
+            check_address(value or listen, lowest_port=0)
+        except ValueError as error:
+            raise options.error(name, str(error)) from None
+    if advertise is None and listen.rpartition(":")[0] in _WILDCARDS:
+        raise options.error("listen", f"names no host that executors can reach: set advertise to HOST:PORT, not {listen}")
+    cert, key = options.file("cert"), options.file("key")
+    if (cert is None) != (key is None):
+        raise SparkError("the options cert and key of the pipestream source go together")
+    most = options.positive("max_payload", 0) if options.text("max_payload") else None
+    return Listen(listen, options.file("spool") or spool, advertise, cert, key, most)
