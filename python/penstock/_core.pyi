@@ -17,6 +17,7 @@ from penstock.pipestream import (
     StatusFrame,
 )
 from penstock.pipestream._fields import PathLike, Payload
+from penstock.pipestream._reader import ReaderOptions
 from penstock.pipestream._server import ServeOptions
 from penstock.pipestream._session import ConnectOptions, Draft
 
@@ -32,6 +33,8 @@ __all__ = [
     "SentDocument",
     "Server",
     "Session",
+    "SinkReader",
+    "SinkRows",
     "__version__",
     "decode_barrier",
     "decode_capabilities",
@@ -55,6 +58,7 @@ __all__ = [
     "merkle_root",
     "negotiate",
     "part_schema",
+    "row_schema",
     "write_certificates",
 ]
 
@@ -434,6 +438,37 @@ class Server:
     def counters(self) -> _CounterFields: ...
     def next_session(self, timeout: float | None) -> Session | None: ...
     def close(self, grace: float) -> None: ...
+
+# Reading a sink
+
+def row_schema() -> pa.Schema: ...
+
+@final
+class SinkReader:
+    """What `penstock.pipestream.SinkReader` wraps."""
+
+    def __new__(cls, options: ReaderOptions) -> SinkReader: ...
+    def sessions(self) -> list[tuple[str, int, int]]: ...
+    def follow(self, after: int, max: int) -> tuple[str, int, list[tuple[str, int, int]]]: ...  # noqa: A002
+    def plan(
+        self,
+        session: str,
+        start: int,
+        octets: int,
+        rows: int,
+        pieces: int,
+        documents: set[str] | None = None,
+        names: set[str] | None = None,
+    ) -> tuple[list[tuple[int, int, int, int]], int | None]: ...
+    def rows(self, session: str, start: int, end: int, max_content: int | None, batch_octets: int) -> SinkRows: ...
+    def remove(self, session: str) -> None: ...
+
+@final
+class SinkRows:
+    """Record batches of a piece; one is read while the last is worked on."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> pa.RecordBatch: ...
 
 # Documents
 

@@ -1,5 +1,6 @@
 """``penstock pipestream serve``: a server that writes what comes into a folder."""
 
+import os
 import signal
 from pathlib import Path
 from queue import SimpleQueue
@@ -49,12 +50,22 @@ def _serve(
     client_ca: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
     ] = None,
+    read_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Let whoever has the key in this file read the sink; PENSTOCK_KEY does the same.",
+        ),
+    ] = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
     """Take entities and keep each whole one in a folder."""
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")
+    read_key = _read_key(read_key_file)
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = _Stop()
     from penstock.pipestream import Server
@@ -70,10 +81,24 @@ def _serve(
         window=window,
         max_payload=max_payload,
         events=events,
+        read_key=read_key,
     )
     typer.echo(f"listening {server.address} fingerprint {server.fingerprint}")
     stop.wait()
     server.close(_GRACE)
+
+
+def _read_key(file: Path | None) -> str | None:
+    """Read the key from the file, else from the environment; it is never an argument, which others can see."""
+    try:
+        key = os.environ.get("PENSTOCK_KEY") if file is None else file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"--read-key-file {file}: {error}") from None
+    if file is not None and not key:
+        raise typer.BadParameter(f"--read-key-file {file}: it is empty")
+    if key and len(key.encode()) < 16:
+        raise typer.BadParameter("the read key must have at least 16 octets")
+    return key or None
 
 
 class _Stop:

@@ -59,6 +59,12 @@ from penstock.pipestream._messages import (
     CompletionPolicy,
     StoppingPointValidation,
 )
+from penstock.pipestream._reader import (
+    ROW_SCHEMA,
+    ClosedSession,
+    Piece,
+    SinkReader,
+)
 from penstock.pipestream._scope import Scope
 from penstock.pipestream._server import (
     Server,
@@ -67,6 +73,7 @@ from penstock.pipestream._server import (
 from penstock.pipestream._session import Session
 
 __all__ = [
+    "ROW_SCHEMA",
     "AgreedEvent",
     "Agreement",
     "Barrier",
@@ -77,6 +84,7 @@ __all__ = [
     "ChunkInfo",
     "ClaimCheck",
     "ClosedEvent",
+    "ClosedSession",
     "Completion",
     "CompletionMode",
     "CompletionPolicy",
@@ -92,6 +100,7 @@ __all__ = [
     "GatheredEvent",
     "LostEvents",
     "Manifest",
+    "Piece",
     "Reason",
     "ReceivedEntity",
     "ReleasedEvent",
@@ -105,6 +114,7 @@ __all__ = [
     "Server",
     "ServerCounters",
     "Session",
+    "SinkReader",
     "Status",
     "StatusEvent",
     "StatusFrame",

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import pyarrow as pa
@@ -20,9 +20,9 @@ _ITEMS = 4096
 
 ROW_SCHEMA: pa.Schema = _core.row_schema()
 """The columns of a sink's rows, one row for each entity: ``session``, ``scope``, ``entity``, ``parent`` (null for a
-root), ``layer``, ``type`` (the content type), ``bytes`` and ``sha256`` (null where no payload was verified), ``status``,
-``reason``, ``document`` and ``path`` (of the metadata ``penstock.document`` and ``penstock.path``), ``metadata``, ``file``
-(in the sink, null without a payload), ``content``."""
+root), ``layer``, ``type`` (the content type), ``bytes`` and ``sha256`` (null where no payload was verified),
+``status``, ``reason``, ``document`` and ``path`` (of the metadata ``penstock.document`` and ``penstock.path``),
+``metadata``, ``file`` (in the sink, null without a payload), ``content``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class SinkReader:
         Args:
             session: Its ID.
             start: Where to begin: 0, or the end of a piece.
-            octets: What a piece may have, unless it is a single row; each row counts for a little more than its content.
+            octets: What a piece may have, unless it is a single row; a row counts for a little more than its content.
             rows: How many rows a piece may have.
             documents: Only rows of these documents.
             names: Only rows of these names: their files, or ``SESSION/SCOPE/ENTITY`` for those without one.
@@ -248,8 +248,3 @@ class SinkReader:
     def __repr__(self) -> str:
         """Say where the sink is, and nothing that is secret."""
         return f"<SinkReader {self._options.folder or self._options.address}>"
-
-
-def moved(reader: SinkReader, address: str) -> SinkReader:
-    """Make the same reader for another address of the same server."""
-    return SinkReader._of(replace(reader._options, address=address))

@@ -27,6 +27,7 @@ class ServeOptions:
     window: int | None
     max_payload: int | None
     events: PathLike | None
+    read_key: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,7 @@ class Server:
         window: int | None = None,
         max_payload: int | None = None,
         events: PathLike | None = None,
+        read_key: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
         """Begin to listen.
@@ -105,6 +107,8 @@ class Server:
             window: The most entities of a scope that may be unresolved, by default 65,536.
             max_payload: The largest payload in octets, by default 16 GiB. A larger one fails its entity.
             events: A file to which every event is appended as a line of JSON.
+            read_key: Let whoever has this key, a text of at least 16 octets, read the sink over the same port
+                (`SinkReader.connect`). Without it nobody can.
             state_dir: Where development certificates are kept; by default ``$PENSTOCK_STATE``, else
                 ``$XDG_STATE_HOME/penstock``, else ``~/.local/state/penstock``.
 
@@ -122,6 +126,7 @@ class Server:
             window=window,
             max_payload=max_payload,
             events=events,
+            read_key=read_key,
         )
         self._native = _core.Server(listen, options)
         # Kept here because a forked child may want to connect to them.

@@ -47,7 +47,9 @@ class PipeStreamReader(DataSourceReader):
             pieces = [
                 piece
                 for session in chosen
-                for piece in source.pieces(session, octets=octets, names=names and frozenset(names[session]))
+                for piece in source.pieces(
+                    session, octets=octets, names=None if names is None else frozenset(names[session])
+                )
             ]
         except PipeStreamError as error:
             raise SparkError(f"{source.sink!r} cannot be read: {error}") from error

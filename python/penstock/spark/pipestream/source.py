@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from penstock._addresses import check_address
 from penstock.errors import PipeStreamError, SparkError
-from penstock.pipestream import ROW_SCHEMA, Piece, SinkReader
+from penstock.pipestream import ROW_SCHEMA, ClosedSession, Piece, SinkReader
 from penstock.spark._batches import resize
 from penstock.spark._paths import from_option
 from penstock.spark.pipestream.options import Options, Peer
@@ -78,7 +78,9 @@ class Source:
     sink: SinkReader
     wanted: Wanted
 
-    def pieces(self, session: str, *, octets: int, start: int = 0, names: frozenset[str] | None = None) -> Iterator[Piece]:
+    def pieces(
+        self, session: str, *, octets: int, start: int = 0, names: frozenset[str] | None = None
+    ) -> Iterator[Piece]:
         """Divide a session into pieces of what is wanted of it."""
         if self.wanted.sessions is not None and session not in self.wanted.sessions:
             return iter(())
@@ -89,7 +91,9 @@ class Source:
         count = max(self.wanted.min_partitions, -(-weight // self.wanted.target_bytes))
         return count, max(_LEAST_PIECE, weight // (4 * count))
 
-    def partitions(self, pieces: Iterable[Piece], count: int, sink: SinkReader | None = None) -> list[PipeStreamPartition]:
+    def partitions(
+        self, pieces: Iterable[Piece], count: int, sink: SinkReader | None = None
+    ) -> list[PipeStreamPartition]:
         """Spread pieces over partitions, the heaviest first; pieces that follow each other become one again."""
         pieces = sorted(pieces, key=weight_of, reverse=True)
         count = min(count, len(pieces))
@@ -102,8 +106,8 @@ class Source:
         return [PipeStreamPartition(sink or self.sink, tuple(_joined(part)), self.wanted) for part in filled]
 
 
-def weight_of(piece: Piece) -> int:
-    """Weigh a piece."""
+def weight_of(piece: Piece | ClosedSession) -> int:
+    """Weigh a piece, or a session."""
     return piece.octets + piece.rows * _ROW_COST
 
 

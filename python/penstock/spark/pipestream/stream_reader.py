@@ -293,7 +293,9 @@ def _read_listen(options: Options) -> Listen | None:
         except ValueError as error:
             raise options.error(name, str(error)) from None
     if advertise is None and listen.rpartition(":")[0] in _WILDCARDS:
-        raise options.error("listen", f"names no host that executors can reach: set advertise to HOST:PORT, not {listen}")
+        raise options.error(
+            "listen", f"names no host that executors can reach: set advertise to HOST:PORT, not {listen}"
+        )
     cert, key = options.file("cert"), options.file("key")
     if (cert is None) != (key is None):
         raise SparkError("the options cert and key of the pipestream source go together")
