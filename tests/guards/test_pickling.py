@@ -24,6 +24,9 @@ from penstock.receipts import Difference
 from penstock.spark import Dehydrate, DocumentsSource, PipeStreamDataSource, Rehydrate, Worker, dehydrate, rehydrate
 from penstock.spark.documents_source import DocumentsPartition, DocumentsReader
 from penstock.spark.pipestream.options import Options, Peer
+from penstock.spark.pipestream.reader import PipeStreamReader
+from penstock.spark.pipestream.source import PipeStreamPartition, Source, Wanted
+from penstock.spark.pipestream.stream_reader import Listen, PipeStreamStreamReader, Position
 
 COMPOSITE = rehydrate_parts([Part(path=(), type="text/plain", sha256="ab" * 32, bytes=1, depth=0, text="x")])
 SAMPLES: dict[type, Callable[[], object]] = {
@@ -48,6 +51,21 @@ SAMPLES: dict[type, Callable[[], object]] = {
 }
 # Classes that hold something of this process, by name, with what they hold.
 LIVE: dict[str, str] = {}
+PIECE = ps.Piece("ab", 0, 10, 1, 5)
+WANTED = Wanted(("content",), content=True, max_content=9, target_bytes=1 << 20, min_partitions=2)
+READER, LISTEN = ps.SinkReader("/sink"), Listen("127.0.0.1:0", "/spool", advertise="worker:4433")
+SAMPLES |= {
+    Listen: lambda: LISTEN,
+    PipeStreamPartition: lambda: PipeStreamPartition(READER, (PIECE,), WANTED),
+    PipeStreamReader: lambda: PipeStreamReader(Source(READER, WANTED)),
+    PipeStreamStreamReader: lambda: PipeStreamStreamReader(Source(READER, WANTED), LISTEN, max_rows=3),
+    Position: lambda: Position("ab", 3, 14),
+    Source: lambda: Source(READER, WANTED),
+    Wanted: lambda: WANTED,
+    ps.ClosedSession: lambda: ps.ClosedSession("ab", 3, 14),
+    ps.Piece: lambda: PIECE,
+    ps.SinkReader: lambda: READER,
+}
 KEY, SCOPE, REASON = ps.EntityKey(0, 0, 7, 0), ps.ScopeKey(2), ps.Reason(5, "PIPESTREAM_ENTITY_INVALID", "broken")
 DIGEST, CHUNK = ps.ScopeDigest(2, 3, 1, 1, 1, bytes(32)), ps.ChunkInfo(total_chunks=2, chunk_index=1, chunk_offset=9)
 AGREED = ps.Capabilities().negotiate(ps.Capabilities())

@@ -63,9 +63,7 @@ def _serve(
     log_format: LogFormatOption = "text",
 ) -> None:
     """Take entities and keep each whole one in a folder."""
-    if (cert is None) != (key is None):
-        raise typer.BadParameter("--cert and --key go together")
-    read_key = _read_key(read_key_file)
+    read_key = _check_secrets(cert, key, read_key_file)
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = _Stop()
     from penstock.pipestream import Server
@@ -88,8 +86,14 @@ def _serve(
     server.close(_GRACE)
 
 
+def _check_secrets(cert: Path | None, key: Path | None, read_key_file: Path | None) -> str | None:
+    """Check what goes together, and give the read key: from its file or the environment, never from an argument."""
+    if (cert is None) != (key is None):
+        raise typer.BadParameter("--cert and --key go together")
+    return _read_key(read_key_file)
+
+
 def _read_key(file: Path | None) -> str | None:
-    """Read the key from the file, else from the environment; it is never an argument, which others can see."""
     try:
         key = os.environ.get("PENSTOCK_KEY") if file is None else file.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:

@@ -241,6 +241,14 @@ class SinkReader:
         """
         self._core.remove(session)
 
+    def __eq__(self, other: object) -> bool:
+        """Compare what is read, and how."""
+        return isinstance(other, SinkReader) and self._options == other._options
+
+    def __hash__(self) -> int:
+        """Hash the options."""
+        return hash(self._options)
+
     def __reduce__(self) -> tuple[object, tuple[ReaderOptions]]:
         """Survive a pickle by the options."""
         return SinkReader._of, (self._options,)

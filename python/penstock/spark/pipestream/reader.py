@@ -35,7 +35,7 @@ class PipeStreamReader(DataSourceReader):
     def partitions(self) -> list[PipeStreamPartition]:
         """Divide what is closed now into partitions of about the same weight."""
         source, wanted = self.source, self.source.wanted
-        names = None if wanted.receipts is None else named_by(Path(wanted.receipts))
+        names = None if wanted.receipts is None else _named_by(Path(wanted.receipts))
         try:
             found = {session.session: session for session in source.sink.sessions()}
             missing = sorted(session for session in (names or {}) if session not in found)
@@ -47,9 +47,7 @@ class PipeStreamReader(DataSourceReader):
             pieces = [
                 piece
                 for session in chosen
-                for piece in source.pieces(
-                    session, octets=octets, names=None if names is None else frozenset(names[session])
-                )
+                for piece in source.pieces(session, octets=octets, names=None if names is None else names[session])
             ]
         except PipeStreamError as error:
             raise SparkError(f"{source.sink!r} cannot be read: {error}") from error
@@ -62,7 +60,7 @@ class PipeStreamReader(DataSourceReader):
         return partition.read()
 
 
-def named_by(folder: Path) -> dict[str, set[str]]:
+def _named_by(folder: Path) -> dict[str, set[str]]:
     """Give the names of the rows that receipts tell of, by session: their files, or ``SESSION/SCOPE/ENTITY``."""
     names: dict[str, set[str]] = {}
     for file in sorted(folder.glob("*.json")) if folder.is_dir() else [folder]:

@@ -4,7 +4,7 @@ import heapq
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,14 +13,13 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock._addresses import check_address
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ROW_SCHEMA, ClosedSession, Piece, SinkReader
 from penstock.spark._batches import resize
 from penstock.spark._paths import from_option
 from penstock.spark.pipestream.options import Options, Peer
 
-__all__ = ["ROW_COLUMNS", "PipeStreamPartition", "Source", "Wanted", "read_options"]
+__all__ = ["ROW_COLUMNS", "PipeStreamPartition", "Source", "Wanted", "read_options", "read_sink", "weight_of"]
 
 ROW_COLUMNS: StructType = from_arrow_schema(ROW_SCHEMA)
 """A row for each entity of a sink."""
@@ -79,7 +78,7 @@ class Source:
     wanted: Wanted
 
     def pieces(
-        self, session: str, *, octets: int, start: int = 0, names: frozenset[str] | None = None
+        self, session: str, *, octets: int, start: int = 0, names: Collection[str] | None = None
     ) -> Iterator[Piece]:
         """Divide a session into pieces of what is wanted of it."""
         if self.wanted.sessions is not None and session not in self.wanted.sessions:
@@ -171,16 +170,15 @@ def read_sink(options: Options) -> tuple[SinkReader, bool]:
     target = options.target()
     if "/" not in target and re.search(r":[0-9]+$", target):
         peer = Peer.read(options)
-        return remote(peer, read_key(options)), False
+        return _remote(peer, _read_key(options)), False
     folder = str(Path(from_option(target)).absolute())
     if not Path(folder).is_dir():
         raise SparkError(f"the pipestream source is to read {target}, which is neither HOST:PORT nor a folder")
     return SinkReader(folder), True
 
 
-def remote(peer: Peer, key: str) -> SinkReader:
+def _remote(peer: Peer, key: str) -> SinkReader:
     """Make the reader of a server's sink."""
-    check_address(peer.address)
     return SinkReader.connect(
         peer.address,
         read_key=key,
@@ -192,7 +190,7 @@ def remote(peer: Peer, key: str) -> SinkReader:
     )
 
 
-def read_key(options: Options) -> str:
+def _read_key(options: Options) -> str:
     """Read the server's read key: from a file of the driver, else from its environment."""
     file = options.file("read_key_file")
     if file is None:

@@ -8,7 +8,7 @@ the rows between two offsets are the same for ever.
 import logging
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from penstock.pipestream import ClosedSession, Piece, Server, SinkReader
 from penstock.spark.pipestream.options import Options
 from penstock.spark.pipestream.source import PipeStreamPartition, Source, read_options, read_sink, weight_of
 
-__all__ = ["Listen", "PipeStreamStreamReader"]
+__all__ = ["Listen", "PipeStreamStreamReader", "Position"]
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger("penstock.spark")
@@ -85,28 +85,20 @@ class Position:
         return {"journal": self.journal, "session": self.session, "octet": self.octet}
 
 
+@dataclass
 class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a sink; with `Listen` it runs the server that fills it. Nothing is opened before the first offset."""
 
-    def __init__(
-        self,
-        source: Source,
-        listen: Listen | None = None,
-        *,
-        max_rows: int | None = None,
-        max_bytes: int | None = None,
-        delete: bool = False,
-    ) -> None:
-        """Take options only."""
-        self.source = source
-        self.listen = listen
-        self.max_rows = max_rows
-        self.max_bytes = max_bytes
-        self.delete = delete
-        self._server: Server | None = None
-        self._remote: SinkReader | None = None
-        self._until: int | None = None
-        self._collected = 0
+    source: Source
+    listen: Listen | None = None
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    delete: bool = False
+    _server: Server | None = field(default=None, init=False)
+    _remote: SinkReader | None = field(default=None, init=False)
+    _until: int | None = field(default=None, init=False)
+    """Sessions of the journal beyond these are not there, for the trigger availableNow."""
+    _collected: int = field(default=0, init=False)
 
     @classmethod
     def of(cls, given: dict[str, str], schema: StructType) -> "PipeStreamStreamReader":
