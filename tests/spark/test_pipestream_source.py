@@ -113,7 +113,7 @@ def test_rows_are_chosen_by_session_document_and_receipt(server, tmp_path):
     wait_until_closed(tmp_path / "sink", json.loads(receipt.read_text())["session"])
     assert contents(named.partitions()) == [b"A line.\n"]
     receipt.write_text(receipt.read_text().replace(json.loads(receipt.read_text())["session"], "ab" * 16))
-    with pytest.raises(SparkError, match="receipts name session abab.*, which is not closed"):
+    with pytest.raises(SparkError, match=r"receipts name session abab.*, which is not closed"):
         named.partitions()
 
 
