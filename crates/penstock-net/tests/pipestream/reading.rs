@@ -300,9 +300,7 @@ fn a_server_gives_its_closed_sessions_to_whoever_has_the_key() {
     // Of a session that goes on nothing can be had, whatever one asks for.
     let refused = block(remote.plan(&id(&going), 0, ALL)).unwrap_err();
     assert!(refused.to_string().contains("there is no closed session"), "{refused}");
-    for (name, start, end) in
-        [(&*id(&going), 0, 1), ("../sink", 0, 1), (&*id(&done), 1, 50)]
-    {
+    for (name, start, end) in [(&*id(&going), 0, 1), ("../sink", 0, 1), (&*id(&done), 1, 50)] {
         assert!(block(remote.batch(name, start, end, BatchLimits::default())).is_err(), "{name} {start} {end}");
     }
     assert_eq!(block(remote.sessions(0, 10)).unwrap().length, 1, "the connection goes on");

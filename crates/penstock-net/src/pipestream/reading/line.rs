@@ -11,8 +11,8 @@ use crate::{Error, Result};
 const MAX_LINE: usize = 8 << 20;
 /// How much of a list is read at a time.
 const WINDOW: u64 = 1 << 20;
-/// The content type of the entity that commits a transaction.
-const COMMIT: &str = "application/vnd.penstock.commit+json";
+/// The content types of entities that end a transaction.
+const ORDERS: [&str; 2] = ["application/vnd.penstock.commit+json", "application/vnd.penstock.abort+json"];
 
 /// A line of `entities.jsonl`, as it is in memory.
 #[derive(Debug, Deserialize)]
@@ -109,9 +109,9 @@ impl<'a> Line<'a> {
         serde_json::from_slice(octets)
     }
 
-    /// Whether it is a row, and not the commit of a transaction.
+    /// Whether it is a row, and not the end of a transaction.
     pub fn is_row(&self) -> bool {
-        self.content_type.as_ref().is_none_or(|kind| kind.as_ref() != COMMIT)
+        self.content_type.as_ref().is_none_or(|kind| !ORDERS.contains(&kind.as_ref()))
     }
 
     /// What names it in receipts: its file, else its place.

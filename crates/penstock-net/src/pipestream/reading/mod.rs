@@ -9,7 +9,7 @@
 //! Only sessions whose list ends with `{"closed":0}` are read; their lists and payloads never change, so a piece, which
 //! is a range of octets of a list, gives the same rows to whoever reads it, now or after a crash. An entity's second
 //! line takes the place of its first one (see the sink): [`examine`] finds such first lines, and pieces pass over them.
-//! Commits of transactions are no rows.
+//! What commits a transaction or ends it otherwise is no row.
 //!
 //! Nothing here knows Arrow: a [`Batch`] is lines of the list as they are and the payloads behind one another.
 

@@ -34,8 +34,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::committer::Committer;
 use self::disk::{Faults, Step};
-use self::folder::Folder;
 pub(crate) use self::entries::LOG;
+use self::folder::Folder;
 use super::command::Commands;
 use super::counters::Counters;
 use super::events::EventLog;
