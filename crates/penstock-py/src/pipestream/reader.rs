@@ -41,6 +41,8 @@ struct Here {
 
 /// Start, end, rows and octets of a piece.
 type PieceTuple = (u64, u64, u64, u64);
+/// A batch, and where the next one starts.
+type Rows = (RecordBatch, Option<u64>);
 /// ID, rows and octets of a session.
 type SessionTuple = (String, u64, u64);
 
@@ -101,7 +103,7 @@ impl SinkReader {
             Timeout::NEVER,
             background(async move {
                 let planned = sink.plan(&session, start, limits).await?;
-                if selection.documents.is_none() && selection.names.is_none() {
+                if selection.is_all() {
                     return Ok(planned);
                 }
                 Ok(Plan { pieces: sink.refine(&session, &planned.pieces, &selection, limits).await?, ..planned })
@@ -143,7 +145,7 @@ struct State {
     range: Range,
     /// Where the batch after the one that is being read starts.
     next: Option<u64>,
-    ahead: Option<JoinHandle<Result<(RecordBatch, Option<u64>)>>>,
+    ahead: Option<JoinHandle<Result<Rows>>>,
 }
 
 #[derive(Clone)]
@@ -186,7 +188,7 @@ impl SinkRows {
 
 impl State {
     /// Begins to read the next batch.
-    fn read(&mut self) -> PyResult<Option<JoinHandle<Result<(RecordBatch, Option<u64>)>>>> {
+    fn read(&mut self) -> PyResult<Option<JoinHandle<Result<Rows>>>> {
         let Some(start) = self.next.take() else { return Ok(None) };
         let range = self.range.clone();
         runtime::spawn(async move { range.read(start).await }).map(Some).map_err(IntoPyErr::into_py_err)
@@ -202,7 +204,7 @@ impl Drop for State {
 }
 
 impl Range {
-    async fn read(self, start: u64) -> Result<(RecordBatch, Option<u64>)> {
+    async fn read(self, start: u64) -> Result<Rows> {
         let Self { sink, session, end, limits } = self;
         let most = limits.content.then_some(limits.max_content);
         match sink {
