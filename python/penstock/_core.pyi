@@ -30,6 +30,7 @@ __all__ = [
     "EntityIdSpace",
     "IncomingEntity",
     "Manifest",
+    "RowSender",
     "SentDocument",
     "Server",
     "Session",
@@ -543,6 +544,24 @@ class DocumentSender:
 
     def __new__(cls, session: Session, dehydrate: bool, limits: Limits, in_flight: int) -> Self: ...
     def send(self, name: str, source: Source) -> SentDocument: ...
+
+class _RowTotals(TypedDict):
+    rows: int
+    octets: int
+    scopes: int
+    failed: int
+    failures: list[tuple[str | None, str | None, int, str, str]]
+    """Document, path as JSON, code, the code's name and message of the first rows that failed."""
+    merkle_root: str | None
+
+@final
+class RowSender:
+    """Sends record batches into a session that nobody else sends into, each row as an entity."""
+
+    def __new__(cls, session: Session, metadata: dict[str, str], scopes: bool) -> Self: ...
+    def send(self, batch: pa.RecordBatch) -> None: ...
+    def finish(self) -> _RowTotals: ...
+    def totals(self) -> _RowTotals: ...
 
 @final
 class SentDocument:

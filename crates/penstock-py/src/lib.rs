@@ -9,6 +9,7 @@ mod error;
 mod ingest;
 mod logging;
 mod pipestream;
+mod rows;
 
 use pyo3::prelude::*;
 
@@ -43,4 +44,7 @@ mod _core {
 
     #[pymodule_export]
     use super::ingest::{DocumentOutcome, DocumentSender, SentDocument, part_schema};
+
+    #[pymodule_export]
+    use super::rows::RowSender;
 }

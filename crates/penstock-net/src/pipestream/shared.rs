@@ -122,6 +122,11 @@ impl Shared {
         self.events.close();
     }
 
+    /// Our root scope's digest will come.
+    pub(crate) fn expect_root(&self) {
+        self.releases.expect(ScopeKey { scope: self.role.root_scope(), scope_use: 0 });
+    }
+
     /// Why the session is over, if it is.
     pub(crate) fn closed(&self) -> Option<Reason> {
         match &*self.phase.borrow() {

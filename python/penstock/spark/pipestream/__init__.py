@@ -21,13 +21,35 @@ from pyspark.sql.types import StructType
 from penstock.spark.pipestream.reader import PipeStreamReader
 from penstock.spark.pipestream.source import ROW_COLUMNS
 from penstock.spark.pipestream.stream_reader import PipeStreamStreamReader
+from penstock.spark.pipestream.stream_writer import PipeStreamStreamWriter
+from penstock.spark.pipestream.writer import PipeStreamWriter
 
 __all__ = ["PipeStreamDataSource"]
 
 
 @dataclass(frozen=True)
 class PipeStreamDataSource(DataSource):
-    """``format("pipestream")``, once ``penstock.spark.register(spark)`` was called."""
+    """``format("pipestream")``, once ``penstock.spark.register(spark)`` was called.
+
+    Options, of the sink as of the source:
+        address: ``HOST:PORT`` of a PipeStream server; or what ``save``, ``start`` and ``load`` are given.
+        fingerprint: SHA-256 of the server's certificate in hex, as ``serve`` prints it, to trust just this one.
+        ca: A file of certificates (PEM) to trust instead; like ``cert`` and ``key`` it is read on the executors.
+        system_ca: ``true`` to trust the certificates of the machine instead.
+        cert, key: The client's certificate and its private key (PEM files).
+
+    Options of the sink:
+        scopes: ``document``: each run of rows of one document is a scope below a root entity of the document. By
+            default, ``none``, every row is an entity of the root scope.
+        atomic: ``false`` to do without a transaction: the rows of a task are readable as soon as it has ended, and once
+            more for each further attempt of it. For servers that are no sinks of penstock.
+        transaction: A name for what a batch writes, 1 to 256 octets: a job that is run again under the same name writes
+            nothing a second time. By default each job has its own.
+        ignoreExtra: ``true`` to leave out columns that the sink does not have.
+
+    Columns of the sink: ``content`` (binary, or string as UTF-8), and, each only if you like, ``document``, ``path``
+    (array<string>), ``type`` (content type), ``metadata`` (map<string,string>).
+    """
 
     options: MutableMapping[str, str]
 
@@ -47,3 +69,11 @@ class PipeStreamDataSource(DataSource):
     def streamReader(self, schema: StructType) -> PipeStreamStreamReader:  # noqa: N802 - Spark's name
         """Follow a sink."""
         return PipeStreamStreamReader.of(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> PipeStreamWriter:
+        """Check options and columns; nothing is connected yet."""
+        return PipeStreamWriter.of(dict(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PipeStreamStreamWriter:  # noqa: N802 - Spark's
+        """Check options and columns; nothing is connected yet."""
+        return PipeStreamStreamWriter.of(dict(self.options), schema, overwrite=overwrite)

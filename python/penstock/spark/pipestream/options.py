@@ -43,11 +43,11 @@ class Options:
         self._known.add(name)
         return self.given.get(name.lower())
 
-    def flag(self, name: str) -> bool:
-        """Read ``true`` or ``false``; the latter if it was not given."""
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Read ``true`` or ``false``."""
         given = self.text(name)
         if given is None:
-            return False
+            return default
         if given.lower() not in _FLAGS:
             raise self.error(name, f"must be true or false, not {given!r}")
         return _FLAGS[given.lower()]

@@ -58,7 +58,7 @@ impl Driver {
             Command::EndChildren { parent, reply } => {
                 let ended = match parent {
                     Some(parent) => self.session.end_children(now, parent),
-                    None => self.session.end_root(now),
+                    None => self.session.end_root(now).inspect(|()| self.link.shared.expect_root()),
                 };
                 let _ = reply.send(ended.map_err(Into::into));
             }

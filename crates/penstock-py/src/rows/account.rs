@@ -1,0 +1,178 @@
+//! What became of the rows that were sent, as far as it is known.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use penstock_net::pipestream::{EntityKey, ErrorCode, Reason, Resolution, ScopeKey, SentEntity, SessionHandle, Status};
+use tokio::sync::Notify;
+
+use super::columns::Names;
+
+/// Failures that are kept with what they are about; all of them are counted.
+const MAX_FAILURES: usize = 10;
+
+/// Shared by whoever sends and by the task that takes outcomes.
+#[derive(Default)]
+pub(super) struct Account {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    totals: Totals,
+    /// Rows and octets that were handed over and have not ended.
+    open: (usize, u64),
+    waiting: HashMap<EntityKey, Sent>,
+    /// Outcomes that came before the answer to their announcement.
+    early: HashMap<EntityKey, Resolution>,
+    failures: Vec<Failure>,
+    /// Scopes of documents that have ended, whose digests are there to be taken.
+    scopes: Vec<ScopeKey>,
+    /// The session is over.
+    closed: Option<Reason>,
+}
+
+/// What has ended.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Totals {
+    /// Rows that are COMPLETE, and their octets.
+    pub(super) rows: u64,
+    pub(super) octets: u64,
+    /// Documents whose scopes' digests have matched.
+    pub(super) scopes: u64,
+    pub(super) failed: u64,
+}
+
+/// A row, or the root of a document's rows, on its way.
+#[derive(Clone)]
+pub(super) struct Sent {
+    pub(super) names: Arc<Names>,
+    pub(super) row: usize,
+    pub(super) octets: u64,
+    /// It is the root of a document's rows.
+    pub(super) root: bool,
+    /// The scope of its children, once it is known.
+    pub(super) scope: Option<ScopeKey>,
+}
+
+/// A row that is not COMPLETE.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    pub(super) document: Option<String>,
+    /// JSON.
+    pub(super) path: Option<String>,
+    pub(super) code: ErrorCode,
+    pub(super) message: String,
+}
+
+impl Account {
+    /// So many are about to be sent.
+    pub(super) fn open(&self, rows: usize, octets: u64) {
+        let mut state = self.state();
+        state.open = (state.open.0.saturating_add(rows), state.open.1.saturating_add(octets));
+    }
+
+    /// The answer to an announcement.
+    pub(super) fn announced(&self, mut sent: Sent, answer: penstock_net::Result<SentEntity>) {
+        let mut state = self.state();
+        match answer {
+            Ok(ticket) => {
+                sent.scope = ticket.child_scope;
+                match state.early.remove(&ticket.key) {
+                    Some(resolution) => state.settle(&sent, resolution),
+                    None => drop(state.waiting.insert(ticket.key, sent)),
+                }
+            }
+            // The row is no worse than others; what waits for room learns of the end.
+            Err(penstock_net::Error::Closed(_)) => {}
+            Err(error) => {
+                let code = error.code().unwrap_or(ErrorCode::InternalError);
+                let reason = Reason { code, message: error.to_string() };
+                state.settle(&sent, Resolution { status: Status::Failed, reason: Some(reason) });
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    pub(super) fn settle(&self, outcomes: Vec<(EntityKey, Resolution)>) {
+        let mut state = self.state();
+        for (key, resolution) in outcomes {
+            match state.waiting.remove(&key) {
+                Some(sent) => state.settle(&sent, resolution),
+                None => drop(state.early.insert(key, resolution)),
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Takes the digests of documents that have ended: a scope is released before its parent ends, and only if both
+    /// ends have the same digest.
+    pub(super) async fn take_digests(&self, session: &SessionHandle) {
+        let scopes = std::mem::take(&mut self.state().scopes);
+        for scope in scopes {
+            // Without a digest the session is over, which is told elsewhere.
+            let released = session.wait_released(scope).await.is_ok();
+            self.state().totals.scopes += u64::from(released);
+        }
+    }
+
+    /// Nothing more will be settled.
+    pub(super) fn close(&self, reason: Reason) {
+        self.state().closed = Some(reason);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until no more than this is open. The error is the end of the session.
+    pub(super) async fn room(&self, rows: usize, octets: u64) -> Result<(), Reason> {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let state = self.state();
+                if state.open.0 <= rows && state.open.1 <= octets {
+                    return Ok(());
+                }
+                if let Some(reason) = &state.closed {
+                    return Err(reason.clone());
+                }
+            }
+            changed.await;
+        }
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        self.state().totals
+    }
+
+    pub(super) fn failures(&self) -> Vec<Failure> {
+        self.state().failures.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn settle(&mut self, sent: &Sent, resolution: Resolution) {
+        self.open = (self.open.0.saturating_sub(1), self.open.1.saturating_sub(sent.octets));
+        if resolution.status == Status::Complete {
+            self.totals.rows += u64::from(!sent.root);
+            self.totals.octets += sent.octets;
+            self.scopes.extend(sent.scope);
+            return;
+        }
+        self.totals.failed += 1;
+        if self.failures.len() < MAX_FAILURES {
+            let reason = resolution.reason.unwrap_or(Reason { code: ErrorCode::InternalError, message: String::new() });
+            self.failures.push(Failure {
+                document: sent.names.document(sent.row).map(str::to_owned),
+                path: if sent.root { None } else { sent.names.path(sent.row) },
+                code: reason.code,
+                message: reason.message,
+            });
+        }
+    }
+}

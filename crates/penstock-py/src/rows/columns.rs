@@ -1,0 +1,244 @@
+//! The columns of rows that are to be entities.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::ByteArrayType;
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, GenericByteArray, LargeBinaryArray, LargeListArray, LargeStringArray, ListArray,
+    MapArray, OffsetSizeTrait, RecordBatch, StringArray,
+};
+use arrow_schema::DataType;
+use bytes::Bytes;
+use penstock_net::pipestream::EntityDraft;
+
+/// Metadata that the columns of the same meaning, and the transaction of whoever writes, take the place of: rows that
+/// were read from a sink have it.
+const OWN: [&str; 3] = [DOCUMENT, PATH, "penstock.transaction"];
+const DOCUMENT: &str = "penstock.document";
+const PATH: &str = "penstock.path";
+/// What a row without a type is.
+const OCTETS: &str = "application/octet-stream";
+
+/// A batch of rows. The octets of `content` are taken from Arrow's memory as they are.
+pub(super) struct Columns {
+    rows: usize,
+    content: Content,
+    names: Arc<Names>,
+    types: Option<Texts>,
+    metadata: Option<Metadata>,
+}
+
+/// What a row is called. Kept as long as the row may fail.
+pub(super) struct Names {
+    documents: Option<Texts>,
+    paths: Option<Paths>,
+}
+
+/// The octets of all rows, and where each has its own.
+struct Content {
+    octets: Bytes,
+    places: ArrayRef,
+}
+
+/// Strings, with offsets of either width.
+enum Texts {
+    Small(StringArray),
+    Large(LargeStringArray),
+}
+
+enum Paths {
+    Small(ListArray),
+    Large(LargeListArray),
+}
+
+struct Metadata {
+    maps: MapArray,
+    keys: Texts,
+    values: Texts,
+}
+
+impl Columns {
+    /// Finds the columns of a batch. The error says what is wrong with which.
+    pub(super) fn new(batch: &RecordBatch) -> Result<Self, String> {
+        let column = |name: &str| batch.column_by_name(name);
+        let content = column("content").ok_or("there is no column content")?;
+        let names = Names {
+            documents: column("document").map(|column| Texts::new("document", column)).transpose()?,
+            paths: column("path").map(Paths::new).transpose()?,
+        };
+        Ok(Self {
+            rows: batch.num_rows(),
+            content: Content::new(content)?,
+            names: Arc::new(names),
+            types: column("type").map(|column| Texts::new("type", column)).transpose()?,
+            metadata: column("metadata").map(Metadata::new).transpose()?,
+        })
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(super) fn names(&self) -> &Arc<Names> {
+        &self.names
+    }
+
+    /// The octets of all rows together.
+    pub(super) fn octets(&self) -> &Bytes {
+        &self.content.octets
+    }
+
+    /// The octets of one; `None` if the row is null.
+    pub(super) fn content(&self, row: usize) -> Option<Bytes> {
+        let place = self.content.place(row)?;
+        // Arrow has checked its offsets.
+        (place.start <= place.end && place.end <= self.content.octets.len()).then(|| self.content.octets.slice(place))
+    }
+
+    /// What the entity says of itself in its header, beside what all of them say.
+    pub(super) fn draft(&self, row: usize, common: &BTreeMap<String, String>) -> EntityDraft {
+        let mut metadata = common.clone();
+        if let Some(column) = &self.metadata {
+            column.add_to(&mut metadata, row);
+        }
+        if let Some(document) = self.names.document(row) {
+            metadata.insert(DOCUMENT.to_owned(), document.to_owned());
+        }
+        if let Some(path) = self.names.path(row) {
+            metadata.insert(PATH.to_owned(), path);
+        }
+        let content_type = self.types.as_ref().and_then(|types| types.get(row)).unwrap_or(OCTETS).to_owned();
+        EntityDraft { content_type, metadata, ..EntityDraft::default() }
+    }
+}
+
+/// What the root of a document's rows says of itself.
+pub(super) fn document_draft(document: Option<&str>, common: &BTreeMap<String, String>) -> EntityDraft {
+    let mut metadata = common.clone();
+    metadata.extend(document.map(|document| (DOCUMENT.to_owned(), document.to_owned())));
+    EntityDraft { dehydrate: true, content_type: OCTETS.to_owned(), metadata, ..EntityDraft::default() }
+}
+
+impl Names {
+    pub(super) fn document(&self, row: usize) -> Option<&str> {
+        self.documents.as_ref()?.get(row)
+    }
+
+    /// The path as JSON, as receipts and sinks have it.
+    pub(super) fn path(&self, row: usize) -> Option<String> {
+        self.paths.as_ref()?.get(row)
+    }
+}
+
+impl Content {
+    fn new(column: &ArrayRef) -> Result<Self, String> {
+        let octets = match column.data_type() {
+            DataType::Binary => Bytes::from_owner(Owner(column.as_binary::<i32>().clone())),
+            DataType::LargeBinary => Bytes::from_owner(Owner(column.as_binary::<i64>().clone())),
+            DataType::Utf8 => Bytes::from_owner(Owner(column.as_string::<i32>().clone())),
+            DataType::LargeUtf8 => Bytes::from_owner(Owner(column.as_string::<i64>().clone())),
+            other => return Err(format!("the column content must be binary or string, not {other}")),
+        };
+        Ok(Self { octets, places: Arc::clone(column) })
+    }
+
+    fn place(&self, row: usize) -> Option<Range<usize>> {
+        let places = &self.places;
+        if row >= places.len() || places.is_null(row) {
+            return None;
+        }
+        match places.data_type() {
+            DataType::Binary => range(places.as_any().downcast_ref::<BinaryArray>()?.value_offsets(), row),
+            DataType::LargeBinary => range(places.as_any().downcast_ref::<LargeBinaryArray>()?.value_offsets(), row),
+            DataType::Utf8 => range(places.as_any().downcast_ref::<StringArray>()?.value_offsets(), row),
+            _ => range(places.as_any().downcast_ref::<LargeStringArray>()?.value_offsets(), row),
+        }
+    }
+}
+
+fn range<O: OffsetSizeTrait>(offsets: &[O], row: usize) -> Option<Range<usize>> {
+    Some(offsets.get(row)?.to_usize()?..offsets.get(row.checked_add(1)?)?.to_usize()?)
+}
+
+/// The memory that Arrow holds, for `Bytes`.
+struct Owner<T: ByteArrayType>(GenericByteArray<T>);
+
+impl<T: ByteArrayType> AsRef<[u8]> for Owner<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.0.value_data()
+    }
+}
+
+impl Texts {
+    fn new(name: &str, column: &ArrayRef) -> Result<Self, String> {
+        match column.data_type() {
+            DataType::Utf8 => Ok(Self::Small(column.as_string::<i32>().clone())),
+            DataType::LargeUtf8 => Ok(Self::Large(column.as_string::<i64>().clone())),
+            other => Err(format!("the column {name} must be a string, not {other}")),
+        }
+    }
+
+    fn get(&self, row: usize) -> Option<&str> {
+        match self {
+            Self::Small(texts) => (row < texts.len() && texts.is_valid(row)).then(|| texts.value(row)),
+            Self::Large(texts) => (row < texts.len() && texts.is_valid(row)).then(|| texts.value(row)),
+        }
+    }
+}
+
+impl Paths {
+    fn new(column: &ArrayRef) -> Result<Self, String> {
+        let paths = match column.data_type() {
+            DataType::List(_) => Self::Small(column.as_list::<i32>().clone()),
+            DataType::LargeList(_) => Self::Large(column.as_list::<i64>().clone()),
+            other => return Err(format!("the column path must be an array of strings, not {other}")),
+        };
+        Texts::new("path", paths.segments())?;
+        Ok(paths)
+    }
+
+    fn segments(&self) -> &ArrayRef {
+        match self {
+            Self::Small(lists) => lists.values(),
+            Self::Large(lists) => lists.values(),
+        }
+    }
+
+    fn get(&self, row: usize) -> Option<String> {
+        let place = match self {
+            Self::Small(lists) if row < lists.len() && lists.is_valid(row) => range(lists.value_offsets(), row),
+            Self::Large(lists) if row < lists.len() && lists.is_valid(row) => range(lists.value_offsets(), row),
+            Self::Small(_) | Self::Large(_) => None,
+        }?;
+        let texts = Texts::new("path", self.segments()).ok()?;
+        let segments: Vec<&str> = place.map(|index| texts.get(index).unwrap_or_default()).collect();
+        serde_json::to_string(&segments).ok()
+    }
+}
+
+impl Metadata {
+    fn new(column: &ArrayRef) -> Result<Self, String> {
+        let DataType::Map(..) = column.data_type() else {
+            return Err(format!("the column metadata must be a map of strings, not {}", column.data_type()));
+        };
+        let maps = column.as_map().clone();
+        let (keys, values) = (Texts::new("metadata", maps.keys())?, Texts::new("metadata", maps.values())?);
+        Ok(Self { maps, keys, values })
+    }
+
+    /// What the row says, but for what is said otherwise and for keys without a value.
+    fn add_to(&self, metadata: &mut BTreeMap<String, String>, row: usize) {
+        if row >= self.maps.len() || self.maps.is_null(row) {
+            return;
+        }
+        for index in range(self.maps.value_offsets(), row).unwrap_or_default() {
+            let (Some(key), Some(value)) = (self.keys.get(index), self.values.get(index)) else { continue };
+            if !OWN.contains(&key) {
+                metadata.insert(key.to_owned(), value.to_owned());
+            }
+        }
+    }
+}

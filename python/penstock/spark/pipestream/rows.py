@@ -1,0 +1,203 @@
+"""One attempt of a task that writes rows: a session, in which each row is an entity.
+
+::
+
+    batches ──▶ RowSender ──▶ every entity COMPLETE, every digest matched ──▶ session closed ──▶ Written
+                                                                                  │
+                             prepared in the sink: nobody reads it until the driver has committed all of them
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
+
+from penstock import _core
+from penstock.errors import PipeStreamError, SparkError
+from penstock.pipestream import Session, Status
+from penstock.spark.pipestream.options import Options, Peer
+
+__all__ = ["ABORT", "COMMIT", "TRANSACTION", "RowSink", "Written"]
+
+TRANSACTION = "penstock.transaction"
+"""Metadata of every entity: the transaction that its session belongs to."""
+COMMIT = "application/vnd.penstock.commit+json"
+"""What the driver sends when all tasks have ended: the sessions that are to be read."""
+ABORT = "application/vnd.penstock.abort+json"
+"""What it sends when the job has failed: the sessions that nobody will ever read."""
+
+_STRINGS = ArrayType(StringType())
+_COLUMNS: dict[str, tuple[tuple[DataType, ...], str]] = {
+    "content": ((BinaryType(), StringType()), "binary, or string, which is sent as UTF-8"),
+    "document": ((StringType(),), "string"),
+    "path": ((_STRINGS,), "array<string>"),
+    "type": ((StringType(),), "string"),
+    "metadata": ((MapType(StringType(), StringType()),), "map<string,string>"),
+}
+_COMMIT_ATTEMPTS = 6
+"""A commit may be repeated as often as one likes; these take about 15 s in all."""
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task tells the driver: its session, whose every entity is COMPLETE."""
+
+    session: str | None
+    """The session's ID; none if there was no row."""
+    transaction: str | None
+    rows: int
+    octets: int
+
+
+@dataclass(frozen=True)
+class RowSink:
+    """The sink as tasks and driver need it: where it is, and what rows become."""
+
+    peer: Peer
+    scopes: bool = False
+    """Whether each run of rows of one document is a scope of its own."""
+    atomic: bool = True
+    """Whether the rows of all tasks become readable together, once."""
+
+    @classmethod
+    def read(cls, options: Options, schema: StructType, *, overwrite: bool) -> "RowSink":
+        """Check options and columns, on the driver."""
+        if overwrite:
+            raise SparkError(
+                "the pipestream sink only appends: what a sink has acknowledged stays. Use mode('append'), and "
+                "outputMode('append') for a stream"
+            )
+        sink = cls(
+            Peer.read(options),
+            scopes=options.choice("scopes", "none", "document") == "document",
+            atomic=options.flag("atomic", default=True),
+        )
+        _check_columns(schema, ignore_extra=options.flag("ignoreExtra"), scopes=sink.scopes)
+        return sink
+
+    def send(self, batches: Iterator[pa.RecordBatch], transaction: str | None) -> Written:
+        """Send all rows, and see that every one has arrived."""
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return Written(None, transaction, 0, 0)
+        metadata = {} if transaction is None else {TRANSACTION: transaction}
+        session = self.peer.connect()
+        try:
+            with session:
+                sender = _core.RowSender(session._native, metadata, self.scopes)
+                for batch in chain([first], batches):
+                    sender.send(batch)
+                    _check(session, sender)
+                totals = sender.finish()
+                _check(session, sender)
+        except PipeStreamError as error:
+            raise SparkError(self._lost(session, error)) from error
+        except ValueError as error:
+            raise SparkError(f"the rows cannot be sent to {self.peer.address}: {error}") from error
+        return Written(session.id, transaction, totals["rows"], totals["octets"])
+
+    def commit(self, transaction: str | None, messages: Sequence[Written | None]) -> None:
+        """Make the sessions of all tasks readable, together. Once more changes nothing."""
+        sessions = [message.session for message in messages if message is not None and message.session is not None]
+        if transaction is None or not sessions:
+            return
+        payload = json.dumps({"sessions": sessions}).encode()
+        for attempt in range(_COMMIT_ATTEMPTS):
+            try:
+                self._tell(transaction, COMMIT, payload)
+            except (SparkError, PipeStreamError) as error:
+                # Whether a commit was heard that lost its connection is unknown, so it is said again.
+                if attempt + 1 == _COMMIT_ATTEMPTS or isinstance(error, _Refused):
+                    raise
+                time.sleep(min(0.5 * 2**attempt, 4.0))
+            else:
+                return
+
+    def abort(self, transaction: str | None, messages: Sequence[Written | None], *, whole: bool) -> None:
+        """Give up the sessions of these tasks; ``whole``: all that the transaction has."""
+        sessions = [message.session for message in messages if message is not None and message.session is not None]
+        if transaction is None or not (sessions or whole):
+            return
+        self._tell(transaction, ABORT, json.dumps({} if whole else {"sessions": sessions}).encode())
+
+    def _tell(self, transaction: str, kind: str, payload: bytes) -> None:
+        with self.peer.connect() as session:
+            told = session.send(payload, content_type=kind, metadata={TRANSACTION: transaction})
+            if told.wait() is Status.COMPLETE:
+                return
+            reason = told.reason
+            if (over := session.closed) is not None:
+                raise over.error()
+            why = "no reason was given" if reason is None else f"{reason.name}: {reason.message}"
+            verb = "commit" if kind == COMMIT else "abort"
+            raise _Refused(f"{self.peer.address} did not {verb} the transaction {transaction}: {why}")
+
+    def _lost(self, session: Session, error: PipeStreamError) -> str:
+        return (
+            f"the session {session.id} with {self.peer.address} ended before its time: {error}. "
+            "Nothing of this attempt can be read there; Spark's next attempt sends its rows again"
+        )
+
+
+class _Refused(SparkError):
+    """The sink has understood, and does not do it."""
+
+
+def _check(session: Session, sender: "_core.RowSender") -> None:
+    """Raise if the session is over, or if rows have failed."""
+    totals = sender.totals()
+    if not totals["failed"]:
+        return
+    if (early := session.closed) is not None:
+        raise early.error()
+    failures = "; ".join(_failure(*failure) for failure in totals["failures"])
+    more = totals["failed"] - len(totals["failures"])
+    raise SparkError(
+        f"{totals['failed']} rows were not accepted by {session.peer_address}, and {totals['rows']} were: {failures}"
+        + (f"; and {more} more" if more else "")
+    )
+
+
+def _failure(document: str | None, path: str | None, code: int, name: str, message: str) -> str:
+    where = "a row without a document" if document is None else f"document {document!r}"
+    inside = "" if path is None else f", path {path}"
+    return f"{where}{inside}: {name} (0x{code:02X}): {message or 'no reason was given'}"
+
+
+def _check_columns(schema: StructType, *, ignore_extra: bool, scopes: bool) -> None:
+    if "content" not in schema.names:
+        raise SparkError(f"the pipestream sink needs a column content; there are {', '.join(schema.names) or 'none'}")
+    if scopes and "document" not in schema.names:
+        raise SparkError("scopes=document needs a column document")
+    for field in schema.fields:
+        if field.name not in _COLUMNS:
+            if ignore_extra:
+                continue
+            raise SparkError(
+                f"the pipestream sink has no column {field.name}; there are {', '.join(_COLUMNS)}. Select those, or "
+                "set the option ignoreExtra to true"
+            )
+        types, described = _COLUMNS[field.name]
+        if not any(_same(field.dataType, each) for each in types):
+            raise SparkError(
+                f"the column {field.name} of the pipestream sink must be {described}, "
+                f"not {field.dataType.simpleString()}"
+            )
+
+
+def _same(given: DataType, wanted: DataType) -> bool:
+    """Whether two types are the same but for nulls, collations and lengths."""
+    if isinstance(wanted, ArrayType):
+        return isinstance(given, ArrayType) and _same(given.elementType, wanted.elementType)
+    if isinstance(wanted, MapType):
+        return (
+            isinstance(given, MapType)
+            and _same(given.keyType, wanted.keyType)
+            and _same(given.valueType, wanted.valueType)
+        )
+    return isinstance(given, type(wanted))

@@ -1,0 +1,69 @@
+"""The writer of a stream: ``df.writeStream.format("pipestream")``."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from penstock.errors import SparkError
+from penstock.spark.pipestream.options import Options
+from penstock.spark.pipestream.rows import RowSink, Written
+
+__all__ = ["PipeStreamStreamWriter"]
+
+# What Spark's engine tells its tasks: the query's ID, which its checkpoint keeps over restarts, and the micro-batch's.
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class PipeStreamStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of each micro-batch, all of them or none, and once however often the micro-batch is run.
+
+    Tasks and driver each have their own; what they have in common, the transaction, is the query's ID and the
+    micro-batch's.
+    """
+
+    sink: RowSink
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "PipeStreamStreamWriter":
+        """Make it of the options; what is wrong with them is an error here, before any task runs."""
+        read = Options(options, "sink")
+        sink = RowSink.read(read, schema, overwrite=overwrite)
+        if read.text("transaction") is not None:
+            raise read.error("transaction", "is for batches: a micro-batch has its own, by the query and its number")
+        read.finish()
+        return cls(sink)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Send the rows of a partition; Spark calls this once for each attempt of a task."""
+        return self.sink.send(iterator, _transaction() if self.sink.atomic else None)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
+        """Make the rows of a micro-batch readable; one that was committed before stays as it was."""
+        written = cast("list[Written | None]", messages)
+        self.sink.commit(_common(written), written)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
+        """Give up what the tasks have sent. The micro-batch may be run again."""
+        written = cast("list[Written | None]", messages)
+        self.sink.abort(_common(written), written, whole=False)
+
+
+def _transaction() -> str:
+    context = TaskContext.get()
+    query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
+    if query is None or batch is None:
+        raise SparkError("the pipestream sink of a stream can only run in a micro-batch of Structured Streaming")
+    return f"spark/{query}/{batch}"
+
+
+def _common(messages: list[Written | None]) -> str | None:
+    keys = {message.transaction for message in messages if message is not None}
+    if len(keys) > 1:
+        raise SparkError(f"tasks of one micro-batch name several transactions: {keys}")
+    return next(iter(keys), None)

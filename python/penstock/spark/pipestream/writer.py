@@ -1,0 +1,63 @@
+"""The batch writer: ``df.write.format("pipestream")``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from penstock.errors import SparkError
+from penstock.spark.pipestream.options import Options
+from penstock.spark.pipestream.rows import RowSink, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["PipeStreamWriter"]
+
+_MOST_KEY = 256
+
+
+@dataclass(frozen=True)
+class PipeStreamWriter(DataSourceArrowWriter):
+    """Writes the rows of a job, all of them or none.
+
+    Spark makes one for each job on the driver, hands copies of it to the tasks, and calls `commit` or `abort` on the
+    driver at the end.
+    """
+
+    sink: RowSink
+    transaction: str | None
+    """What the sessions of the job have in common; ``None``: each is readable as soon as its task has ended."""
+    own_key: bool = True
+    """Whether nobody else can have the same transaction."""
+
+    @classmethod
+    def of(cls, options: "Mapping[str, str]", schema: StructType, *, overwrite: bool) -> "PipeStreamWriter":
+        """Make it of the options; what is wrong with them is an error here, before any task runs."""
+        read = Options(options, "sink")
+        sink = RowSink.read(read, schema, overwrite=overwrite)
+        key = read.text("transaction")
+        read.finish()
+        if key is not None and not sink.atomic:
+            raise SparkError("the options transaction and atomic=false of the pipestream sink exclude each other")
+        if key is not None and not 1 <= len(key.encode()) <= _MOST_KEY:
+            raise read.error("transaction", f"must have 1 to {_MOST_KEY} octets")
+        if not sink.atomic:
+            return cls(sink, None)
+        return cls(sink, key or f"spark/{uuid4().hex}", own_key=key is None)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Send the rows of a partition; Spark calls this once for each attempt of a task."""
+        return self.sink.send(iterator, self.transaction)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make the rows of all partitions readable at once."""
+        self.sink.commit(self.transaction, cast("list[Written | None]", messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Give up what the tasks have sent."""
+        self.sink.abort(self.transaction, cast("list[Written | None]", messages), whole=self.own_key)
