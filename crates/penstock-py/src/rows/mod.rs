@@ -275,7 +275,8 @@ impl Sender {
 }
 
 async fn announce(session: SessionHandle, chunk: Chunk) -> Answers {
-    let (sent, items): (Vec<_>, Vec<_>) = chunk.into_iter().map(|(sent, draft, payload)| (sent, (draft, payload))).unzip();
+    let (sent, items): (Vec<_>, Vec<_>) =
+        chunk.into_iter().map(|(sent, draft, payload)| (sent, (draft, payload))).unzip();
     sent.into_iter().zip(session.send_many(items).await).collect()
 }
 

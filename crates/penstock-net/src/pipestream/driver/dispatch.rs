@@ -96,7 +96,7 @@ impl Driver {
                     self.streams.accept(*stream, *accepted, header, reply);
                 }
             }
-            Event::Gathered { key: Some(key), outcome, .. } => {
+            Event::Gathered { key, outcome, .. } => {
                 self.batches.sink(SinkEvent::Gathered { key: *key, outcome: *outcome });
             }
             Event::Resolved { key, status, reason, owned: true, .. } => {
@@ -123,8 +123,7 @@ impl Driver {
                 self.batches.sink(SinkEvent::Closed(reason.code));
                 self.end = Some(reason.clone());
             }
-            Event::Gathered { key: None, .. }
-            | Event::Checkpoint { ours: false, .. }
+            Event::Checkpoint { ours: false, .. }
             | Event::Status { .. }
             | Event::Digest { .. }
             | Event::Barrier { .. }

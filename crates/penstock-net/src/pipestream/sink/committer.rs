@@ -3,7 +3,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_pipestream::EntityKey;
+use penstock_pipestream::{EntityKey, Reason};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::super::events::{EventLog, LogEvent};
@@ -11,6 +11,9 @@ use super::super::transport::hex;
 use super::disk::Disk;
 use super::entries::Delivery;
 use super::folder::Folder;
+use super::record;
+use super::records::{Records, Standing};
+use super::transaction::{Act, Ending, GIVEN_UP, Order};
 use super::{Message, Shared};
 use crate::{Error, Result};
 
@@ -20,6 +23,7 @@ const BATCH: usize = 4_096;
 /// The thread that makes everything durable, for all sessions of a sink.
 pub(super) struct Committer {
     disk: Disk,
+    records: Records,
     room: Arc<Semaphore>,
     events: Option<EventLog>,
     folders: HashMap<u64, Folder>,
@@ -36,6 +40,7 @@ impl Committer {
             .map_err(|error| Error::file("cannot open the sink's folder", &shared.dir, &error))?;
         Ok(Self {
             disk,
+            records: Records::new(&shared.dir, shared.faults.clone()),
             room: Arc::clone(&shared.room),
             events: shared.events.clone(),
             folders: HashMap::new(),
@@ -78,9 +83,25 @@ impl Committer {
         }
     }
 
-    /// Payloads durable, then names, then lines durable, then COMPLETE.
     fn commit(&mut self) {
         let due = std::mem::take(&mut self.due);
+        let is_order = |(session, key): &(u64, EntityKey)| {
+            self.folders.get(session).is_some_and(|folder| folder.entries.order(*key).is_some())
+        };
+        let (orders, due) = due.into_iter().partition(is_order);
+        self.write(due);
+        for session in std::mem::take(&mut self.ended) {
+            self.end(session);
+        }
+        // They are about sessions that have ended by now.
+        let obeyed: Vec<_> = Vec::into_iter(orders).filter(|(session, key)| self.obey(*session, *key)).collect();
+        if !obeyed.is_empty() {
+            self.write(obeyed);
+        }
+    }
+
+    /// Payloads durable, then names, then lines durable, then COMPLETE.
+    fn write(&mut self, due: Vec<(u64, EntityKey)>) {
         let due = self.make_payloads_durable(due);
         let mut by_session: HashMap<u64, Vec<EntityKey>> = HashMap::new();
         for session in self.changed.drain() {
@@ -97,9 +118,42 @@ impl Committer {
             }
         }
         self.make_lines_durable(written);
-        for session in std::mem::take(&mut self.ended) {
+    }
+
+    /// Carries out an order, or fails it.
+    fn obey(&mut self, session: u64, key: EntityKey) -> bool {
+        let Some(order) = self.folders.get(&session).and_then(|folder| folder.order(key)) else { return false };
+        let done = order.and_then(|order| self.carry_out(&order));
+        match (done, self.folders.get(&session)) {
+            (Ok(()), _) => true,
+            (Err(reason), Some(folder)) => {
+                folder.entries.refuse(key, reason);
+                false
+            }
+            (Err(_), None) => false,
+        }
+    }
+
+    fn carry_out(&mut self, Order { key, act }: &Order) -> std::result::Result<(), Reason> {
+        let named = match act {
+            Act::Commit(sessions) => Some(sessions.as_slice()),
+            Act::Abort(sessions) => sessions.as_deref(),
+        };
+        // All of their entities are there; that their clients have gone need not be waited for.
+        let is_prepared = |folder: &Folder| {
+            folder.entries.prepared() == Some(key)
+                && named.is_none_or(|named| named.iter().any(|session| **session == *folder.id))
+        };
+        let prepared: Vec<u64> =
+            self.folders.iter().filter(|(_, folder)| is_prepared(folder)).map(|(session, _)| *session).collect();
+        for session in prepared {
             self.end(session);
         }
+        let done = match act {
+            Act::Commit(sessions) => self.records.commit(key, sessions),
+            Act::Abort(sessions) => self.records.abort(key, sessions.as_deref()),
+        };
+        done.map_err(|refusal| refusal.reason(key))
     }
 
     /// Gives those that may be placed.
@@ -166,13 +220,23 @@ impl Committer {
     fn end(&mut self, session: u64) {
         let Some(mut folder) = self.folders.remove(&session) else { return };
         // FAILED lines that a full disk refused come first; without them the log must stay open.
-        let closed = folder.append(&[], &self.disk).and_then(|()| match folder.entries.closing_line() {
-            Some(line) => folder.append(&line, &self.disk),
-            None => Ok(()),
+        let ended = folder.append(&[], &self.disk).and_then(|()| match folder.entries.ending() {
+            Ending::Incomplete => Ok(()),
+            Ending::Closed(code) => folder.append(&record::closed(code), &self.disk),
+            Ending::Prepared(key) => self.prepare(&mut folder, &key),
         });
-        let synced = closed.and_then(|()| self.disk.sync(&folder.take_touched()).into_iter().collect());
+        let synced = ended.and_then(|()| self.disk.sync(&folder.take_touched()).into_iter().collect());
         if let Err::<(), _>(error) = synced {
             tracing::error!(session = %folder.id, %error, "the session's log could not be closed");
+        }
+    }
+
+    /// A session without a last line: nobody reads it before its transaction is committed.
+    fn prepare(&mut self, folder: &mut Folder, key: &str) -> io::Result<()> {
+        self.disk.sync(&folder.take_touched()).into_iter().collect::<io::Result<()>>()?;
+        match self.records.prepare(key, &folder.id)? {
+            Standing::Prepared => Ok(()),
+            Standing::TooLate => folder.append(&record::closed(GIVEN_UP), &self.disk),
         }
     }
 }

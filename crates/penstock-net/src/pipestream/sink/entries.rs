@@ -9,6 +9,7 @@ use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
 use super::super::command::{Commands, Urgent};
 use super::SinkEvent;
 use super::record::{self, Placed};
+use super::transaction::{Ending, Membership, is_order};
 
 /// The list of a session's entities.
 pub(crate) const LOG: &str = "entities.jsonl";
@@ -61,6 +62,9 @@ pub(super) struct Entries<S> {
     /// The log lacks a line and must not be closed.
     incomplete: bool,
     closed: Option<ErrorCode>,
+    membership: Membership,
+    /// How all entities of the client's root scope ended, once they have and the client has said that there are no more.
+    root: Option<Status>,
 }
 
 /// An entity whose line is in the log, and not there for good yet.
@@ -80,6 +84,8 @@ impl<S: Verified> Entries<S> {
             failed_lines: Vec::new(),
             incomplete: false,
             closed: None,
+            membership: Membership::default(),
+            root: None,
         }
     }
 
@@ -90,9 +96,13 @@ impl<S: Verified> Entries<S> {
                 self.admitted(key, header, dehydrated);
                 None
             }
-            SinkEvent::Gathered { key, outcome } => {
+            SinkEvent::Gathered { key: Some(key), outcome } => {
                 self.entries.get_mut(&key)?.gathered = Some(outcome);
                 Some(key)
+            }
+            SinkEvent::Gathered { key: None, outcome } => {
+                self.root = Some(outcome);
+                None
             }
             SinkEvent::Resolved { key, status: Status::Complete, .. } => {
                 self.forget(key);
@@ -115,6 +125,9 @@ impl<S: Verified> Entries<S> {
             return;
         }
         self.header_octets = self.header_octets.saturating_add(weight(&header));
+        if let Err(reason) = self.membership.admit(key, &header) {
+            self.commands.urge(Urgent::Fail { key, reason });
+        }
         self.entries.insert(key, Entry { header, dehydrated, gathered: None, state: State::Receiving });
         if self.header_octets > MAX_HEADER_OCTETS {
             let message = format!("the headers of open entities exceed the sink's limit of {MAX_HEADER_OCTETS} octets");
@@ -247,9 +260,35 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// The last line. `None`: the log must not be closed.
-    pub(super) fn closing_line(&self) -> Option<Vec<u8>> {
-        if self.incomplete { None } else { self.closed.map(record::closed) }
+    /// What the last line is to be.
+    pub(super) fn ending(&self) -> Ending {
+        match (&self.membership, self.closed) {
+            (_, _) if self.incomplete => Ending::Incomplete,
+            (Membership::Of(key), Some(ErrorCode::NoError)) => Ending::Prepared(Arc::clone(key)),
+            // CONNECTION_CLOSE may be lost; that everything is there was said before.
+            (Membership::Of(key), _) if self.root == Some(Status::Complete) => Ending::Prepared(Arc::clone(key)),
+            (_, Some(code)) => Ending::Closed(code),
+            (_, None) => Ending::Incomplete,
+        }
+    }
+
+    /// The transaction that the session belongs to, if nothing more can come of it.
+    pub(super) fn prepared(&self) -> Option<&str> {
+        match &self.membership {
+            Membership::Of(key) if self.root == Some(Status::Complete) => Some(key),
+            Membership::Of(_) | Membership::None | Membership::Unknown => None,
+        }
+    }
+
+    /// The header of an order whose payload is there.
+    pub(super) fn order(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
+        let entry = self.entries.get(&key).filter(|entry| is_order(&entry.header))?;
+        matches!(entry.state, State::Stored(_)).then(|| Arc::clone(&entry.header))
+    }
+
+    /// An order cannot be carried out.
+    pub(super) fn refuse(&self, key: EntityKey, reason: Reason) {
+        self.commands.urge(Urgent::Fail { key, reason });
     }
 
     /// The log lacks what should be in it.

@@ -4,13 +4,14 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_pipestream::{EntityKey, ScopeKey};
+use penstock_pipestream::{EntityKey, ErrorCode, Reason, ScopeKey};
 use tokio::sync::oneshot;
 
 use super::super::command::Commands;
 use super::disk::{Disk, Step};
 use super::entries::{Entries, LOG, Verified, names};
 use super::record::Placed;
+use super::transaction::{MAX_ORDER, Order};
 use super::{Shared, SinkEvent, Stored};
 
 /// A session's folder, and what is not committed in it yet.
@@ -86,6 +87,24 @@ impl Folder {
             Stored { temp: Some(temp), synced: false, .. } => Some(temp.path().to_owned()),
             Stored { .. } => None,
         }
+    }
+
+    /// The order that an entity is, if it is one.
+    pub(super) fn order(&self, key: EntityKey) -> Option<Result<Order, Reason>> {
+        let header = self.entries.order(key)?;
+        let Stored { temp, bytes, .. } = self.entries.waiting(key)?;
+        if *bytes > MAX_ORDER {
+            let message = format!("an order of {bytes} octets is more than the limit of {MAX_ORDER}");
+            return Some(Err(Reason { code: ErrorCode::EntityTooLarge, message }));
+        }
+        let payload = temp.as_ref().map_or_else(|| Ok(Vec::new()), |temp| fs::read(temp.path()));
+        Some(match payload {
+            Ok(payload) => Order::parse(&header, &payload),
+            Err(error) => {
+                let message = format!("the sink cannot read the order: {error}");
+                Err(Reason { code: ErrorCode::InternalError, message })
+            }
+        })
     }
 
     /// Gives a stored payload its name.

@@ -10,6 +10,9 @@
 //! written meanwhile, makes it durable together, gives the files their names, appends the lines, makes those durable,
 //! and only then says COMPLETE. FAILED lines follow the session's word.
 //!
+//! A session whose entities name a transaction is not closed at its end but prepared: its list has no last line, so nobody
+//! reads it, until the transaction is committed ([`transaction`], [`records`]).
+//!
 //! An entity has one line, with one exception: when the owner's FAILED, or the end of the connection, comes between
 //! the line COMPLETE and the session's COMPLETE, its file is removed and a second line, FAILED, takes the first one's
 //! place. So the last line of an entity counts. A log that could not be kept whole is never closed.
@@ -20,9 +23,11 @@ mod entries;
 mod folder;
 mod job;
 mod record;
+mod records;
 mod recover;
 #[cfg(test)]
 mod tests;
+mod transaction;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +41,7 @@ use self::committer::Committer;
 use self::disk::{Faults, Step};
 pub(crate) use self::entries::LOG;
 use self::folder::Folder;
+use self::records::Records;
 use super::command::Commands;
 use super::counters::Counters;
 use super::events::EventLog;
@@ -81,8 +87,9 @@ enum Message {
 pub(crate) enum SinkEvent {
     /// An entity may be received.
     Admitted { key: EntityKey, header: Arc<EntityHeader>, dehydrated: bool },
-    /// All descendants of a dehydrated entity are terminal.
-    Gathered { key: EntityKey, outcome: Status },
+    /// All descendants of a dehydrated entity are terminal; without a key, all of the peer's root scope, which it has
+    /// ended.
+    Gathered { key: Option<EntityKey>, outcome: Status },
     /// An entity of the peer is terminal.
     Resolved {
         key: EntityKey,
@@ -117,6 +124,9 @@ impl FolderSink {
     fn with_faults(dir: &Path, events: Option<EventLog>, faults: Faults) -> Result<Arc<Self>> {
         fs::create_dir_all(dir).map_err(|error| Error::file("cannot make the sink's folder", dir, &error))?;
         recover::clean(dir).map_err(|error| Error::file("cannot clean the sink's folder", dir, &error))?;
+        Records::new(dir, faults.clone())
+            .redo()
+            .map_err(|error| Error::file("cannot finish the transactions of", dir, &error))?;
         let (inbox, messages) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),

@@ -35,7 +35,7 @@ fn clean_session(session: &Path) -> io::Result<()> {
 }
 
 /// Whether the log's last line closes it.
-fn is_closed(log: &mut File) -> io::Result<bool> {
+pub(super) fn is_closed(log: &mut File) -> io::Result<bool> {
     let length = i64::try_from(log.metadata()?.len()).unwrap_or(i64::MAX);
     log.seek(SeekFrom::End(-length.min(TAIL)))?;
     let mut tail = Vec::new();

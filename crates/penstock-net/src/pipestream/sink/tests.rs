@@ -59,7 +59,12 @@ impl Broken {
 
     /// Closes a session and waits until the server has written all of it.
     fn close(&self, session: &SessionHandle) {
-        assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
+        close_gracefully(session);
+        self.settled();
+    }
+
+    /// Waits until nobody is connected and all is written.
+    fn settled(&self) {
         let since = Instant::now();
         while self.server.counters().unwrap().connections_open > 0 {
             assert!(since.elapsed() < Duration::from_secs(60), "the server goes on");
@@ -227,4 +232,131 @@ fn a_small_file_system_that_is_really_full_loses_only_what_does_not_fit() {
     assert_eq!((log.lines().count(), log.ends_with("{\"closed\":0}\n")), (4, true), "{log}");
     assert!(folder.join("0/1").exists() && !folder.join("0/2").exists() && folder.join("0/3").exists());
     let _ = std::process::Command::new("umount").arg(dir.path()).status();
+}
+
+const KEY: &str = "penstock.transaction";
+
+/// Sends an entity of a transaction.
+fn send_in(
+    session: &SessionHandle,
+    key: Option<&str>,
+    content_type: &str,
+    payload: Vec<u8>,
+) -> (Status, Option<Reason>) {
+    let metadata = key.map(|key| (KEY.to_owned(), key.to_owned())).into_iter().collect();
+    let draft = EntityDraft { content_type: content_type.to_owned(), metadata, ..EntityDraft::default() };
+    let ticket = block(session.send(draft, Payload::bytes(payload))).unwrap();
+    let resolution = block(session.wait_resolved(ticket.key)).unwrap();
+    (resolution.status, resolution.reason)
+}
+
+/// What the driver of a job says at its end.
+fn order(disk: &Broken, kind: &str, key: &str, sessions: &[&SessionHandle]) -> (Status, Option<Reason>) {
+    let sessions: Vec<_> = sessions.iter().map(|session| session.id().unwrap().to_string()).collect();
+    let session = disk.connect();
+    let payload = serde_json::to_vec(&serde_json::json!({ "sessions": sessions })).unwrap();
+    let done = send_in(&session, Some(key), &format!("application/vnd.penstock.{kind}+json"), payload);
+    block(session.close()).unwrap();
+    done
+}
+
+fn last(disk: &Broken, session: &SessionHandle) -> Option<u64> {
+    disk.log(session).last().and_then(|line| line["closed"].as_u64())
+}
+
+#[test]
+fn sessions_of_a_transaction_are_readable_once_it_is_committed() {
+    let disk = Broken::at(Step::Write);
+    let (one, two, other) = (disk.connect(), disk.connect(), disk.connect());
+    for session in [&one, &two, &other] {
+        assert_eq!(send_in(session, Some("k"), "", b"row".to_vec()).0, Status::Complete);
+        close_gracefully(session);
+    }
+    disk.settled();
+    assert_eq!([&one, &two, &other].map(|session| last(&disk, session)), [None; 3]);
+    assert_eq!(order(&disk, "commit", "k", &[&one, &two]).0, Status::Complete);
+    assert_eq!([&one, &two, &other].map(|session| last(&disk, session)), [Some(0), Some(0), Some(0x41)]);
+    // Another attempt of the same comes too late, and a commit that is said again changes nothing.
+    let late = disk.connect();
+    assert_eq!(send_in(&late, Some("k"), "", b"row".to_vec()).0, Status::Complete);
+    close_gracefully(&late);
+    disk.settled();
+    assert_eq!(last(&disk, &late), Some(0x41));
+    assert_eq!(order(&disk, "commit", "k", &[&late]).0, Status::Complete);
+    assert_eq!([&one, &late].map(|session| last(&disk, session)), [Some(0), Some(0x41)]);
+}
+
+/// Ends a session gracefully.
+fn close_gracefully(session: &SessionHandle) {
+    assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
+}
+
+#[test]
+fn a_session_whose_root_scope_has_ended_is_committed_though_its_client_is_still_there() {
+    let disk = Broken::at(Step::Write);
+    let session = disk.connect();
+    assert_eq!(send_in(&session, Some("k"), "", b"row".to_vec()).0, Status::Complete);
+    let (early, reason) = order(&disk, "commit", "k", &[&session]);
+    assert_eq!((early, reason.unwrap().code), (Status::Failed, ErrorCode::Other(0x40)));
+    block(session.end_root()).unwrap();
+    block(session.wait_released(penstock_pipestream::ScopeKey { scope: 0, scope_use: 0 })).unwrap();
+    assert_eq!(order(&disk, "commit", "k", &[&session]).0, Status::Complete);
+    assert_eq!(last(&disk, &session), Some(0));
+    session.abort(Reason { code: ErrorCode::InternalError, message: "killed".into() }).unwrap();
+    disk.settled();
+    assert_eq!(disk.log(&session).len(), 2);
+}
+
+#[test]
+fn a_client_that_is_lost_after_its_root_scope_has_ended_leaves_a_prepared_session() {
+    let disk = Broken::at(Step::Write);
+    let (whole, half) = (disk.connect(), disk.connect());
+    for session in [&whole, &half] {
+        assert_eq!(send_in(session, Some("k"), "", b"row".to_vec()).0, Status::Complete);
+    }
+    block(whole.end_root()).unwrap();
+    block(whole.wait_released(penstock_pipestream::ScopeKey { scope: 0, scope_use: 0 })).unwrap();
+    for session in [&whole, &half] {
+        session.abort(Reason { code: ErrorCode::InternalError, message: "killed".into() }).unwrap();
+    }
+    disk.settled();
+    assert_eq!([&whole, &half].map(|session| last(&disk, session)), [None, Some(1)]);
+    let (refused, reason) = order(&disk, "commit", "k", &[&whole, &half]);
+    assert_eq!((refused, reason.unwrap().code), (Status::Failed, ErrorCode::EntityInvalid));
+    assert_eq!(order(&disk, "abort", "k", &[&whole]).0, Status::Complete);
+    assert_eq!(last(&disk, &whole), Some(0x41));
+}
+
+#[test]
+fn an_entity_of_another_transaction_fails() {
+    let disk = Broken::at(Step::Write);
+    let session = disk.connect();
+    assert_eq!(send_in(&session, Some("k"), "", b"row".to_vec()).0, Status::Complete);
+    for key in [Some("other"), None] {
+        let (status, reason) = send_in(&session, key, "", b"row".to_vec());
+        assert_eq!((status, reason.unwrap().code), (Status::Failed, ErrorCode::EntityInvalid), "{key:?}");
+    }
+    disk.close(&session);
+    assert_eq!(disk.payloads(&session), ["1"]);
+}
+
+#[test]
+fn a_disk_that_fails_during_a_commit_fails_the_commit_which_may_be_said_again() {
+    for step in [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::Append] {
+        let broken = Arc::new(AtomicBool::new(false));
+        let now = Arc::clone(&broken);
+        let disk = Broken::with(broken, move |at, path| {
+            let own = path.components().any(|part| part.as_os_str() == ".transactions") || at == Step::Append;
+            if at == step && own && now.load(Ordering::SeqCst) { Err(full()) } else { Ok(()) }
+        });
+        let session = disk.connect();
+        assert_eq!(send_in(&session, Some("k"), "", b"row".to_vec()).0, Status::Complete);
+        disk.close(&session);
+        disk.set(true);
+        let (status, reason) = order(&disk, "commit", "k", &[&session]);
+        assert_eq!((status, reason.unwrap().code), (Status::Failed, ErrorCode::InternalError), "{step:?}");
+        disk.set(false);
+        assert_eq!(order(&disk, "commit", "k", &[&session]).0, Status::Complete, "{step:?}");
+        assert_eq!(last(&disk, &session), Some(0), "{step:?}");
+    }
 }

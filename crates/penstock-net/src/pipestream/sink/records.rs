@@ -1,0 +1,395 @@
+//! Transactions of a folder sink, on its disk.
+//!
+//! ```text
+//! DIR/.transactions/SHA256(KEY)/SESSION           an empty session's end: it is prepared
+//! DIR/.transactions/SHA256(KEY)/committed.json    {"transaction": KEY, "sessions": [ID, ...]}: never changed, never gone
+//! ```
+//!
+//! A session's marker is made once all lines of its list are durable. The record is linked into place, whole or not at
+//! all, and only once for a key, whoever else works in the same folder: from then on the transaction is committed.
+//! What follows (last lines for the lists, then the markers go) is done again by whoever finds a record beside markers:
+//! the next order, or the next start.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use penstock_pipestream::ErrorCode;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::super::transport::hex;
+use super::disk::{Faults, Step};
+use super::entries::LOG;
+use super::record;
+use super::recover::is_closed;
+use super::transaction::{GIVEN_UP, Refusal, is_session};
+
+/// Where all of it lies, below the sink. No session has such a name.
+const FOLDER: &str = ".transactions";
+const RECORD: &str = "committed.json";
+
+/// The transactions of a sink.
+#[derive(Debug)]
+pub(super) struct Records {
+    sink: PathBuf,
+    faults: Faults,
+}
+
+/// What has become of a transaction by the time one of its sessions ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The session waits for the commit.
+    Prepared,
+    /// It was committed without this session.
+    TooLate,
+}
+
+/// A commit.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    transaction: String,
+    sessions: Vec<String>,
+}
+
+impl Records {
+    pub(super) fn new(sink: &Path, faults: Faults) -> Self {
+        Self { sink: sink.to_owned(), faults }
+    }
+
+    /// A session has ended as it should, and all of its list is durable.
+    pub(super) fn prepare(&self, key: &str, session: &str) -> io::Result<Standing> {
+        let folder = self.folder(key);
+        self.make_folder(&folder)?;
+        let marker = folder.join(session);
+        self.write(&marker, key.as_bytes())?;
+        self.sync(&folder)?;
+        // Whoever commits looks for markers after the record; so one of the two sees the other.
+        if read_record(&folder)?.is_none() {
+            return Ok(Standing::Prepared);
+        }
+        fs::remove_file(marker)?;
+        Ok(Standing::TooLate)
+    }
+
+    /// Closes these sessions with 0 and all others of the transaction with [`GIVEN_UP`]; or, where it is committed
+    /// already, those that it was committed with.
+    pub(super) fn commit(&self, key: &str, sessions: &[String]) -> Result<(), Refusal> {
+        let folder = self.folder(key);
+        if read_record(&folder)?.is_none() {
+            for session in sessions {
+                self.check_prepared(&folder, session)?;
+            }
+            self.make_folder(&folder)?;
+            self.write_record(&folder, &Record { transaction: key.to_owned(), sessions: sessions.to_vec() })?;
+        }
+        self.settle(&folder)
+    }
+
+    /// Closes prepared sessions with [`GIVEN_UP`]: these, or all. A commit stays.
+    pub(super) fn abort(&self, key: &str, sessions: Option<&[String]>) -> Result<(), Refusal> {
+        let folder = self.folder(key);
+        if read_record(&folder)?.is_some() {
+            return self.settle(&folder);
+        }
+        for session in markers(&folder)? {
+            if sessions.is_none_or(|named| named.contains(&session)) {
+                self.close(&folder, &session, GIVEN_UP)?;
+            }
+        }
+        // It stays where sessions are left.
+        let _ = fs::remove_dir(&folder);
+        Ok(())
+    }
+
+    /// Brings to its end what a server that crashed had committed.
+    pub(super) fn redo(&self) -> io::Result<()> {
+        let folders = match fs::read_dir(self.sink.join(FOLDER)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            folders => folders?,
+        };
+        for folder in folders {
+            let folder = folder?.path();
+            if read_record(&folder)?.is_none() {
+                continue;
+            }
+            match self.settle(&folder) {
+                Ok(()) => {}
+                // Another server is at it.
+                Err(Refusal::StillOpen(session) | Refusal::Unknown(session)) => {
+                    tracing::info!(session, "a committed session is in use; it is closed later");
+                }
+                Err(Refusal::Storage(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Last lines for the sessions of a transaction that is committed.
+    fn settle(&self, folder: &Path) -> Result<(), Refusal> {
+        let Some(record) = read_record(folder)? else { return Ok(()) };
+        for session in markers(folder)? {
+            let code = if record.sessions.contains(&session) { ErrorCode::NoError } else { GIVEN_UP };
+            self.close(folder, &session, code)?;
+        }
+        Ok(())
+    }
+
+    fn check_prepared(&self, folder: &Path, session: &str) -> Result<(), Refusal> {
+        if fs::exists(folder.join(session))? {
+            return Ok(());
+        }
+        match File::open(self.sink.join(session).join(LOG)) {
+            // Whoever has a session open holds its lock.
+            Ok(log) if log.try_lock().is_err() => Err(Refusal::StillOpen(session.to_owned())),
+            Ok(_) => Err(Refusal::Unknown(session.to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Refusal::Unknown(session.to_owned())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The last line of a prepared session, durable; then its marker goes.
+    fn close(&self, folder: &Path, session: &str, code: ErrorCode) -> Result<(), Refusal> {
+        let path = self.sink.join(session).join(LOG);
+        match OpenOptions::new().read(true).append(true).open(&path) {
+            Ok(mut log) => {
+                match log.try_lock() {
+                    Err(fs::TryLockError::WouldBlock) => return Err(Refusal::StillOpen(session.to_owned())),
+                    // A file system without locks.
+                    Err(fs::TryLockError::Error(_)) | Ok(()) => {}
+                }
+                if !is_closed(&mut log)? {
+                    remove_half_a_line(&mut log)?;
+                    self.faults.check(Step::Append, &path)?;
+                    log.write_all(&record::closed(code))?;
+                }
+                self.faults.check(Step::Sync, &path)?;
+                log.sync_data()?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::warn!(session, "a prepared session is not there any more");
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let marker = folder.join(session);
+        self.faults.check(Step::Rename, &marker)?;
+        fs::remove_file(marker)?;
+        Ok(())
+    }
+
+    fn folder(&self, key: &str) -> PathBuf {
+        self.sink.join(FOLDER).join(hex(&Sha256::digest(key.as_bytes())))
+    }
+
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        if !folder.is_dir() {
+            self.faults.check(Step::Create, folder)?;
+            fs::create_dir_all(folder)?;
+            self.sync(&self.sink.join(FOLDER))?;
+            self.sync(&self.sink)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the record into place, unless there is one.
+    fn write_record(&self, folder: &Path, record: &Record) -> io::Result<()> {
+        let (path, new) = (folder.join(RECORD), folder.join(format!(".new-{}", std::process::id())));
+        let _ = fs::remove_file(&new);
+        let written = self.write(&new, &serde_json::to_vec(record)?).and_then(|()| {
+            self.faults.check(Step::Rename, &path)?;
+            match fs::hard_link(&new, &path) {
+                // Another server was faster: its word counts.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                linked => linked,
+            }
+        });
+        let _ = fs::remove_file(&new);
+        written?;
+        self.sync(folder)
+    }
+
+    fn write(&self, path: &Path, octets: &[u8]) -> io::Result<()> {
+        self.faults.check(Step::Create, path)?;
+        let mut file = File::create(path)?;
+        self.faults.check(Step::Write, path)?;
+        file.write_all(octets)?;
+        self.faults.check(Step::Sync, path)?;
+        file.sync_data()
+    }
+
+    fn sync(&self, folder: &Path) -> io::Result<()> {
+        self.faults.check(Step::Sync, folder)?;
+        File::open(folder)?.sync_all()
+    }
+}
+
+fn read_record(folder: &Path) -> io::Result<Option<Record>> {
+    match fs::read(folder.join(RECORD)) {
+        Ok(octets) => Ok(Some(serde_json::from_slice(&octets)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The sessions that are prepared.
+fn markers(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        found.extend(entry?.file_name().into_string().ok().filter(|name| is_session(name)));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// What a server that crashed has left behind the last whole line.
+fn remove_half_a_line(log: &mut File) -> io::Result<()> {
+    let length = log.metadata()?.len();
+    // Only a last line can be half there: the others were durable before the session was prepared.
+    let from = length.saturating_sub(u64::try_from(record::closed(GIVEN_UP).len()).unwrap_or(0));
+    log.seek(SeekFrom::Start(from))?;
+    let mut tail = Vec::new();
+    log.read_to_end(&mut tail)?;
+    if let Some(last) = tail.iter().rposition(|octet| *octet == b'\n')
+        && last.saturating_add(1) < tail.len()
+    {
+        let whole = u64::try_from(last.saturating_add(1)).unwrap_or(u64::MAX);
+        log.set_len(from.saturating_add(whole))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const ONE: &str = "11111111111111111111111111111111";
+    const TWO: &str = "22222222222222222222222222222222";
+    const LATE: &str = "33333333333333333333333333333333";
+
+    /// A sink with sessions whose lists have a line each.
+    fn sink(sessions: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for session in sessions {
+            fs::create_dir(dir.path().join(session)).unwrap();
+            fs::write(dir.path().join(session).join(LOG), "{\"scope\":0}\n").unwrap();
+        }
+        dir
+    }
+
+    fn records(dir: &Path) -> Records {
+        Records::new(dir, Faults::default())
+    }
+
+    fn last_line(dir: &Path, session: &str) -> String {
+        fs::read_to_string(dir.join(session).join(LOG)).unwrap().lines().last().unwrap().to_owned()
+    }
+
+    fn names(sessions: &[&str]) -> Vec<String> {
+        sessions.iter().map(|session| (*session).to_owned()).collect()
+    }
+
+    const OPEN: &str = "{\"scope\":0}";
+    const READABLE: &str = "{\"closed\":0}";
+    const GONE: &str = "{\"closed\":65}";
+
+    #[test]
+    fn a_commit_closes_what_it_lists_and_gives_up_the_rest() {
+        let dir = sink(&[ONE, TWO, LATE]);
+        let records = records(dir.path());
+        for session in [ONE, TWO] {
+            assert_eq!(records.prepare("k", session).unwrap(), Standing::Prepared);
+            assert_eq!(last_line(dir.path(), session), OPEN);
+        }
+        records.commit("k", &names(&[ONE])).unwrap();
+        assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
+        // Another commit changes nothing, whatever it lists, and whoever comes now is too late.
+        records.commit("k", &names(&[TWO])).unwrap();
+        assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
+        assert_eq!(records.prepare("k", LATE).unwrap(), Standing::TooLate);
+        records.abort("k", None).unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join(ONE).join(LOG)).unwrap(), format!("{OPEN}\n{READABLE}\n"));
+    }
+
+    #[test]
+    fn a_commit_of_a_session_that_is_not_prepared_commits_nothing() {
+        let dir = sink(&[ONE, TWO]);
+        let records = records(dir.path());
+        records.prepare("k", ONE).unwrap();
+        records.prepare("other", TWO).unwrap();
+        for wrong in [TWO, LATE] {
+            assert!(matches!(records.commit("k", &names(&[ONE, wrong])), Err(Refusal::Unknown(name)) if name == wrong));
+        }
+        let open = File::open(dir.path().join(TWO).join(LOG)).unwrap();
+        open.lock().unwrap();
+        assert!(matches!(records.commit("k", &names(&[ONE, TWO])), Err(Refusal::StillOpen(name)) if name == TWO));
+        assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (OPEN.into(), OPEN.into()));
+        drop(open);
+        records.abort("k", Some(&names(&[TWO]))).unwrap();
+        assert_eq!(last_line(dir.path(), ONE), OPEN);
+        records.abort("k", None).unwrap();
+        assert_eq!(last_line(dir.path(), ONE), GONE);
+        assert!(!records.folder("k").exists());
+    }
+
+    #[test]
+    fn a_server_that_dies_at_any_step_has_committed_all_or_nothing() {
+        let all = steps_of(usize::MAX, &|_| {});
+        assert!(all > 15, "{all}");
+        for last in 0..all {
+            let committed = std::cell::Cell::new(None);
+            steps_of(last, &|dir| {
+                let standing = (last_line(dir, ONE), last_line(dir, TWO), last_line(dir, LATE));
+                let before = committed.replace(Some(standing.0 == READABLE));
+                match (standing.0.as_str(), standing.1.as_str(), standing.2.as_str()) {
+                    (OPEN, OPEN, OPEN) => assert!(before.is_none(), "step {last}: a commit is gone"),
+                    (READABLE, READABLE, GONE) => {}
+                    other => panic!("step {last}: {other:?}"),
+                }
+            });
+            assert!(committed.get() == Some(true), "step {last}: the commit that was said again did nothing");
+        }
+    }
+
+    /// Prepares and commits on a disk that is dead after so many steps, starts anew, then commits again; looks at the
+    /// sink after either. Gives how many steps there were.
+    fn steps_of(last: usize, look: &dyn Fn(&Path)) -> usize {
+        let dir = sink(&[ONE, TWO, LATE]);
+        let taken = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&taken);
+        let dying = Records::new(
+            dir.path(),
+            Faults::new(move |step, path| {
+                let taken = count.fetch_add(1, Ordering::SeqCst);
+                if taken == last && step == Step::Append {
+                    // Half a line is what a dying disk leaves behind.
+                    let mut log = OpenOptions::new().append(true).open(path)?;
+                    log.write_all(b"{\"clo")?;
+                }
+                if taken >= last { Err(io::Error::other("dead")) } else { Ok(()) }
+            }),
+        );
+        let prepared = [ONE, TWO, LATE].map(|session| dying.prepare("k", session).is_ok());
+        if prepared == [true; 3] {
+            let _ = dying.commit("k", &names(&[ONE, TWO]));
+        }
+        let alive = records(dir.path());
+        alive.redo().unwrap();
+        if prepared != [true; 3] {
+            for session in [ONE, TWO, LATE] {
+                alive.prepare("k", session).unwrap();
+            }
+        }
+        // What is not committed may have half a line for its end only if the record is there.
+        look(dir.path());
+        alive.commit("k", &names(&[ONE, TWO])).unwrap();
+        look(dir.path());
+        taken.load(Ordering::SeqCst)
+    }
+}
