@@ -25,8 +25,11 @@ from penstock.spark import Dehydrate, DocumentsSource, PipeStreamDataSource, Reh
 from penstock.spark.documents_source import DocumentsPartition, DocumentsReader
 from penstock.spark.pipestream.options import Options, Peer
 from penstock.spark.pipestream.reader import PipeStreamReader
+from penstock.spark.pipestream.rows import RowSink, Written
 from penstock.spark.pipestream.source import PipeStreamPartition, Source, Wanted
 from penstock.spark.pipestream.stream_reader import Listen, PipeStreamStreamReader, Position
+from penstock.spark.pipestream.stream_writer import PipeStreamStreamWriter
+from penstock.spark.pipestream.writer import PipeStreamWriter
 
 COMPOSITE = rehydrate_parts([Part(path=(), type="text/plain", sha256="ab" * 32, bytes=1, depth=0, text="x")])
 SAMPLES: dict[type, Callable[[], object]] = {
@@ -42,6 +45,10 @@ SAMPLES: dict[type, Callable[[], object]] = {
     Options: lambda: Options({"Address": "sink:4433"}, "sink"),
     Worker: lambda: Worker("node-1", "/env/bin/python", "3.11.7", None, "26.0.1", "penstock is not installed"),
     Peer: lambda: Peer("sink:4433", fingerprint="ab" * 32),
+    RowSink: lambda: RowSink(Peer("sink:4433", system_ca=True), scopes=True),
+    Written: lambda: Written("ab" * 16, "spark/1", 3, 70),
+    PipeStreamWriter: lambda: PipeStreamWriter(RowSink(Peer("sink:4433", system_ca=True)), "spark/1"),
+    PipeStreamStreamWriter: lambda: PipeStreamStreamWriter(RowSink(Peer("sink:4433", system_ca=True))),
     Composite: lambda: COMPOSITE,
     Difference: lambda: Difference("parts[0].bytes", 3, 4, "parts[0].bytes: expected 3, found 4"),
     Limits: lambda: Limits(max_depth=2, part_seconds=0.5),

@@ -10,7 +10,6 @@ use arrow_array::{
     Array, ArrayRef, BinaryArray, GenericByteArray, LargeBinaryArray, LargeListArray, LargeStringArray, ListArray,
     MapArray, OffsetSizeTrait, RecordBatch, StringArray,
 };
-use arrow_schema::DataType;
 use bytes::Bytes;
 use penstock_net::pipestream::EntityDraft;
 
@@ -40,7 +39,14 @@ pub(super) struct Names {
 /// The octets of all rows, and where each has its own.
 struct Content {
     octets: Bytes,
-    places: ArrayRef,
+    places: Places,
+}
+
+enum Places {
+    Binary(BinaryArray),
+    LargeBinary(LargeBinaryArray),
+    Text(StringArray),
+    LargeText(LargeStringArray),
 }
 
 /// Strings, with offsets of either width.
@@ -135,28 +141,39 @@ impl Names {
 
 impl Content {
     fn new(column: &ArrayRef) -> Result<Self, String> {
-        let octets = match column.data_type() {
-            DataType::Binary => Bytes::from_owner(Owner(column.as_binary::<i32>().clone())),
-            DataType::LargeBinary => Bytes::from_owner(Owner(column.as_binary::<i64>().clone())),
-            DataType::Utf8 => Bytes::from_owner(Owner(column.as_string::<i32>().clone())),
-            DataType::LargeUtf8 => Bytes::from_owner(Owner(column.as_string::<i64>().clone())),
-            other => return Err(format!("the column content must be binary or string, not {other}")),
+        let places = if let Some(places) = column.as_binary_opt::<i32>() {
+            Places::Binary(places.clone())
+        } else if let Some(places) = column.as_binary_opt::<i64>() {
+            Places::LargeBinary(places.clone())
+        } else if let Some(places) = column.as_string_opt::<i32>() {
+            Places::Text(places.clone())
+        } else if let Some(places) = column.as_string_opt::<i64>() {
+            Places::LargeText(places.clone())
+        } else {
+            return Err(format!("the column content must be binary or string, not {}", column.data_type()));
         };
-        Ok(Self { octets, places: Arc::clone(column) })
+        let octets = match &places {
+            Places::Binary(places) => Bytes::from_owner(Owner(places.clone())),
+            Places::LargeBinary(places) => Bytes::from_owner(Owner(places.clone())),
+            Places::Text(places) => Bytes::from_owner(Owner(places.clone())),
+            Places::LargeText(places) => Bytes::from_owner(Owner(places.clone())),
+        };
+        Ok(Self { octets, places })
     }
 
     fn place(&self, row: usize) -> Option<Range<usize>> {
-        let places = &self.places;
-        if row >= places.len() || places.is_null(row) {
-            return None;
-        }
-        match places.data_type() {
-            DataType::Binary => range(places.as_any().downcast_ref::<BinaryArray>()?.value_offsets(), row),
-            DataType::LargeBinary => range(places.as_any().downcast_ref::<LargeBinaryArray>()?.value_offsets(), row),
-            DataType::Utf8 => range(places.as_any().downcast_ref::<StringArray>()?.value_offsets(), row),
-            _ => range(places.as_any().downcast_ref::<LargeStringArray>()?.value_offsets(), row),
+        match &self.places {
+            Places::Binary(places) => place(places, row),
+            Places::LargeBinary(places) => place(places, row),
+            Places::Text(places) => place(places, row),
+            Places::LargeText(places) => place(places, row),
         }
     }
+}
+
+/// Where a row has its octets, if it is there and not null.
+fn place<T: ByteArrayType>(places: &GenericByteArray<T>, row: usize) -> Option<Range<usize>> {
+    if row < places.len() && places.is_valid(row) { range(places.value_offsets(), row) } else { None }
 }
 
 fn range<O: OffsetSizeTrait>(offsets: &[O], row: usize) -> Option<Range<usize>> {
@@ -174,11 +191,9 @@ impl<T: ByteArrayType> AsRef<[u8]> for Owner<T> {
 
 impl Texts {
     fn new(name: &str, column: &ArrayRef) -> Result<Self, String> {
-        match column.data_type() {
-            DataType::Utf8 => Ok(Self::Small(column.as_string::<i32>().clone())),
-            DataType::LargeUtf8 => Ok(Self::Large(column.as_string::<i64>().clone())),
-            other => Err(format!("the column {name} must be a string, not {other}")),
-        }
+        let small = column.as_string_opt::<i32>().cloned().map(Self::Small);
+        let texts = small.or_else(|| column.as_string_opt::<i64>().cloned().map(Self::Large));
+        texts.ok_or_else(|| format!("the column {name} must be a string, not {}", column.data_type()))
     }
 
     fn get(&self, row: usize) -> Option<&str> {
@@ -191,11 +206,10 @@ impl Texts {
 
 impl Paths {
     fn new(column: &ArrayRef) -> Result<Self, String> {
-        let paths = match column.data_type() {
-            DataType::List(_) => Self::Small(column.as_list::<i32>().clone()),
-            DataType::LargeList(_) => Self::Large(column.as_list::<i64>().clone()),
-            other => return Err(format!("the column path must be an array of strings, not {other}")),
-        };
+        let small = column.as_list_opt::<i32>().cloned().map(Self::Small);
+        let paths = small.or_else(|| column.as_list_opt::<i64>().cloned().map(Self::Large));
+        let wrong = || format!("the column path must be an array of strings, not {}", column.data_type());
+        let paths = paths.ok_or_else(wrong)?;
         Texts::new("path", paths.segments())?;
         Ok(paths)
     }
@@ -221,10 +235,8 @@ impl Paths {
 
 impl Metadata {
     fn new(column: &ArrayRef) -> Result<Self, String> {
-        let DataType::Map(..) = column.data_type() else {
-            return Err(format!("the column metadata must be a map of strings, not {}", column.data_type()));
-        };
-        let maps = column.as_map().clone();
+        let wrong = || format!("the column metadata must be a map of strings, not {}", column.data_type());
+        let maps = column.as_map_opt().cloned().ok_or_else(wrong)?;
         let (keys, values) = (Texts::new("metadata", maps.keys())?, Texts::new("metadata", maps.values())?);
         Ok(Self { maps, keys, values })
     }

@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 
 from penstock import _core
 from penstock.errors import PipeStreamError, SparkError
-from penstock.pipestream import Session, Status
+from penstock.pipestream import ErrorCode, Session, Status
 from penstock.spark.pipestream.options import Options, Peer
 
 __all__ = ["ABORT", "COMMIT", "TRANSACTION", "RowSink", "Written"]
@@ -111,7 +111,8 @@ class RowSink:
             try:
                 self._tell(transaction, COMMIT, payload)
             except (SparkError, PipeStreamError) as error:
-                # Whether a commit was heard that lost its connection is unknown, so it is said again.
+                # Whether a commit was heard that lost its connection is unknown, and what is not possible now (a
+                # session that the sink still sees, a full disk) may be soon: so it is said again.
                 if attempt + 1 == _COMMIT_ATTEMPTS or isinstance(error, _Refused):
                     raise
                 time.sleep(min(0.5 * 2**attempt, 4.0))
@@ -135,7 +136,8 @@ class RowSink:
                 raise over.error()
             why = "no reason was given" if reason is None else f"{reason.name}: {reason.message}"
             verb = "commit" if kind == COMMIT else "abort"
-            raise _Refused(f"{self.peer.address} did not {verb} the transaction {transaction}: {why}")
+            refused = _Refused if reason is not None and reason.code == ErrorCode.ENTITY_INVALID else SparkError
+            raise refused(f"{self.peer.address} did not {verb} the transaction {transaction}: {why}")
 
     def _lost(self, session: Session, error: PipeStreamError) -> str:
         return (
@@ -145,7 +147,7 @@ class RowSink:
 
 
 class _Refused(SparkError):
-    """The sink has understood, and does not do it."""
+    """The sink has understood, and will never do it."""
 
 
 def _check(session: Session, sender: "_core.RowSender") -> None:

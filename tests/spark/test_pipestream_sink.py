@@ -1,0 +1,356 @@
+"""Rows written to a sink: each once in the sessions that can be read, or the job fails and nothing can be read."""
+
+import json
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, StringType, StructType
+
+from penstock.errors import SparkError
+from penstock.pipestream import Server, Session
+from penstock.spark.pipestream import PipeStreamDataSource
+from penstock.spark.pipestream.rows import COMMIT, Written
+from penstock.spark.pipestream.writer import PipeStreamWriter
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+ORDERS = "application/vnd.penstock."
+TYPES = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "int": IntegerType(),
+    "array<string>": ArrayType(StringType()),
+    "map<string,string>": MapType(StringType(), StringType()),
+    "map<string,int>": MapType(StringType(), IntegerType()),
+}
+LONG = os.environ.get("PENSTOCK_LONG_TESTS") == "1"
+
+
+def lines(sink: Path) -> list[dict[str, object]]:
+    """What whoever reads a sink finds: the entities of sessions that were closed with 0, orders left out."""
+    found = []
+    for log in sink.glob("*/entities.jsonl"):
+        text = log.read_text()
+        if text.endswith('{"closed":0}\n'):
+            entities = [json.loads(line) for line in text.splitlines()[:-1]]
+            found += [line for line in entities if not line["content_type"].startswith(ORDERS)]
+    assert all(line["status"] == "COMPLETE" for line in found)
+    return found
+
+
+def contents(sink: Path) -> list[str]:
+    """The payloads that can be read, in order."""
+    return sorted((sink / str(line["file"])).read_text() for line in lines(sink) if line["file"])
+
+
+def schema(columns: str) -> StructType:
+    """What Spark makes of `NAME TYPE, ...`, without Spark."""
+    made = StructType()
+    for column in columns.split(", "):
+        made.add(column.split()[0], TYPES[column.split()[1]])
+    return made
+
+
+def rows(*texts: str, **columns: object) -> pa.RecordBatch:
+    return pa.record_batch({"content": pa.array([text.encode() for text in texts], pa.binary()), **columns})
+
+
+def writer(sink, columns: str = "content binary", **options: str) -> PipeStreamWriter:
+    given = {"address": sink.address, "fingerprint": sink.fingerprint, **options}
+    written = PipeStreamDataSource(given).writer(schema(columns), overwrite=False)
+    assert isinstance(written, PipeStreamWriter)
+    return written
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[Server]:
+    with Server(sink=tmp_path / "sink", state_dir=tmp_path) as server:
+        yield server
+
+
+@contextmanager
+def application(folder: Path, refuse: str = "nothing") -> Iterator[tuple[Server, list[tuple[str, str]]]]:
+    """A server that is no sink and knows of no transactions: it takes entities, but for one document's."""
+    taken: list[tuple[str, str]] = []
+
+    def serve(session: Session) -> None:
+        for entity in session:
+            if entity.header.metadata.get("penstock.document") == refuse:
+                entity.fail("not this one", code=0x46)
+                continue
+            taken.append((entity.header.content_type, entity.read().decode()))
+            entity.complete()
+
+    with Server(state_dir=folder) as server:
+        threads: list[threading.Thread] = []
+
+        def accept() -> None:
+            for session in server:
+                threads.append(threading.Thread(target=serve, args=(session,)))
+                threads[-1].start()
+
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        yield server, taken
+        server.close()
+        accepting.join()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_row_is_an_entity_with_its_names(server, tmp_path):
+    batch = pa.record_batch(
+        {
+            "content": pa.array(["Grüße", ""], pa.string()),
+            "document": ["Übung/ä.zip", None],
+            "path": pa.array([["a b", "ü"], None], pa.list_(pa.string())),
+            "type": ["text/plain", None],
+            "metadata": pa.array(
+                [[("k", "v"), ("penstock.transaction", "of a sink that was read"), ("none", None)], None],
+                pa.map_(pa.string(), pa.string()),
+            ),
+            "length": [1, 2],
+        }
+    )
+    columns = (
+        "content string, document string, path array<string>, type string, metadata map<string,string>, length int"
+    )
+    sink = writer(server, columns, ignoreExtra="true", transaction="t")
+    message = sink.write(iter([batch]))
+    assert (message.rows, message.octets, message.transaction) == (2, 7, "t")
+    assert lines(tmp_path / "sink") == []
+    sink.commit([message])
+    named, plain = sorted(lines(tmp_path / "sink"), key=lambda line: line["entity"])
+    assert named["metadata"] == {
+        "k": "v", "penstock.document": "Übung/ä.zip", "penstock.path": '["a b","ü"]', "penstock.transaction": "t",
+    }  # fmt: skip
+    assert (named["content_type"], plain["content_type"]) == ("text/plain", "application/octet-stream")
+    assert plain["metadata"] == {"penstock.transaction": "t"}
+    assert contents(tmp_path / "sink") == ["", "Grüße"]
+
+
+def test_only_the_attempts_that_are_committed_can_be_read(server, tmp_path):
+    sink = writer(server)
+    first, again, second = (sink.write(iter([rows(text)])) for text in ("one", "one", "two"))
+    empty = sink.write(iter([]))
+    assert empty == Written(None, sink.transaction, 0, 0)
+    assert contents(tmp_path / "sink") == []
+    sink.commit([first, second, empty])
+    assert contents(tmp_path / "sink") == ["one", "two"]
+    late = sink.write(iter([rows("two")]))
+    sink.commit([again, late])
+    sink.abort([first, second])
+    assert contents(tmp_path / "sink") == ["one", "two"]
+
+
+def test_a_job_that_has_failed_leaves_nothing_to_read(server, tmp_path):
+    sink = writer(server)
+    message = sink.write(iter([rows("one")]))
+    sink.write(iter([rows("a task whose word never came")]))
+    sink.abort([message, None])
+    with pytest.raises(SparkError, match="is not prepared in the transaction"):
+        sink.commit([message])
+    assert contents(tmp_path / "sink") == []
+    last = [log.read_text().splitlines()[-1] for log in (tmp_path / "sink").glob("*/entities.jsonl")]
+    assert last.count('{"closed":65}') == 2
+    assert not any((tmp_path / "sink" / ".transactions").iterdir())
+
+
+def test_a_name_of_ones_own_writes_once_however_often_the_job_is_run(server, tmp_path):
+    for _ in range(2):
+        sink = writer(server, transaction="nightly 2026-11-21")
+        sink.commit([sink.write(iter([rows("one")]))])
+    assert contents(tmp_path / "sink") == ["one"]
+
+
+def test_documents_are_scopes_if_one_likes(server, tmp_path):
+    sink = writer(server, "content binary, document string", scopes="document")
+    batches = [rows("1", "2", document=["a", "a"]), rows("3", "4", document=["a", "b"]), rows("5", document=["a"])]
+    sink.commit([sink.write(iter(batches))])
+    found = lines(tmp_path / "sink")
+    roots = {line["entity"]: line["metadata"]["penstock.document"] for line in found if line["scope"] == 0}
+    assert sorted(roots.values()) == ["a", "a", "b"]
+    below = sorted((roots[line["parent"]], line["bytes"]) for line in found if line["scope"] != 0)
+    assert [document for document, _ in below] == ["a", "a", "a", "a", "b"]
+    assert contents(tmp_path / "sink") == ["1", "2", "3", "4", "5"]
+
+
+def test_large_rows_and_many(server, tmp_path):
+    sink = writer(server)
+    many = [rows(*(f"{batch} {row}" for row in range(3000))) for batch in range(3)]
+    large = rows(*("x" * (10 << 20) for _ in range(3)))
+    message = sink.write(iter([*many, large.slice(1), many[0].slice(0, 0)]))
+    assert (message.rows, message.octets > 20 << 20) == (9002, True)
+    sink.commit([message])
+    found = contents(tmp_path / "sink")
+    assert (len(found), len(set(found)), max(map(len, found))) == (9002, 9001, 10 << 20)
+
+
+def test_a_row_without_content_fails_the_task_and_says_what_to_do(server, tmp_path):
+    batch = pa.record_batch({"content": pa.array([b"x", None], pa.binary()), "document": ["a", "b"]})
+    sink = writer(server, "content binary, document string")
+    with pytest.raises(SparkError, match=r"a row of the document b has no content \(null\); filter"):
+        sink.write(iter([batch]))
+    sink.abort([])
+    assert contents(tmp_path / "sink") == []
+
+
+def test_another_server_gets_every_row_and_may_refuse_one(tmp_path):
+    with application(tmp_path, refuse="bad") as (server, taken):
+        sink = writer(server, atomic="false")
+        sink.commit([sink.write(iter([rows("one", "two")]))])
+        assert sorted(taken) == [("application/octet-stream", "one"), ("application/octet-stream", "two")]
+        sink = writer(server)
+        sink.commit([sink.write(iter([rows("three")]))])
+        assert [kind for kind, _ in taken[3:]] == [COMMIT]
+        sink = writer(server, "content binary, document string, path array<string>")
+        paths = pa.array([["a"], ["b"]], pa.list_(pa.string()))
+        with pytest.raises(SparkError, match=r"document 'bad', path \[\"b\"\]: .*\(0x46\): not this one") as refused:
+            sink.write(iter([rows("four", "five", document=["good", "bad"], path=paths)]))
+        assert "1 rows were not accepted by" in str(refused.value)
+
+
+def test_a_sink_that_is_not_there_or_not_trusted_is_said_so(server):
+    with pytest.raises(SparkError, match=r"no session with .*do both ends trust each other's certificates"):
+        writer(server, fingerprint="00" * 32).write(iter([rows("one")]))
+    server.close()
+    with pytest.raises(SparkError, match=r"no session with .*Does a server run there"):
+        writer(server).write(iter([rows("one")]))
+
+
+def test_a_client_certificate_lets_rows_in(tmp_path):
+    from penstock.tls import write_certificates
+
+    write_certificates(tmp_path / "tls")
+    ca, cert, key = (str(tmp_path / "tls" / name) for name in ("ca.pem", "cert.pem", "key.pem"))
+    with Server(sink=tmp_path / "sink", cert=cert, key=key, client_ca=ca) as server:
+        given = {"path": server.address, "ca": ca, "cert": cert, "key": key}
+        sink = PipeStreamDataSource(given).writer(schema("content binary"), overwrite=False)
+        sink.commit([sink.write(iter([rows("one")]))])
+        with pytest.raises(SparkError, match="certificate"):
+            PipeStreamDataSource({"path": server.address, "ca": ca}).writer(
+                schema("content binary"), overwrite=False
+            ).write(iter([rows("two")]))
+    assert contents(tmp_path / "sink") == ["one"]
+
+
+PIN = {"address": "sink:4433", "fingerprint": "ab" * 32}
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "message"),
+    [
+        ({}, "content binary", 'needs an address: .option("address", "HOST:PORT")'),
+        ({**PIN, "path": "other:1"}, "content binary", "name the sink twice"),
+        ({"address": "sink"}, "content binary", "must be HOST:PORT, not 'sink'"),
+        ({"address": "sink:1"}, "content binary", "exactly one of the options fingerprint, ca and system_ca"),
+        ({"address": "sink:1", "fingerprint": "ab"}, "content binary", "the option fingerprint of the pipestream sink"),
+        ({**PIN, "cert": "c"}, "content binary", "cert and key of the pipestream sink go together"),
+        ({**PIN, "atomic": "yes"}, "content binary", "the option atomic of the pipestream sink must be true or false"),
+        ({**PIN, "scopes": "all"}, "content binary", "must be none or document, not 'all'"),
+        ({**PIN, "scopes": "document"}, "content binary", "scopes=document needs a column document"),
+        ({**PIN, "transaction": "t", "atomic": "false"}, "content binary", "exclude each other"),
+        ({**PIN, "transaction": "t" * 257}, "content binary", "must have 1 to 256 octets"),
+        ({**PIN, "colour": "red"}, "content binary", "has no option colour; there are address,"),
+        (PIN, "value binary", "needs a column content; there are value"),
+        (PIN, "content binary, length int", "has no column length; there are content,"),
+        (PIN, "content int", "must be binary, or string, which is sent as UTF-8, not int"),
+        (PIN, "content binary, path string", "path of the pipestream sink must be array<string>, not string"),
+        (PIN, "content binary, metadata map<string,int>", "must be map<string,string>, not map<string,int>"),
+    ],
+)
+def test_what_is_wrong_is_refused_on_the_driver(options, columns, message):
+    with pytest.raises(SparkError) as refused:
+        PipeStreamDataSource(options).writer(schema(columns), overwrite=False)
+    assert message in str(refused.value)
+
+
+def test_a_sink_that_is_killed_while_it_commits_has_committed_all_or_nothing(start_sink, tmp_path):
+    chance = random.Random(4)
+    for turn in range(20 if LONG else 3):
+        folder = tmp_path / str(turn)
+        sink = start_sink(folder).__enter__()
+        before = writer(sink, transaction="t")
+        messages = [before.write(iter([rows(text)])) for text in ("one", "two", "three")]
+        killer = threading.Timer(chance.random() * 0.02, os.kill, (sink.pid, signal.SIGKILL))
+        killer.start()
+        try:
+            before.sink._tell("t", COMMIT, json.dumps({"sessions": [each.session for each in messages]}).encode())
+            heard = True
+        except Exception:  # noqa: BLE001 - the sink is dead
+            heard = False
+        killer.join()
+        with pytest.raises(Exception, match="exit code -9"):
+            sink.__exit__(None, None, None)
+        with start_sink(folder) as sink:
+            found = contents(folder)
+            assert found in ([], ["one", "three", "two"])
+            assert found or not heard
+            writer(sink, transaction="t").commit(messages)
+            assert contents(folder) == ["one", "three", "two"]
+
+
+@pytest.fixture(scope="module")
+def retrying(start_spark):
+    with start_spark("local[2,3]") as session:
+        yield session
+
+
+def fail_first_attempt(batches):
+    """Kills its worker, or raises, once its rows are given out, in the first attempt of a task."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    yield from batches
+    if context.attemptNumber() == 0:
+        if context.partitionId() == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError("the first attempt is to fail")
+
+
+def test_tasks_that_are_tried_again_write_each_row_once(retrying, sink, tmp_path):
+    texts = retrying.range(0, 400, 1, 3).selectExpr("cast(id as string) as content")
+    failing = texts.mapInArrow(fail_first_attempt, "content string")
+    to = failing.write.format("pipestream").mode("append").option("fingerprint", sink.fingerprint)
+    to.save(sink.address)
+    assert sorted(map(int, contents(tmp_path / "sink"))) == list(range(400))
+    with pytest.raises(Exception, match="only appends"):
+        to.mode("overwrite").save(sink.address)
+
+
+def test_a_micro_batch_that_is_run_again_writes_nothing_twice(retrying, sink, tmp_path):
+    (tmp_path / "in").mkdir()
+    checkpoint = tmp_path / "checkpoint"
+
+    def run(**options: str) -> None:
+        query = (
+            retrying.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(tmp_path / "in"))
+            .selectExpr("value as content").writeStream.format("pipestream").options(**options)
+            .option("fingerprint", sink.fingerprint).option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True).start(sink.address)
+        )  # fmt: skip
+        query.awaitTermination()
+
+    (tmp_path / "in" / "0.txt").write_text("zero\n")
+    with pytest.raises(Exception, match="a micro-batch has its own"):
+        run(transaction="t")
+    run()
+    (tmp_path / "in" / "1.txt").write_text("one\ntwo\n")
+    run()
+    assert contents(tmp_path / "sink") == ["one", "two", "zero"]
+    # As a driver leaves it that dies between the sink's commit and its own.
+    newest = max(
+        (path for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()), key=lambda p: int(p.name)
+    )
+    newest.unlink()
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    (tmp_path / "in" / "2.txt").write_text("three\n")
+    run()
+    assert contents(tmp_path / "sink") == ["one", "three", "two", "zero"]
