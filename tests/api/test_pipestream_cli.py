@@ -88,21 +88,33 @@ def test_a_signal_stops_an_idle_server_cleanly(serve, number):
 def test_work_in_flight_is_finished_after_the_signal(serve, tmp_path):
     process, address, fingerprint = serve()
     with Session.connect(address, fingerprint=fingerprint) as session:
-        session.send(b"before").wait(WAIT)
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        # The server takes no new connections, and this one may come to its end.
-        with pytest.raises(PipeStreamError):
-            Session.connect(address, fingerprint=fingerprint, timeout=2)
-        assert session.send(b"after").wait(WAIT) is Status.COMPLETE
+        with session.dehydrate() as scope:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            # The server takes no new connections, and this one may come to its end.
+            with pytest.raises(PipeStreamError):
+                Session.connect(address, fingerprint=fingerprint, timeout=2)
+            assert scope.send(b"after").wait(WAIT) is Status.COMPLETE
+        assert scope.wait(WAIT) is Status.COMPLETE
     out, err = process.communicate(timeout=WAIT)
     assert (process.returncode, out) == (0, ""), err
-    assert (tmp_path / "sink" / session.id / "0" / "2").read_bytes() == b"after"
+    assert (tmp_path / "sink" / session.id / str(scope.scope_id) / "1").read_bytes() == b"after"
+
+
+def test_idle_sessions_end_well_when_the_server_stops(serve, tmp_path):
+    process, address, fingerprint = serve()
+    sessions = [Session.connect(address, fingerprint=fingerprint) for _ in range(3)]
+    assert sessions[0].send(b"before").wait(WAIT) is Status.COMPLETE
+    assert stop(process)[0] == 0
+    for session in sessions:
+        assert session.wait_closed(WAIT).name == "PIPESTREAM_NO_ERROR"
+    assert lines(tmp_path / "sink" / sessions[0].id / "entities.jsonl")[-1] == {"closed": 0}
 
 
 def test_a_second_signal_does_not_wait(serve):
     process, address, fingerprint = serve()
     session = Session.connect(address, fingerprint=fingerprint)
+    session.dehydrate()
     process.send_signal(signal.SIGTERM)
     time.sleep(0.3)
     assert process.poll() is None

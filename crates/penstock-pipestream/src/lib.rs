@@ -39,8 +39,8 @@ pub use merkle::{MerkleTree, merkle_root};
 pub use payload::PayloadCheck;
 pub use receipt::{ContentTree, content_root, document_key};
 pub use session::{
-    Accepted, AcceptedChunk, Admission, ChunkProgress, Counters, EntityKey, Event, Reason, Role, ScopeKey, Session,
-    SessionConfig, Ticket, Transmit,
+    Accepted, AcceptedChunk, Admission, ChunkProgress, Counters, EntityKey, Event, Limit, Reason, Role, ScopeKey,
+    Session, SessionConfig, Ticket, Transmit, Usage,
 };
 pub use status::Status;
 pub use time::Now;

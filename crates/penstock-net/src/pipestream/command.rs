@@ -53,6 +53,8 @@ pub(crate) enum Urgent {
     Fail { key: EntityKey, reason: Reason },
     /// Close gracefully.
     Close,
+    /// Close gracefully as soon as nothing is open.
+    CloseWhenIdle,
     /// Close now.
     Abort(Reason),
 }

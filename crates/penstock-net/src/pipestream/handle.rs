@@ -79,7 +79,7 @@ impl SessionHandle {
         match &*self.shared()?.phase.borrow() {
             Phase::Open(agreement) => Ok(*agreement),
             Phase::Negotiating => Err(Error::Misuse("the capabilities are not agreed yet".into())),
-            Phase::Closed(reason) => Err(closed(reason)),
+            Phase::Ending(reason) | Phase::Closed(reason) => Err(closed(reason)),
         }
     }
 

@@ -130,8 +130,8 @@ impl Server {
         Ok(self.0.get()?.counters.snapshot())
     }
 
-    /// Takes no more connections, lets the sessions come to their ends for so long, then closes those that are left,
-    /// with NO_ERROR where nothing is open, and waits until everything is written.
+    /// Takes no more connections and closes sessions with NO_ERROR as soon as nothing is open in them; those that are
+    /// left after so long are cut off. Waits until everything is written.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let inner = Arc::clone(self.0.get()?);
         let down = crate::runtime::spawn(async move { inner.shutdown(grace).await })?;
@@ -151,13 +151,20 @@ impl Drop for Server {
 impl Inner {
     async fn shutdown(&self, grace: Duration) {
         self.endpoint.set_server_config(None);
-        let _ = timeout(grace, self.all_closed()).await;
-        for (commands, _) in lock(&self.sessions).values() {
-            commands.urge(Urgent::Close);
+        if !grace.is_zero() {
+            self.urge_all(|| Urgent::CloseWhenIdle);
+            let _ = timeout(grace, self.all_closed()).await;
         }
+        self.urge_all(|| Urgent::Close);
         self.all_closed().await;
         self.endpoint.close(quic_code(ErrorCode::NoError), b"the server is going down");
         let _ = timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
+    }
+
+    fn urge_all(&self, command: impl Fn() -> Urgent) {
+        for (commands, _) in lock(&self.sessions).values() {
+            commands.urge(command());
+        }
     }
 
     async fn all_closed(&self) {

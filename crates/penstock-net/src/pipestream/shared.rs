@@ -72,6 +72,8 @@ pub struct Released {
 pub(crate) enum Phase {
     Negotiating,
     Open(Agreement),
+    /// It is over, and what it leaves behind is being written.
+    Ending(Reason),
     Closed(Reason),
 }
 
@@ -108,11 +110,23 @@ impl Shared {
         })
     }
 
-    /// The session is over; wakes whoever waits for anything.
+    /// The session is over: known before any entity that its end has failed, so that whoever sees such an entity can
+    /// see why.
+    pub(crate) fn end(&self, reason: &Reason) {
+        self.phase.send_if_modified(|phase| match phase {
+            Phase::Ending(_) | Phase::Closed(_) => false,
+            Phase::Negotiating | Phase::Open(_) => {
+                *phase = Phase::Ending(reason.clone());
+                true
+            }
+        });
+    }
+
+    /// Nothing more follows; wakes whoever waits for anything.
     pub(crate) fn close(&self, reason: Reason) {
         self.phase.send_if_modified(|phase| match phase {
             Phase::Closed(_) => false,
-            Phase::Negotiating | Phase::Open(_) => {
+            Phase::Negotiating | Phase::Open(_) | Phase::Ending(_) => {
                 *phase = Phase::Closed(reason);
                 true
             }
@@ -130,7 +144,7 @@ impl Shared {
     /// Why the session is over, if it is.
     pub(crate) fn closed(&self) -> Option<Reason> {
         match &*self.phase.borrow() {
-            Phase::Closed(reason) => Some(reason.clone()),
+            Phase::Ending(reason) | Phase::Closed(reason) => Some(reason.clone()),
             Phase::Negotiating | Phase::Open(_) => None,
         }
     }

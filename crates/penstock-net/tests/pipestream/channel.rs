@@ -173,3 +173,14 @@ fn what_is_unresolved_at_the_end_has_failed() {
     block(server.closed()).unwrap();
     assert!(matches!(block(entity.complete()), Err(Error::Closed(_))));
 }
+
+#[test]
+fn whoever_sees_an_entity_fail_with_its_session_can_see_that_it_was_the_session() {
+    let (_pair, client, server) = both();
+    let tickets: Vec<_> = (0..50).map(|_| block(client.send(draft("x/y"), Payload::empty())).unwrap()).collect();
+    let _entity = block(server.next_entity()).unwrap().unwrap();
+    // Not what penstock's server does with open entities, but what another's may.
+    server.abort(Reason { code: ErrorCode::NoError, message: String::new() }).unwrap();
+    assert_eq!(block(client.wait_resolved(tickets[0].key)).unwrap().status, Status::Failed);
+    assert_eq!(client.is_closed().unwrap().map(|reason| reason.code), Some(ErrorCode::NoError));
+}

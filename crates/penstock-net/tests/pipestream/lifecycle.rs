@@ -9,13 +9,20 @@ use crate::raw::{self, RawClient, header, pending, run};
 use crate::support::{Pair, block, container, draft, eventually, files, id, log};
 
 #[test]
-fn a_server_lets_sessions_finish_and_closes_the_rest() {
+fn a_server_that_goes_down_closes_an_idle_session_at_once_and_loses_no_status() {
     let pair = Pair::with_sink();
     let session = pair.connect();
     let ticket = block(session.send(draft("x/y"), Payload::bytes(&b"x"[..]))).unwrap();
     assert_eq!(block(session.wait_resolved(ticket.key)).unwrap().status, Status::Complete);
-    block(pair.server.shutdown(Duration::from_millis(50))).unwrap();
+    let open = block(session.send(container(), Payload::empty())).unwrap();
+    let down = penstock_net::runtime::spawn(async move {
+        pair.server.shutdown(Duration::from_secs(3_600)).await.unwrap();
+        pair
+    });
+    block(session.end_children(open.key)).unwrap();
+    assert_eq!(block(session.wait_resolved(open.key)).unwrap().status, Status::Complete);
     assert_eq!(block(session.closed()).unwrap().code, ErrorCode::NoError);
+    let pair = block(down.unwrap()).unwrap();
     assert_eq!(log(&pair.sink(), &id(&session)).last().unwrap()["closed"], 0);
     let options = SessionOptions { idle_timeout: Duration::from_secs(1), ..SessionOptions::default() };
     let refused = block(pair.client.connect(pair.server.local_addr().unwrap(), "localhost", options));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Session;
+use super::seen::Limit;
 use super::types::{EntityKey, Event};
 use crate::error::{Error, ErrorCode, Result};
 use crate::manifest::EntryKey;
@@ -36,6 +37,10 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
+    pub(super) fn open(&self) -> usize {
+        self.open.len()
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.open.iter().map(|open| open.deadline).min()
     }
@@ -104,6 +109,7 @@ impl Session {
         }
         let octets = self.checkpoints.open_octets + frame.checkpoint_id.len();
         if self.checkpoints.open.len() >= self.config.max_open_checkpoints || octets > MAX_OPEN_OCTETS {
+            self.counters.exceeded(Limit::Checkpoints, 1);
             let message = format!("more than {} checkpoints are open", self.config.max_open_checkpoints);
             return Err(at(Error::limit(ErrorCode::WindowExceeded, message)));
         }
@@ -204,7 +210,7 @@ impl Session {
     pub(super) fn expire_checkpoints(&mut self, now: Now) {
         let before = self.checkpoints.open.len();
         while let Some(index) = self.checkpoints.open.iter().position(|open| open.deadline <= now.instant) {
-            self.counters.checkpoints_timed_out += 1;
+            self.counters.exceeded(Limit::CheckpointTime, 1);
             self.answer_checkpoint(now, index, Checkpoint::FLAG_TIMED_OUT);
         }
         if self.checkpoints.open.len() != before {

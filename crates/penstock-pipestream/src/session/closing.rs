@@ -14,12 +14,12 @@ impl Session {
     /// session that was cut off for one that ended well.
     pub fn close(&mut self, now: Now) {
         match (self.state, self.role) {
-            (State::Closed | State::Draining { .. }, _) => {}
-            (State::Open, Role::Server) if self.open_owned + self.open_received > 0 => {
+            (State::Closed, _) | (State::Draining { .. }, Role::Client) => {}
+            (State::Open | State::Draining { .. }, Role::Server) if self.open_owned + self.open_received > 0 => {
                 let message = format!("the server stops with {} entities open", self.open_owned + self.open_received);
                 self.finish(Reason { code: ErrorCode::InternalError, message }, false, true);
             }
-            (State::Negotiating, _) | (State::Open, Role::Server) => {
+            (State::Negotiating, _) | (State::Open | State::Draining { .. }, Role::Server) => {
                 self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
             }
             (State::Open, Role::Client) => {
@@ -27,6 +27,21 @@ impl Session {
                 self.advance_close(now);
             }
         }
+    }
+
+    /// For a server that goes down: closes with NO_ERROR as soon as nothing is open, and says whether that has begun.
+    /// As for a client (decision 17), a CHECKPOINT goes before the close where entities have come, because a close
+    /// discards what stream 0 has not delivered. Ask again after whatever happens; [`Session::close`] ends the wait.
+    pub fn close_when_idle(&mut self, now: Now) -> bool {
+        match self.state {
+            State::Negotiating => self.close(now),
+            State::Open if self.open_owned + self.open_received == 0 => {
+                self.state = State::Draining { awaiting: None };
+                self.advance_close(now);
+            }
+            State::Open | State::Draining { .. } | State::Closed => {}
+        }
+        self.state != State::Open
     }
 
     /// Closes at once with an error of ours.
@@ -75,7 +90,7 @@ impl Session {
             self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
             return;
         }
-        match self.checkpoint(now, 0, 0, None) {
+        match self.checkpoint(now, u32::from(self.role.root_scope()), 0, None) {
             Ok(sequence) => self.state = State::Draining { awaiting: Some(sequence) },
             Err(error) => self.close_with(&error),
         }
@@ -102,7 +117,8 @@ impl Session {
         if close_connection {
             self.transmits.push_back(Transmit::Close { code: reason.code, message: reason.message.clone() });
         }
-        self.events.push_back(Event::Closed { reason, by_peer });
+        self.events.push_back(Event::Closed { reason: reason.clone(), by_peer });
+        self.ended = Some(reason);
     }
 
     fn fail_what_is_open(&mut self, reason: &Reason) {

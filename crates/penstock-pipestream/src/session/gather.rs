@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::Session;
 use super::owner::entry;
 use super::receiver::Payload;
+use super::seen::Limit;
 use super::types::{EntityKey, Event, Reason, ScopeKey};
 use crate::error::{Error, ErrorCode, Result};
 use crate::manifest::{EntryKey, Resolution, ResolutionState};
@@ -131,8 +132,10 @@ impl Session {
         else {
             return false;
         };
+        let first = entity.payload != Payload::Failed;
         let message =
             format!("{} children; for an original of its size {} are allowed", entity.children, entity.max_children);
+        self.counters.exceeded(Limit::Children, u64::from(first));
         self.reject(now, parent, Reason { code: ErrorCode::EntityInvalid, message });
         true
     }
@@ -349,7 +352,7 @@ impl Session {
     /// the parent and its children fails, and the entry starts anew to wait for the BARRIER.
     pub(super) fn expire_entries(&mut self, now: Now) {
         for expired in self.gathering.handle_timeout(now) {
-            self.counters.expired_entries += 1;
+            self.counters.exceeded(Limit::ParentTime, 1);
             let Some(scope) = self.inbound.get(&expired.scope) else { continue };
             let key = scope.entity_key(expired.entity);
             let Some(child_scope) = self.inbound(key).map(|entity| entity.child) else { continue };
@@ -375,6 +378,7 @@ impl Session {
             }
         }
         // Of what we sent only our record goes: the receiver decides what becomes of the entity.
-        self.counters.expired_entries += self.sent.handle_timeout(now).len() as u64;
+        let expired = self.sent.handle_timeout(now).len() as u64;
+        self.counters.exceeded(Limit::ParentTime, expired);
     }
 }

@@ -29,6 +29,7 @@ mod gather;
 mod owner;
 mod receiver;
 mod scopes;
+mod seen;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
+pub use seen::{Counters, Limit, Usage};
 pub use types::{
     Accepted, AcceptedChunk, Admission, ChunkProgress, EntityKey, Event, Reason, Role, ScopeKey, SessionConfig, Ticket,
     Transmit,
@@ -69,35 +71,6 @@ enum State {
     Closed,
 }
 
-/// What a session has seen. Every limit and every drop has a number here.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Entities that we announced.
-    pub announced: u64,
-    /// Entities that the peer announced.
-    pub received: u64,
-    /// Received entities that we completed.
-    pub completed: u64,
-    /// Received entities that failed.
-    pub failed: u64,
-    /// STATUS frames for entities or scopes that were resolved already.
-    pub late_statuses: u64,
-    /// Entity streams that were stopped because their entity was resolved already.
-    pub late_streams: u64,
-    /// Entity streams that had to wait for their PENDING or their scope.
-    pub held_streams: u64,
-    /// Private-use frames that were skipped.
-    pub skipped_frames: u64,
-    /// Heartbeats received.
-    pub heartbeats: u64,
-    /// Times that an announcement had to wait for window or scopes.
-    pub blocked: u64,
-    /// Checkpoints that timed out.
-    pub checkpoints_timed_out: u64,
-    /// Manifest entries that were open for too long.
-    pub expired_entries: u64,
-}
-
 /// One end of a connection. The module's documentation has the calling order and the states.
 #[derive(Debug)]
 pub struct Session {
@@ -125,6 +98,7 @@ pub struct Session {
     transmits: VecDeque<Transmit>,
     events: VecDeque<Event>,
     counters: Counters,
+    ended: Option<Reason>,
 }
 
 impl Session {
@@ -157,6 +131,7 @@ impl Session {
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
+            ended: None,
             config,
         };
         if role == Role::Client {
@@ -175,6 +150,11 @@ impl Session {
         self.state == State::Closed
     }
 
+    /// Why the session is over, if it is, before its last events are polled.
+    pub fn end(&self) -> Option<&Reason> {
+        self.ended.as_ref()
+    }
+
     /// Entities of ours without a terminal status.
     pub fn open_owned(&self) -> usize {
         self.open_owned
@@ -188,6 +168,18 @@ impl Session {
     /// What the session has seen so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What the session holds now.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            open_owned: self.open_owned,
+            open_received: self.open_received,
+            manifest_entries: self.gathering.len() + self.sent.len(),
+            scopes: self.outbound.len() + self.inbound.len(),
+            held_octets: self.held.octets(),
+            checkpoints: self.checkpoints.open(),
+        }
     }
 
     /// The largest payload taken, in octets.

@@ -12,6 +12,7 @@
 //! At layer 0 a CHECKPOINT stands for the BARRIER, and a failed payload does not wait (decisions 12 and 14).
 
 use super::owner::entry;
+use super::seen::Limit;
 use super::types::{EntityKey, Event, Reason};
 use super::{Session, State};
 use crate::StatusFrame;
@@ -176,6 +177,7 @@ impl Session {
             return Err(Error::violation(ErrorCode::EntityInvalid, "a child was announced after its scope's BARRIER"));
         }
         if distance(scope.cursor(), frame.entity_id) >= agreement.max_window_size {
+            self.counters.exceeded(Limit::Window, 1);
             let message =
                 format!("PENDING outside the window of {} from cursor {}", agreement.max_window_size, scope.cursor());
             return Err(Error::limit(ErrorCode::WindowExceeded, message));
@@ -187,10 +189,12 @@ impl Session {
             ));
         }
         if scope.announced() >= u64::from(agreement.max_entities_per_scope) {
+            self.counters.exceeded(Limit::ScopeEntities, 1);
             let message = format!("more than {} entities in a scope", agreement.max_entities_per_scope);
             return Err(Error::limit(ErrorCode::WindowExceeded, message));
         }
         if self.open_received >= self.config.max_open_entities {
+            self.counters.exceeded(Limit::OpenEntities, 1);
             let message = format!("more than {} entities without a terminal status", self.config.max_open_entities);
             return Err(Error::limit(ErrorCode::WindowExceeded, message));
         }
@@ -208,6 +212,7 @@ impl Session {
     fn handle_dehydrating(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
         let agreement = self.agreed()?;
         if agreement.layer > 0 && frame.depth >= agreement.max_scope_depth {
+            self.counters.exceeded(Limit::Depth, 1);
             let message = format!("DEHYDRATING at depth {}; the limit is {}", frame.depth, agreement.max_scope_depth);
             return Err(Error::limit(ErrorCode::DepthExceeded, message));
         }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::owner::metadata;
 use super::receiver::{Inbound, Payload, Streams};
+use super::seen::Limit;
 use super::types::{Accepted, AcceptedChunk, Admission, ChunkProgress, EntityKey, Event, Reason, Role};
 use super::{Session, State};
 use crate::chunk::ChunkTracker;
@@ -20,6 +21,12 @@ pub(super) struct HeldStreams {
     /// Streams of a server that overtook its CAPABILITIES (decision 2).
     early: Vec<(u64, EntityHeader)>,
     octets: usize,
+}
+
+impl HeldStreams {
+    pub(super) fn octets(&self) -> usize {
+        self.octets
+    }
 }
 
 /// What holding a header costs, roughly.
@@ -54,6 +61,9 @@ impl Session {
 
     /// An entity stream's header does not parse, is too large, or is not whole when the stream ends (decision 14).
     pub fn handle_header_error(&mut self, _now: Now, error: Error) -> Result<()> {
+        if error.code() == ErrorCode::EntityTooLarge {
+            self.counters.exceeded(Limit::Header, 1);
+        }
         self.guard(Err(error))
     }
 
@@ -77,6 +87,7 @@ impl Session {
     fn hold(&mut self, header: &EntityHeader) -> Result<()> {
         self.held.octets += weight(header);
         if self.held.octets > self.config.max_held_octets {
+            self.counters.exceeded(Limit::HeldHeaders, 1);
             let message = format!("headers of more than {} octets wait for their PENDING", self.config.max_held_octets);
             return Err(Error::limit(ErrorCode::WindowExceeded, message));
         }
@@ -199,6 +210,9 @@ impl Session {
             Ok(tracker) => Ok(self.accept(stream, key, header, tracker)),
             Err(error) => {
                 let code = error.code();
+                if header.payload_length > self.config.max_payload {
+                    self.counters.exceeded(Limit::Payload, 1);
+                }
                 self.reject(now, key, Reason { code, message: error.message().to_owned() });
                 Ok(Admission::Stopped(code))
             }
@@ -327,6 +341,7 @@ impl Session {
         let agreement = self.agreed()?;
         let depth = self.inbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
         if agreement.layer > 0 && depth >= agreement.max_scope_depth {
+            self.counters.exceeded(Limit::Depth, 1);
             let message = format!("a dehydrated entity at depth {depth}; the limit is {}", agreement.max_scope_depth);
             return Err(Error::limit(ErrorCode::DepthExceeded, message));
         }

@@ -163,6 +163,9 @@ impl Driver {
     async fn hand_over(&mut self) {
         let shared = &self.link.shared;
         let batches = &mut self.batches;
+        if let Some(reason) = self.session.end() {
+            shared.end(reason);
+        }
         // A scope is released before its parent ends, and who waits for the parent finds it so.
         if !batches.released.is_empty() {
             shared.releases.settle(batches.released.drain(..));

@@ -63,6 +63,8 @@ pub(crate) struct Driver {
     batches: Batches,
     /// By when the peer's capabilities must have come.
     agree_by: Option<Instant>,
+    /// The server goes down: the session closes as soon as nothing is open.
+    retiring: bool,
     /// CONNECTION_CLOSE, once the session has asked for it.
     closing: Option<Reason>,
     /// The session's last word.
@@ -92,6 +94,7 @@ impl Driver {
             checkpoints: HashMap::new(),
             batches: Batches::default(),
             agree_by: Instant::now().checked_add(HANDSHAKE_TIMEOUT),
+            retiring: false,
             closing: None,
             end: None,
             sink_done,
@@ -128,6 +131,9 @@ impl Driver {
                 event = self.control.next(room) => self.handle_control(event),
                 () = &mut timer, if deadline.is_some() => self.handle_timeout(),
             }
+            if self.retiring {
+                self.retiring = !self.session.close_when_idle(now());
+            }
             self.flush().await;
         }
         self.finish().await;
@@ -161,6 +167,7 @@ impl Driver {
                 Urgent::Complete(keys) => keys.into_iter().for_each(|key| self.session.complete(now, key)),
                 Urgent::Fail { key, reason } => self.session.fail(now, key, reason),
                 Urgent::Close => self.session.close(now),
+                Urgent::CloseWhenIdle => self.retiring = true,
                 Urgent::Abort(reason) => self.session.abort(now, reason),
             }
             next = self.inbox.urgent.try_recv().ok();

@@ -1,0 +1,137 @@
+//! What a session counts, and what it holds.
+
+/// A limit whose transgression is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// Unresolved entities of a scope (section 9.1).
+    Window,
+    /// Entities of a scope over its whole life (section 6.2.5).
+    ScopeEntities,
+    /// Entities of the session without a terminal status.
+    OpenEntities,
+    /// Octets of headers that wait for their PENDING or their scope.
+    HeldHeaders,
+    /// Checkpoints of the peer that are not answered.
+    Checkpoints,
+    /// The time that a checkpoint of the peer may take.
+    CheckpointTime,
+    /// The depth of scopes.
+    Depth,
+    /// The octets of a header.
+    Header,
+    /// The octets of a payload.
+    Payload,
+    /// Children of one parent (section 10.5).
+    Children,
+    /// The time that a parent may be open.
+    ParentTime,
+}
+
+impl Limit {
+    /// All of them, in the order of [`Counters::limits`].
+    pub const ALL: [Self; 11] = [
+        Self::Window,
+        Self::ScopeEntities,
+        Self::OpenEntities,
+        Self::HeldHeaders,
+        Self::Checkpoints,
+        Self::CheckpointTime,
+        Self::Depth,
+        Self::Header,
+        Self::Payload,
+        Self::Children,
+        Self::ParentTime,
+    ];
+
+    /// Its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Window => "window",
+            Self::ScopeEntities => "scope_entities",
+            Self::OpenEntities => "open_entities",
+            Self::HeldHeaders => "held_headers",
+            Self::Checkpoints => "checkpoints",
+            Self::CheckpointTime => "checkpoint_time",
+            Self::Depth => "depth",
+            Self::Header => "header",
+            Self::Payload => "payload",
+            Self::Children => "children",
+            Self::ParentTime => "parent_time",
+        }
+    }
+}
+
+/// What a session has seen. Every limit and every drop has a number here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Entities that we announced.
+    pub announced: u64,
+    /// Entities that the peer announced.
+    pub received: u64,
+    /// Received entities that we completed.
+    pub completed: u64,
+    /// Received entities that failed.
+    pub failed: u64,
+    /// STATUS frames for entities or scopes that were resolved already.
+    pub late_statuses: u64,
+    /// Entity streams that were stopped because their entity was resolved already.
+    pub late_streams: u64,
+    /// Entity streams that had to wait for their PENDING or their scope.
+    pub held_streams: u64,
+    /// Private-use frames that were skipped.
+    pub skipped_frames: u64,
+    /// Heartbeats received.
+    pub heartbeats: u64,
+    /// Times that an announcement had to wait for window or scopes.
+    pub blocked: u64,
+    /// How often each limit was exceeded, in the order of [`Limit::ALL`].
+    pub limits: [u64; Limit::ALL.len()],
+}
+
+impl Counters {
+    /// A limit was exceeded so many times.
+    pub(super) fn exceeded(&mut self, limit: Limit, times: u64) {
+        if let Some(count) = self.limits.get_mut(limit as usize) {
+            *count += times;
+        }
+    }
+
+    /// How often a limit was exceeded.
+    pub fn limit(&self, limit: Limit) -> u64 {
+        self.limits.get(limit as usize).copied().unwrap_or_default()
+    }
+}
+
+/// What a session holds at a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Entities of ours without a terminal status.
+    pub open_owned: usize,
+    /// Entities of the peer without a terminal status.
+    pub open_received: usize,
+    /// Parents in the manifests of both directions.
+    pub manifest_entries: usize,
+    /// Scopes that are open, of both ends.
+    pub scopes: usize,
+    /// Octets of headers that wait for their PENDING or their scope.
+    pub held_octets: usize,
+    /// Checkpoints of the peer that are not answered.
+    pub checkpoints: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_has_its_own_number_and_name() {
+        let mut counters = Counters::default();
+        for (index, limit) in Limit::ALL.into_iter().enumerate() {
+            assert_eq!(limit as usize, index);
+            counters.exceeded(limit, index as u64 + 1);
+            assert_eq!(counters.limit(limit), index as u64 + 1);
+        }
+        let names: std::collections::HashSet<_> = Limit::ALL.into_iter().map(Limit::name).collect();
+        assert_eq!(names.len(), Limit::ALL.len());
+    }
+}
