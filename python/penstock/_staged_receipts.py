@@ -1,7 +1,11 @@
 """Receipts that are there only once the session that they tell of has ended well."""
 
+import fcntl
+import os
+import platform
 import shutil
 import tempfile
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -11,6 +15,59 @@ from penstock.documents import DocumentResult
 from penstock.errors import DocumentsError
 
 __all__ = ["StagedReceipts"]
+
+
+def _prefix() -> str:
+    """Name the staging folders of this machine since it was started.
+
+    Whether a lock is held can be asked only where it was taken: over a network file system, locks of other machines may
+    not be seen, and a folder that is not ours is left alone.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = f"{platform.node()}-{uuid.getnode()}"
+    return f".receipts-{uuid.uuid5(uuid.NAMESPACE_OID, boot).hex[:12]}-"
+
+
+def _stage(folder: Path) -> tuple[Path, int]:
+    """Make a staging folder and lock it as long as this process lives."""
+    while True:
+        # On the same file system as the folder, so that a receipt appears there in one step.
+        staging = Path(tempfile.mkdtemp(prefix=_prefix(), dir=folder))
+        try:
+            lock = os.open(staging, os.O_RDONLY)
+        except FileNotFoundError:
+            # Somebody who cleans up has found it before it was locked.
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        except OSError:
+            # Where a file system has no locks, nobody can clean up either.
+            return staging, lock
+        if os.fstat(lock).st_nlink > 0 and staging.exists():
+            return staging, lock
+        os.close(lock)
+
+
+def _clean(folder: Path) -> None:
+    """Remove the staging folders of processes of this machine that were killed: their locks went with them."""
+    for abandoned in folder.glob(f"{_prefix()}*"):
+        try:
+            lock = os.open(abandoned, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        else:
+            shutil.rmtree(abandoned, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 class StagedReceipts:
@@ -30,8 +87,8 @@ class StagedReceipts:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # On the same file system as the folder, so that a receipt appears there in one step.
-            self._staging = Path(tempfile.mkdtemp(prefix=".receipts-", dir=folder))
+            _clean(folder)
+            self._staging, self._lock = _stage(folder)
         except OSError as error:
             raise DocumentsError(f"receipts cannot be written into {folder}: {error.strerror}", "io") from error
 
@@ -43,6 +100,7 @@ class StagedReceipts:
     ) -> None:
         if self._folder is not None:
             shutil.rmtree(self._staging, ignore_errors=True)
+            os.close(self._lock)
 
     def add(self, result: DocumentResult) -> Path | None:
         """Write a document's receipt; give the path at which it will be seen."""
