@@ -7,7 +7,7 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
@@ -93,6 +93,21 @@ where
     F::Output: Send + 'static,
 {
     Ok(Runtime::current()?.handle.spawn(future))
+}
+
+/// Runs what blocks on a thread of the runtime's pool.
+pub fn spawn_blocking<F, T>(work: F) -> Result<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    Ok(Runtime::current()?.handle.spawn_blocking(work))
+}
+
+/// Polls a future once, for a caller with a loop of its own. The runtime is entered meanwhile, as in [`wait`].
+pub fn poll<F: Future + ?Sized>(future: Pin<&mut F>, context: &mut Context<'_>) -> Result<Poll<F::Output>> {
+    let _entered = Runtime::current()?.handle.enter();
+    Ok(future.poll(context))
 }
 
 /// Returned by the callback of [`wait`] to stop waiting; Python's signal handlers raise this way.

@@ -11,6 +11,7 @@ use super::command::closed;
 use super::connection::{Start, Started};
 use super::counters::{CounterSnapshot, Counters};
 use super::handle::SessionHandle;
+use super::liveness;
 use super::shared::{Phase, SessionOptions};
 use super::transport::{self, ALPN, HANDSHAKE_TIMEOUT, Intake};
 use crate::runtime::{PerProcess, Runtime};
@@ -84,9 +85,12 @@ async fn connect(
     let control = connection.open_bi().await.map_err(|error| handshake_error(address, &error))?;
     let lost = connection.clone();
     let start = Start { connection, role: Role::Client, options, counters, control: Some(control) };
-    let Started { shared, handle, .. } = start.run(None).await.inspect_err(|_| {
+    let Started { shared, handle, commands } = start.run(None).await.inspect_err(|_| {
         lost.close(VarInt::from_u32(1), b"the client could not start the session");
     })?;
+    if address.ip().to_canonical().is_loopback() {
+        tokio::spawn(liveness::watch(lost.clone(), commands, address));
+    }
     let mut phase = shared.phase.subscribe();
     let _ = phase.wait_for(|phase| !matches!(phase, Phase::Negotiating)).await;
     match (shared.closed(), handle) {

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::incoming::Assembly;
 use super::payload::Payload;
+use super::shared::Shared;
 use crate::{Error, Result};
 
 /// What the driver does when it gets to it. The channel is bounded, so a driver that cannot write stream 0 holds up
@@ -51,6 +52,8 @@ pub(crate) enum Urgent {
     Complete(Vec<EntityKey>),
     /// A received entity could not be delivered.
     Fail { key: EntityKey, reason: Reason },
+    /// An entity of ours is given up, and with it what would still have come below it.
+    GiveUp { key: EntityKey, reason: Reason },
     /// Close gracefully.
     Close,
     /// Close gracefully as soon as nothing is open.
@@ -175,4 +178,11 @@ pub struct CheckpointAnswer {
 /// A reason in the form of an error, for whoever waits.
 pub(crate) fn closed(reason: &Reason) -> Error {
     Error::Closed(reason.clone())
+}
+
+/// Gives up an announced entity that nobody knows of, because whoever sent it was stopped before it learnt the ticket.
+pub(crate) fn abandon(ticket: &Ticket, shared: &Shared, commands: &Commands) {
+    shared.forget(ticket);
+    let message = "the sender was stopped while it sent this".to_owned();
+    commands.urge(Urgent::GiveUp { key: ticket.key, reason: Reason { code: ErrorCode::InternalError, message } });
 }

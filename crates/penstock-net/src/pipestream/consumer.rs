@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, mpsc};
 
 use super::handle::SessionHandle;
 use super::incoming::{IncomingEntity, Spool};
-use super::sink::{FolderSink, SinkSession};
+use super::sink::{FolderSink, SinkCounters, SinkSession};
 use super::transport::Intake;
 use crate::runtime::PerProcess;
 
@@ -34,6 +34,14 @@ impl From<ChannelConsumer> for Consumer {
 }
 
 impl Consumer {
+    /// What the sink has counted, if there is one.
+    pub(crate) fn counters(&self) -> Option<&SinkCounters> {
+        match self {
+            Self::Folder(sink) => sink.counters(),
+            Self::Channel(_) => None,
+        }
+    }
+
     pub(crate) const fn intake(&self) -> Intake {
         match self {
             Self::Folder(_) => Intake::Concurrent,

@@ -7,7 +7,9 @@ use std::time::Duration;
 use penstock_pipestream::{Agreement, EntityKey, ErrorCode, Event, Reason, Role, ScopeKey, Ticket};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::command::{CheckpointAnswer, Command, Commands, Delivery, EntityDraft, SendRequest, Urgent, closed};
+use super::command::{
+    CheckpointAnswer, Command, Commands, Delivery, EntityDraft, SendRequest, Urgent, abandon, closed,
+};
 use super::incoming::IncomingEntity;
 use super::outcomes::Missing;
 use super::payload::Payload;
@@ -17,7 +19,7 @@ use crate::{Error, Result};
 
 /// A session. Clones are the same session; when the last one is dropped before the end, it is aborted.
 ///
-/// Futures may be dropped at any time: an entity that was announced goes on by itself. Outcomes of entities and scopes
+/// Futures may be dropped at any time: an entity whose ticket nobody waits for is given up. Outcomes of entities and scopes
 /// of ours are kept, about 100 octets each, until they are taken.
 #[derive(Debug, Clone)]
 pub struct SessionHandle(Arc<PerProcess<Inner>>);
@@ -91,37 +93,46 @@ impl SessionHandle {
     /// Announces an entity and sends it. Waits while the window is full or too much waits to be sent, and so holds the
     /// caller back. Ok: it is announced, and if it is to have children, its header is on its way before theirs.
     pub async fn send(&self, draft: EntityDraft, payload: Payload) -> Result<Ticket> {
-        let answer = self.begin(draft, Delivery::Payload(payload)).await?;
-        self.answered(answer).await
+        self.begin(draft, Delivery::Payload(payload)).await?.ticket().await
     }
 
     /// [`send`](Self::send) for many, in order, with one crossing of threads for all that the window allows.
     pub async fn send_many(&self, items: Vec<(EntityDraft, Payload)>) -> Vec<Result<Ticket>> {
-        let mut answers = Vec::with_capacity(items.len());
+        let mut announcing = Vec::with_capacity(items.len());
         for (draft, payload) in items {
-            answers.push(self.begin(draft, Delivery::Payload(payload)).await);
+            announcing.push(self.begin(draft, Delivery::Payload(payload)).await);
         }
-        let mut tickets = Vec::with_capacity(answers.len());
-        for answer in answers {
-            tickets.push(match answer {
-                Ok(answer) => self.answered(answer).await,
-                Err(error) => Err(error),
-            });
+        for each in announcing.iter_mut().flatten() {
+            each.ready().await;
         }
-        tickets
+        // No wait in between: whoever gives up waiting gives all of them up, or none.
+        announcing.into_iter().map(|each| each.and_then(Announcing::take)).collect()
     }
 
     /// Announces an entity that cannot be delivered, so that it is counted and its reason is known.
     pub async fn announce_failed(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
-        let answer = self.begin(draft, Delivery::Failed(reason)).await?;
-        self.answered(answer).await
+        self.begin(draft, Delivery::Failed(reason)).await?.ticket().await
     }
 
-    async fn begin(&self, draft: EntityDraft, delivery: Delivery) -> Result<oneshot::Receiver<Result<Ticket>>> {
+    async fn begin(&self, draft: EntityDraft, delivery: Delivery) -> Result<Announcing> {
         draft.check(&delivery)?;
         let (reply, answer) = oneshot::channel();
+        let announcing = Announcing { handle: self.clone(), answer: Some(answer), ticket: None };
         self.tell(Command::Send(Box::new(SendRequest { draft, delivery, reply }))).await?;
-        Ok(answer)
+        Ok(announcing)
+    }
+
+    /// [`give_up`](Self::give_up) for one that nobody will ask for.
+    pub fn abandon(&self, ticket: &Ticket, message: String) -> Result<()> {
+        self.shared()?.forget(ticket);
+        self.give_up(ticket.key, Reason { code: ErrorCode::InternalError, message })
+    }
+
+    /// Gives up an entity of ours, and with it what would still have come below it. Never waits.
+    pub fn give_up(&self, key: EntityKey, reason: Reason) -> Result<()> {
+        // After the end of the session it has failed anyway.
+        self.inner()?.commands.urge(Urgent::GiveUp { key, reason });
+        Ok(())
     }
 
     /// Fails an entity: one of ours, whose stream is then reset, or a received one.
@@ -225,5 +236,48 @@ impl SessionHandle {
     fn reason(&self) -> Reason {
         let ending = || Reason { code: ErrorCode::InternalError, message: "the session is ending".to_owned() };
         self.shared().ok().and_then(Shared::closed).unwrap_or_else(ending)
+    }
+}
+
+/// An entity that is being announced. Whoever does not wait for its ticket leaves it to nobody: if it is announced
+/// nevertheless, it is given up.
+struct Announcing {
+    handle: SessionHandle,
+    answer: Option<oneshot::Receiver<Result<Ticket>>>,
+    ticket: Option<Result<Ticket>>,
+}
+
+impl Announcing {
+    async fn ticket(mut self) -> Result<Ticket> {
+        self.ready().await;
+        self.take()
+    }
+
+    /// Waits for the ticket and keeps it.
+    async fn ready(&mut self) {
+        if let Some(answer) = &mut self.answer {
+            let ticket = answer.await.unwrap_or_else(|_| Err(closed(&self.handle.reason())));
+            self.answer = None;
+            self.ticket = Some(ticket);
+        }
+    }
+
+    fn take(mut self) -> Result<Ticket> {
+        self.ticket.take().unwrap_or_else(|| Err(closed(&self.handle.reason())))
+    }
+}
+
+impl Drop for Announcing {
+    fn drop(&mut self) {
+        let unread = self.answer.take().and_then(|mut answer| {
+            // From here on the driver sees that nobody waits, and gives the entity up itself.
+            answer.close();
+            answer.try_recv().ok()
+        });
+        if let Some(Ok(ticket)) = unread.or_else(|| self.ticket.take())
+            && let Ok(inner) = self.handle.inner()
+        {
+            abandon(&ticket, &inner.shared, &inner.commands);
+        }
     }
 }

@@ -19,6 +19,8 @@ mod driver;
 mod events;
 mod handle;
 mod incoming;
+mod liveness;
+mod metrics;
 mod outcomes;
 mod outgoing;
 mod payload;

@@ -74,6 +74,11 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
         lock(&self.0).slots.entry(key).or_insert_with(|| Slot::Expected(Waiters::default()));
     }
 
+    /// Nobody will ask for it.
+    pub(crate) fn forget(&self, key: K) {
+        lock(&self.0).slots.remove(&key);
+    }
+
     /// The outcomes are here. A key that nobody expects any more is dropped.
     pub(crate) fn settle(&self, outcomes: impl IntoIterator<Item = (K, V)>) {
         let mut wakers = Vec::new();
@@ -206,6 +211,11 @@ impl<E> EventQueue<E> {
         };
         wake(wakers);
         dropped
+    }
+
+    /// How many wait to be taken.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.state).events.len()
     }
 
     pub(crate) fn close(&self) {

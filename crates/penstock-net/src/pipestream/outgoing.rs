@@ -9,7 +9,7 @@ use quinn::{SendStream, WriteError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 
-use super::command::{Command, Reply};
+use super::command::{Command, Reply, abandon};
 use super::payload::{Payload, Pieces};
 use super::shared::{Gate, Link};
 use super::transport::quic_code;
@@ -56,7 +56,7 @@ impl From<WriteError> for Failure {
 /// is on its stream, so that theirs come after it.
 pub(crate) async fn send(mut outgoing: Outgoing, link: Arc<Link>) {
     let sent = outgoing.run(&link).await;
-    outgoing.announced();
+    outgoing.announced(&link);
     let reason = match sent {
         // Resolved or lost: whoever resolved it has told the peer.
         Ok(()) | Err(Failure::Resolved(_) | Failure::Lost) => return,
@@ -74,7 +74,7 @@ impl Outgoing {
     async fn run(&mut self, link: &Link) -> Result<(), Failure> {
         let _credit = self.credit(&link.credit).await?;
         if !self.dehydrated {
-            self.announced();
+            self.announced(link);
         }
         let length = self.payload.len();
         let size = self.chunk_size.unwrap_or(0);
@@ -95,10 +95,12 @@ impl Outgoing {
     }
 
     /// Tells the caller, once.
-    fn announced(&mut self) {
-        if let Some(reply) = self.reply.take() {
-            // A caller that does not wait any more has its entity sent nevertheless.
-            let _ = reply.send(Ok(self.ticket));
+    fn announced(&mut self, link: &Link) {
+        if let Some(reply) = self.reply.take()
+            && reply.send(Ok(self.ticket)).is_err()
+        {
+            // Nobody would ever end it, or ask for it.
+            abandon(&self.ticket, &link.shared, &link.commands);
         }
     }
 
@@ -120,7 +122,7 @@ impl Outgoing {
         if self.dehydrated {
             // It is short and its stream is new, so it does not wait for long.
             write_all(&mut stream, &mut [std::mem::take(&mut head)], &link.gate).await?;
-            self.announced();
+            self.announced(link);
         }
         let written = tokio::select! {
             biased;

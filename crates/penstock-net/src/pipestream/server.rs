@@ -1,26 +1,28 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use penstock_pipestream::{ErrorCode, Role};
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{Endpoint, Incoming, ServerConfig};
+use quinn::{Connection, Endpoint, Incoming, ServerConfig};
 use tokio::time::timeout;
 
 use super::command::{Commands, Urgent};
 use super::connection::{Start, Started};
 use super::consumer::Consumer;
 use super::counters::{CounterSnapshot, Counters};
+use super::events::EventLog;
+use super::metrics::{Held, Report, Transport};
 use super::outcomes::lock;
 use super::reading::{self, ReadKey, Service, Store};
 use super::shared::{Phase, SessionOptions, Shared};
 use super::transport::{self, ALPN, HANDSHAKE_TIMEOUT, quic_code};
 use crate::runtime::{PerProcess, Runtime};
 use crate::tls::{Fingerprint, ServerTls};
-use crate::{Error, Result};
+use crate::{Error, Result, metrics};
 
 /// Handshakes that may wait to be begun, and octets that they may have sent by then.
 const WAITING_HANDSHAKES: usize = 256;
@@ -37,6 +39,8 @@ pub struct ServerOptions {
     pub session: SessionOptions,
     /// Connections beyond this are refused. Default: 1,024.
     pub max_connections: u64,
+    /// Where metrics and `/healthz` are served by HTTP; port 0 picks a free one. Default: nowhere.
+    pub metrics: Option<SocketAddr>,
     /// Who may read what is in the sink. Default: nobody.
     pub reading: Option<Reading>,
 }
@@ -53,7 +57,7 @@ pub struct Reading {
 impl ServerOptions {
     /// The defaults.
     pub fn new(listen: SocketAddr, tls: ServerTls) -> Self {
-        Self { listen, tls, session: SessionOptions::default(), max_connections: 1_024, reading: None }
+        Self { listen, tls, session: SessionOptions::default(), max_connections: 1_024, metrics: None, reading: None }
     }
 }
 
@@ -71,8 +75,23 @@ struct Inner {
     /// Answers those who read the sink.
     reading: Option<Arc<Service>>,
     counters: Arc<Counters>,
-    sessions: Mutex<HashMap<u64, (Commands, Arc<Shared>)>>,
+    sessions: Mutex<Sessions>,
     next: AtomicU64,
+    stopping: AtomicBool,
+    metrics: OnceLock<metrics::Endpoint>,
+}
+
+/// The sessions that are open, and what QUIC has counted of the others.
+#[derive(Default)]
+struct Sessions {
+    open: HashMap<u64, Open>,
+    ended: Transport,
+}
+
+struct Open {
+    commands: Commands,
+    shared: Arc<Shared>,
+    connection: Connection,
 }
 
 impl fmt::Debug for Server {
@@ -110,7 +129,13 @@ impl Server {
             counters: Arc::default(),
             sessions: Mutex::default(),
             next: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            metrics: OnceLock::new(),
         });
+        if let Some(listen) = options.metrics {
+            let endpoint = metrics::Endpoint::bind(listen, Arc::clone(&inner) as Arc<dyn metrics::Source>)?;
+            drop(inner.metrics.set(endpoint));
+        }
         runtime.handle().spawn(accept(Arc::clone(&inner)));
         Ok(Self(PerProcess::new(inner)))
     }
@@ -118,6 +143,11 @@ impl Server {
     /// Where it listens.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         Ok(self.0.get()?.address)
+    }
+
+    /// Where metrics are served, if they are.
+    pub fn metrics_addr(&self) -> Result<Option<SocketAddr>> {
+        Ok(self.0.get()?.metrics.get().map(metrics::Endpoint::address))
     }
 
     /// What clients pin.
@@ -144,12 +174,14 @@ impl Drop for Server {
         // In a forked child this is somebody else's socket.
         if let Ok(inner) = self.0.get() {
             inner.endpoint.close(quic_code(ErrorCode::InternalError), b"the server is gone");
+            inner.stop_metrics();
         }
     }
 }
 
 impl Inner {
     async fn shutdown(&self, grace: Duration) {
+        self.stopping.store(true, Ordering::Relaxed);
         self.endpoint.set_server_config(None);
         if !grace.is_zero() {
             self.urge_all(|| Urgent::CloseWhenIdle);
@@ -159,16 +191,23 @@ impl Inner {
         self.all_closed().await;
         self.endpoint.close(quic_code(ErrorCode::NoError), b"the server is going down");
         let _ = timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
+        self.stop_metrics();
+    }
+
+    fn stop_metrics(&self) {
+        if let Some(metrics) = self.metrics.get() {
+            metrics.stop();
+        }
     }
 
     fn urge_all(&self, command: impl Fn() -> Urgent) {
-        for (commands, _) in lock(&self.sessions).values() {
-            commands.urge(command());
+        for session in lock(&self.sessions).open.values() {
+            session.commands.urge(command());
         }
     }
 
     async fn all_closed(&self) {
-        let sessions: Vec<_> = lock(&self.sessions).values().map(|(_, shared)| Arc::clone(shared)).collect();
+        let sessions: Vec<_> = lock(&self.sessions).open.values().map(|open| Arc::clone(&open.shared)).collect();
         for shared in sessions {
             closed(&shared).await;
         }
@@ -192,11 +231,40 @@ impl Inner {
     }
 }
 
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl metrics::Source for Inner {
+    fn write(&self, page: &mut metrics::Page<'_>) -> fmt::Result {
+        let mut held = Held::default();
+        let transport = {
+            let sessions = lock(&self.sessions);
+            let mut transport = sessions.ended;
+            for open in sessions.open.values() {
+                transport.add(&open.connection.stats());
+                held.add(&open.shared.gauges);
+                held.events += u64::try_from(open.shared.events.len()).unwrap_or(u64::MAX);
+            }
+            transport
+        };
+        let log = self.session.events.as_ref().map(EventLog::counters);
+        Report { counters: &self.counters, transport, held, sink: self.consumer.counters(), log }.write(page)
+    }
+
+    fn is_healthy(&self) -> bool {
+        !self.stopping.load(Ordering::Relaxed)
+    }
+}
+
 async fn accept(inner: Arc<Inner>) {
     while let Some(incoming) = inner.endpoint.accept().await {
         // Whoever is half full wants to know that addresses are not forged.
         let busy = inner.counters.connections_open.load(Ordering::Relaxed) > inner.max_connections / 2;
         if busy && !incoming.remote_address_validated() && incoming.may_retry() {
+            Counters::add(&inner.counters.retries, 1);
             let _ = incoming.retry();
             continue;
         }
@@ -221,8 +289,15 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
     let connecting =
         incoming.accept_with(inner.config(peer)?).map_err(|error| Error::Tls(format!("handshake: {error}")))?;
     let connection = match timeout(HANDSHAKE_TIMEOUT, connecting).await {
-        Ok(connected) => connected.map_err(|error| Error::Tls(format!("handshake: {error}")))?,
-        Err(_) => return Err(Error::Deadline("the handshake took too long".into())),
+        Ok(Ok(connected)) => connected,
+        Ok(Err(error)) => {
+            Counters::add(&inner.counters.handshakes_failed, 1);
+            return Err(Error::Tls(format!("handshake: {error}")));
+        }
+        Err(_) => {
+            Counters::add(&inner.counters.handshakes_late, 1);
+            return Err(Error::Deadline("the handshake took too long".into()));
+        }
     };
     if let (Some(reading), true) = (&inner.reading, Service::is_for(&connection)) {
         reading.serve(&connection).await;
@@ -243,7 +318,8 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
         }
     };
     let number = inner.next.fetch_add(1, Ordering::Relaxed);
-    lock(&inner.sessions).insert(number, (commands, Arc::clone(&shared)));
+    let open = Open { commands, shared: Arc::clone(&shared), connection: connection.clone() };
+    lock(&inner.sessions).open.insert(number, open);
     if let (Consumer::Channel(channel), Some(handle)) = (&inner.consumer, handle) {
         let mut phase = shared.phase.subscribe();
         let _ = phase.wait_for(|phase| !matches!(phase, Phase::Negotiating)).await;
@@ -253,7 +329,9 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
         }
     }
     closed(&shared).await;
-    lock(&inner.sessions).remove(&number);
+    let mut sessions = lock(&inner.sessions);
+    sessions.open.remove(&number);
+    sessions.ended.add(&connection.stats());
     Ok(())
 }
 

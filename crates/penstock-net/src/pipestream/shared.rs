@@ -9,13 +9,13 @@ use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_pipestream::{
-    Agreement, EntityKey, Event, Now, Reason, Role, ScopeDigest, ScopeKey, SessionConfig, Status,
+    Agreement, EntityKey, Event, Now, Reason, Role, ScopeDigest, ScopeKey, SessionConfig, Status, Ticket,
 };
 use tokio::sync::{Mutex, Notify, Semaphore, watch};
 
 use super::command::Commands;
 use super::consumer::Inlet;
-use super::counters::Counters;
+use super::counters::{Counters, Gauges};
 use super::events::EventLog;
 use super::incoming::EntityLink;
 use super::outcomes::{EventQueue, Outcomes};
@@ -88,6 +88,7 @@ pub(crate) struct Shared {
     pub(crate) releases: Outcomes<ScopeKey, Released>,
     pub(crate) events: EventQueue<Event>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) gauges: Gauges,
 }
 
 impl Shared {
@@ -107,6 +108,7 @@ impl Shared {
             releases: Outcomes::new(),
             events: EventQueue::new(event_queue),
             counters,
+            gauges: Gauges::default(),
         })
     }
 
@@ -139,6 +141,14 @@ impl Shared {
     /// Our root scope's digest will come.
     pub(crate) fn expect_root(&self) {
         self.releases.expect(ScopeKey { scope: self.role.root_scope(), scope_use: 0 });
+    }
+
+    /// Nobody will ask for the outcome of an entity of ours.
+    pub(crate) fn forget(&self, ticket: &Ticket) {
+        self.resolutions.forget(ticket.key);
+        if let Some(scope) = ticket.child_scope {
+            self.releases.forget(scope);
+        }
     }
 
     /// Why the session is over, if it is.
@@ -209,6 +219,11 @@ impl Gate {
 }
 
 impl Link {
+    /// How many entity streams of the peer may be received at once.
+    pub(crate) fn streams(&self) -> usize {
+        usize::try_from(self.intake.streams()).unwrap_or(usize::MAX)
+    }
+
     /// What an entity that is handed over keeps of this.
     pub(crate) fn entity_link(&self) -> EntityLink {
         EntityLink { shared: Arc::clone(&self.shared), commands: self.commands.clone(), log: self.log.clone() }

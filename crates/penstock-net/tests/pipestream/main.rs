@@ -12,6 +12,7 @@ mod bad_peers;
 mod channel;
 mod chunks;
 mod lifecycle;
+mod metrics;
 mod raw;
 mod reading;
 mod round_trip;

@@ -139,7 +139,9 @@ impl Driver {
             Delivery::Payload(payload) => payload,
             Delivery::Failed(reason) => {
                 self.session.fail(now, ticket.key, reason);
-                let _ = reply.send(Ok(ticket));
+                if reply.send(Ok(ticket)).is_err() {
+                    shared.forget(&ticket);
+                }
                 return;
             }
         };

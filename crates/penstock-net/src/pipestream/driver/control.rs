@@ -59,6 +59,11 @@ impl Control {
         self.queued < MAX_QUEUED
     }
 
+    /// How many octets wait.
+    pub(super) const fn queued(&self) -> usize {
+        self.queued
+    }
+
     /// How many octets have been pushed.
     pub(super) const fn pushed(&self) -> u64 {
         self.pushed

@@ -69,6 +69,19 @@ impl Driver {
         self.link.gate.set(!self.control.is_flushed());
         self.send_announced();
         self.widen();
+        self.publish();
+    }
+
+    /// Shows what the session has seen and what it holds.
+    fn publish(&mut self) {
+        let shared = &self.link.shared;
+        let seen = *self.session.counters();
+        if seen != self.published {
+            shared.counters.sessions.add(&self.published, &seen);
+            self.published = seen;
+        }
+        let streams = self.link.streams().saturating_sub(self.link.places.available_permits());
+        shared.gauges.set(&self.session.usage(), self.control.queued(), streams);
     }
 
     /// Gives the peer credit for what held streams keep unread, so that they cannot keep out what they wait for. It is
@@ -117,9 +130,7 @@ impl Driver {
             }
             Event::Capacity => self.retry_waiting(),
             Event::Closed { reason, .. } => {
-                if reason.code != ErrorCode::NoError {
-                    self.link.shared.counters.failure(reason.code);
-                }
+                self.link.shared.counters.ended(reason.code);
                 self.batches.sink(SinkEvent::Closed(reason.code));
                 self.end = Some(reason.clone());
             }
@@ -150,8 +161,7 @@ impl Driver {
         if status == Status::Complete {
             Counters::add(&counters.completed, 1);
         } else {
-            Counters::add(&counters.failed, 1);
-            counters.failure(reason.as_ref().map_or(ErrorCode::InternalError, |reason| reason.code));
+            counters.entity_failed(reason.as_ref().map_or(ErrorCode::InternalError, |reason| reason.code));
             let rejected = self.batches.rejected.iter().find(|header| names(header, key));
             header = rejected.cloned().or_else(|| self.streams.held_header(key));
         }

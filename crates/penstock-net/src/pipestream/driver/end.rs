@@ -5,7 +5,6 @@ use penstock_pipestream::{ErrorCode, Reason};
 use tokio::time::{sleep, timeout};
 
 use super::super::command::closed;
-use super::super::counters::Counters;
 use super::super::events::LogEvent;
 use super::super::shared::Shared;
 use super::super::transport::quic_code;
@@ -43,8 +42,6 @@ impl Driver {
         let (sent, received, completed, failed) =
             (session.announced, session.received, session.completed, session.failed);
         tracing::info!(session = %shared.id, code = reason.code.name(), sent, received, completed, failed, "the session has ended");
-        Counters::add(&shared.counters.late_streams, session.late_streams);
-        Counters::add(&shared.counters.late_statuses, session.late_statuses);
         let log = self.link.log.clone();
         let sink_done = self.sink_done.take();
         // Commands, held streams and the sink's session go with the driver; whoever waits for them wakes up.

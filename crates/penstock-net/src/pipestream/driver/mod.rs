@@ -13,9 +13,10 @@ mod streams;
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use penstock_pipestream::{EntityKey, ErrorCode, Reason, Session};
+use penstock_pipestream::{Counters, EntityKey, ErrorCode, Reason, Session};
 use quinn::{ConnectionError, RecvStream, SendStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep_until;
@@ -65,6 +66,8 @@ pub(crate) struct Driver {
     agree_by: Option<Instant>,
     /// The server goes down: the session closes as soon as nothing is open.
     retiring: bool,
+    /// The session's counters as they were last shown.
+    published: Counters,
     /// CONNECTION_CLOSE, once the session has asked for it.
     closing: Option<Reason>,
     /// The session's last word.
@@ -95,6 +98,7 @@ impl Driver {
             batches: Batches::default(),
             agree_by: Instant::now().checked_add(HANDSHAKE_TIMEOUT),
             retiring: false,
+            published: Counters::default(),
             closing: None,
             end: None,
             sink_done,
@@ -108,7 +112,7 @@ impl Driver {
         let mut lost = pin!(connection.closed());
         let mut timer = pin!(sleep_until(Instant::now().into()));
         let mut commands = Vec::with_capacity(BATCH);
-        let mut alive = true;
+        let (mut alive, mut had_room) = (true, true);
         self.flush().await;
         while alive && self.end.is_none() {
             let deadline = self.deadline();
@@ -118,6 +122,10 @@ impl Driver {
                 timer.as_mut().reset(deadline.into());
             }
             let room = self.control.has_room();
+            if had_room && !room {
+                self.link.shared.counters.control_full.fetch_add(1, Ordering::Relaxed);
+            }
+            had_room = room;
             tokio::select! {
                 Some(urgent) = self.inbox.urgent.recv() => self.handle_urgent(urgent),
                 error = &mut lost => {
@@ -148,6 +156,7 @@ impl Driver {
         let now = now();
         if self.agree_by.is_some_and(|by| now.instant >= by) {
             self.agree_by = None;
+            self.link.shared.counters.capabilities_late.fetch_add(1, Ordering::Relaxed);
             let message = format!("no CAPABILITIES within {} s", HANDSHAKE_TIMEOUT.as_secs());
             self.session.abort(now, Reason { code: ErrorCode::IdleTimeout, message });
         }
@@ -166,6 +175,11 @@ impl Driver {
             match urgent {
                 Urgent::Complete(keys) => keys.into_iter().for_each(|key| self.session.complete(now, key)),
                 Urgent::Fail { key, reason } => self.session.fail(now, key, reason),
+                Urgent::GiveUp { key, reason } => {
+                    self.session.fail(now, key, reason);
+                    // Where it has no children, or has ended already, there is nothing to end.
+                    let _ = self.session.end_children(now, key);
+                }
                 Urgent::Close => self.session.close(now),
                 Urgent::CloseWhenIdle => self.retiring = true,
                 Urgent::Abort(reason) => self.session.abort(now, reason),

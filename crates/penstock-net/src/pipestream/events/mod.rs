@@ -8,11 +8,13 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::record::LogEvent;
+use super::metrics::LogCounters;
 use super::shared::now;
 use crate::runtime::PerProcess;
 use crate::{Error, Result};
@@ -27,6 +29,7 @@ const WRITE_SIZE: usize = 256 << 10;
 pub struct EventLog {
     inbox: Arc<PerProcess<mpsc::Sender<Message>>>,
     path: Arc<PathBuf>,
+    counters: Arc<LogCounters>,
 }
 
 enum Message {
@@ -41,12 +44,13 @@ impl EventLog {
         let file = open().map_err(|error| Error::file("cannot open the event log", path, &error))?;
         let (inbox, messages) = mpsc::channel(WAITING_BATCHES);
         let path = Arc::new(path.to_owned());
-        let writer = Writer { file, path: Arc::clone(&path), failed: false };
+        let counters = Arc::<LogCounters>::default();
+        let writer = Writer { file, path: Arc::clone(&path), failed: false, counters: Arc::clone(&counters) };
         thread::Builder::new()
             .name("penstock-events".into())
             .spawn(move || writer.run(messages))
             .map_err(|error| Error::io("cannot start the event log's thread", &error))?;
-        Ok(Self { inbox: Arc::new(PerProcess::new(inbox)), path })
+        Ok(Self { inbox: Arc::new(PerProcess::new(inbox)), path, counters })
     }
 
     /// Hands events over. Waits only when the disk is far behind.
@@ -54,13 +58,21 @@ impl EventLog {
         // In a forked child there is no thread that would write it.
         let Ok(inbox) = self.inbox.get() else { return };
         // The thread ends with the process or by a panic; then there is no log.
-        let _ = inbox.send(batch(session, events)).await;
+        if let Err(mpsc::error::TrySendError::Full(batch)) = inbox.try_send(batch(session, events)) {
+            self.counters.waits.fetch_add(1, Ordering::Relaxed);
+            let _ = inbox.send(batch).await;
+        }
     }
 
     /// [`write`](Self::write) from a thread that may block.
     pub(crate) fn write_blocking(&self, session: &Arc<str>, events: Vec<LogEvent>) {
         let Ok(inbox) = self.inbox.get() else { return };
         let _ = inbox.blocking_send(batch(session, events));
+    }
+
+    /// What it has counted.
+    pub(crate) fn counters(&self) -> &LogCounters {
+        &self.counters
     }
 
     /// Waits until all that was handed over is in the file.
@@ -87,6 +99,7 @@ struct Writer {
     file: File,
     path: Arc<PathBuf>,
     failed: bool,
+    counters: Arc<LogCounters>,
 }
 
 impl Writer {
@@ -116,7 +129,12 @@ impl Writer {
     }
 
     fn write(&mut self, text: &[u8]) {
-        match self.file.write_all(text) {
+        let written = self.file.write_all(text);
+        if written.is_err() {
+            let lines = text.iter().filter(|octet| **octet == b'\n').count();
+            self.counters.lost.fetch_add(u64::try_from(lines).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+        match written {
             Ok(()) => self.failed = false,
             // Said once, until it works again: a full disk must not fill the log of the process as well.
             Err(error) if !self.failed => {

@@ -26,6 +26,7 @@ pub(crate) use self::chunks::{Assembly, receive_chunk};
 pub use self::entity::IncomingEntity;
 pub(crate) use self::receiving::{EntityLink, Parts};
 use super::command::{Command, Verdict};
+use super::counters::Counters;
 use super::shared::Link;
 use super::transport::quic_code;
 
@@ -37,7 +38,14 @@ const HEADER_READ: usize = 16 << 10;
 /// Takes the peer's entity streams as they are opened, no more at a time than there are places.
 pub(crate) async fn accept_streams(link: Arc<Link>) {
     loop {
-        let Ok(place) = Arc::clone(&link.places).acquire_owned().await else { return };
+        let place = match Arc::clone(&link.places).try_acquire_owned() {
+            Ok(place) => Ok(place),
+            Err(_) => {
+                Counters::add(&link.shared.counters.streams_full, 1);
+                Arc::clone(&link.places).acquire_owned().await
+            }
+        };
+        let Ok(place) = place else { return };
         let Ok(stream) = link.connection.accept_uni().await else { return };
         if link.shared.is_negotiating() && !link.commands.tell(Command::StreamOpened).await {
             return;

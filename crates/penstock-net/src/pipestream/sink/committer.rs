@@ -2,12 +2,14 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use penstock_pipestream::{EntityKey, Reason};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::super::events::{EventLog, LogEvent};
 use super::super::transport::hex;
+use super::counters::SinkCounters;
 use super::disk::Disk;
 use super::entries::Delivery;
 use super::folder::Folder;
@@ -32,11 +34,12 @@ pub(super) struct Committer {
     /// Sessions with FAILED lines.
     changed: HashSet<u64>,
     ended: Vec<u64>,
+    counters: Arc<SinkCounters>,
 }
 
 impl Committer {
     pub(super) fn new(shared: &Shared) -> Result<Self> {
-        let disk = Disk::new(&shared.dir, shared.faults.clone())
+        let disk = Disk::new(&shared.dir, shared.faults.clone(), Arc::clone(&shared.counters))
             .map_err(|error| Error::file("cannot open the sink's folder", &shared.dir, &error))?;
         Ok(Self {
             disk,
@@ -47,6 +50,7 @@ impl Committer {
             due: Vec::new(),
             changed: HashSet::new(),
             ended: Vec::new(),
+            counters: Arc::clone(&shared.counters),
         })
     }
 
@@ -102,6 +106,7 @@ impl Committer {
 
     /// Payloads durable, then names, then lines durable, then COMPLETE.
     fn write(&mut self, due: Vec<(u64, EntityKey)>) {
+        let begun = Instant::now();
         let due = self.make_payloads_durable(due);
         let mut by_session: HashMap<u64, Vec<EntityKey>> = HashMap::new();
         for session in self.changed.drain() {
@@ -117,7 +122,11 @@ impl Committer {
                 written.push((session, deliveries));
             }
         }
+        let entities = written.iter().map(|(_, deliveries)| deliveries.len()).sum();
         self.make_lines_durable(written);
+        if entities > 0 {
+            self.counters.committed(entities, begun.elapsed());
+        }
     }
 
     /// Carries out an order, or fails it.

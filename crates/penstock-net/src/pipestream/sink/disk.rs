@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::counters::SinkCounters;
+
 /// A step at which a disk may fail. Tests make it fail; in a server nothing does but the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
@@ -47,6 +49,7 @@ impl fmt::Debug for Faults {
 pub(super) struct Disk {
     root: File,
     faults: Faults,
+    counters: Arc<SinkCounters>,
     /// Microseconds, as lately seen: of one file, and of the file system.
     one: f64,
     all: f64,
@@ -58,8 +61,8 @@ const NEWEST: f64 = 0.2;
 const FORGET: f64 = 0.98;
 
 impl Disk {
-    pub(super) fn new(dir: &Path, faults: Faults) -> io::Result<Self> {
-        Ok(Self { root: File::open(dir)?, faults, one: 130.0, all: 400.0 })
+    pub(super) fn new(dir: &Path, faults: Faults, counters: Arc<SinkCounters>) -> io::Result<Self> {
+        Ok(Self { root: File::open(dir)?, faults, counters, one: 130.0, all: 400.0 })
     }
 
     /// Makes files and folders durable. Says for each what became of it.
@@ -68,6 +71,7 @@ impl Disk {
         let count = u32::try_from(paths.len()).map_or(f64::from(u32::MAX), f64::from);
         if CAN_SYNC_ALL && count * self.one > self.all {
             let synced = self.sync_all();
+            SinkCounters::add(&self.counters.system_syncs, 1);
             self.all = blend(self.all, micros(started));
             return paths
                 .iter()
@@ -78,6 +82,7 @@ impl Disk {
                 .collect();
         }
         let results = paths.iter().map(|path| self.sync_one(path)).collect();
+        SinkCounters::add(&self.counters.file_syncs, paths.len());
         if count > 0.0 {
             self.one = blend(self.one, micros(started) / count);
             self.all *= FORGET;
@@ -131,7 +136,7 @@ mod tests {
     #[test]
     fn few_files_and_many_are_made_durable() {
         let dir = tempfile::tempdir().unwrap();
-        let mut disk = Disk::new(dir.path(), Faults::default()).unwrap();
+        let mut disk = Disk::new(dir.path(), Faults::default(), Arc::default()).unwrap();
         for count in [1, 100] {
             let mut paths: Vec<_> = (0..count).map(|n| dir.path().join(n.to_string())).collect();
             paths.iter().for_each(|path| std::fs::write(path, b"octets").unwrap());
@@ -145,7 +150,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let there = dir.path().join("there");
         std::fs::write(&there, b"octets").unwrap();
-        let mut disk = Disk::new(dir.path(), Faults::default()).unwrap();
+        let mut disk = Disk::new(dir.path(), Faults::default(), Arc::default()).unwrap();
         let results = disk.sync(&[dir.path().join("gone"), there]);
         assert!(results[0].is_err() && results[1].is_ok());
     }

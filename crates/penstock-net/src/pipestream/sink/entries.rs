@@ -8,6 +8,7 @@ use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
 
 use super::super::command::{Commands, Urgent};
 use super::SinkEvent;
+use super::counters::SinkCounters;
 use super::record::{self, Placed};
 use super::transaction::{Ending, Membership, is_order};
 
@@ -53,6 +54,7 @@ pub(super) trait Verified {
 #[derive(Debug)]
 pub(super) struct Entries<S> {
     commands: Commands,
+    counters: Arc<SinkCounters>,
     entries: HashMap<EntityKey, Entry<S>>,
     header_octets: usize,
     /// Files of entities that failed after they were placed.
@@ -74,10 +76,17 @@ pub(super) struct Delivery {
     pub(super) placed: Option<Placed>,
 }
 
+impl<S> Drop for Entries<S> {
+    fn drop(&mut self) {
+        SinkCounters::remove(&self.counters.header_octets, self.header_octets);
+    }
+}
+
 impl<S: Verified> Entries<S> {
-    pub(super) fn new(commands: Commands) -> Self {
+    pub(super) fn new(commands: Commands, counters: Arc<SinkCounters>) -> Self {
         Self {
             commands,
+            counters,
             entries: HashMap::new(),
             header_octets: 0,
             discarded: Vec::new(),
@@ -124,12 +133,15 @@ impl<S: Verified> Entries<S> {
             // Another chunk of it.
             return;
         }
-        self.header_octets = self.header_octets.saturating_add(weight(&header));
+        let weight = weight(&header);
+        self.header_octets = self.header_octets.saturating_add(weight);
+        SinkCounters::add(&self.counters.header_octets, weight);
         if let Err(reason) = self.membership.admit(key, &header) {
             self.commands.urge(Urgent::Fail { key, reason });
         }
         self.entries.insert(key, Entry { header, dehydrated, gathered: None, state: State::Receiving });
         if self.header_octets > MAX_HEADER_OCTETS {
+            SinkCounters::add(&self.counters.headers_exceeded, 1);
             let message = format!("the headers of open entities exceed the sink's limit of {MAX_HEADER_OCTETS} octets");
             self.commands.urge(Urgent::Fail { key, reason: Reason { code: ErrorCode::InternalError, message } });
         }
@@ -137,7 +149,9 @@ impl<S: Verified> Entries<S> {
 
     fn forget(&mut self, key: EntityKey) -> Option<Entry<S>> {
         let entry = self.entries.remove(&key)?;
-        self.header_octets = self.header_octets.saturating_sub(weight(&entry.header));
+        let weight = weight(&entry.header);
+        self.header_octets = self.header_octets.saturating_sub(weight);
+        SinkCounters::remove(&self.counters.header_octets, weight);
         Some(entry)
     }
 
@@ -168,6 +182,7 @@ impl<S: Verified> Entries<S> {
         self.failed_lines.extend(record::failed(key, parent_id, header.as_deref(), payload.as_ref(), status, reason));
         if self.failed_lines.len() > MAX_WAITING_LINES && !self.incomplete {
             self.incomplete = true;
+            SinkCounters::add(&self.counters.lines_exceeded, 1);
             let message = format!("{LOG} cannot be written");
             self.commands.urge(Urgent::Abort(Reason { code: ErrorCode::InternalError, message }));
         }
@@ -221,6 +236,7 @@ impl<S: Verified> Entries<S> {
 
     /// Tells the session that an entity cannot be stored.
     pub(super) fn give_up(&self, key: EntityKey, error: &io::Error) {
+        self.counters.failed(error);
         let message = format!("the sink cannot store it: {error}");
         self.commands.urge(Urgent::Fail { key, reason: Reason { code: ErrorCode::InternalError, message } });
     }

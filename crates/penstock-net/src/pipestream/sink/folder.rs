@@ -56,7 +56,7 @@ impl Folder {
         File::open(&shared.dir)?.sync_all()?;
         Ok(Self {
             id: Arc::clone(id),
-            entries: Entries::new(commands),
+            entries: Entries::new(commands, Arc::clone(&shared.counters)),
             path: path.to_owned(),
             log,
             scopes: HashSet::new(),

@@ -67,6 +67,15 @@ impl Failure {
     }
 }
 
+impl SinkSession {
+    /// What the disk refused is counted; what is wrong with a payload is counted by its code.
+    fn count(&self, failure: &Failure) {
+        if let Failure::Disk(error) = failure {
+            self.guard.shared.counters.failed(error);
+        }
+    }
+}
+
 /// One entity's payload on its way to its temporary file. Dropping it removes the file.
 struct Job {
     session: SinkSession,
@@ -104,7 +113,8 @@ impl Job {
 
     /// Reads on while a worker hashes and writes what came before.
     async fn store_stream(self, mut stream: StreamBody) {
-        let (commands, key) = (self.session.commands.clone(), self.key);
+        let (session, key) = (self.session.clone(), self.key);
+        let commands = session.commands.clone();
         let mut idle = Some(self);
         let mut worker: Option<JoinHandle<Result<Self, Failure>>> = None;
         let mut next = None;
@@ -114,6 +124,7 @@ impl Job {
                 done = finished(&mut worker) => match done {
                     Ok(job) => idle = Some(job),
                     Err(failure) => {
+                        session.count(&failure);
                         let reason = failure.reason();
                         stream.stop(reason.code);
                         commands.urge(Urgent::Fail { key, reason });
@@ -198,6 +209,7 @@ impl Job {
             Ok(stored) => self.session.stored(self.key, stored),
             // The session's word that the entity is FAILED makes the line.
             Err(failure) => {
+                self.session.count(&failure);
                 self.session.commands.urge(Urgent::Fail { key: self.key, reason: failure.reason() });
             }
         }

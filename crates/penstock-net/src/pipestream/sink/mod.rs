@@ -18,6 +18,7 @@
 //! place. So the last line of an entity counts. A log that could not be kept whole is never closed.
 
 mod committer;
+mod counters;
 mod disk;
 mod entries;
 mod folder;
@@ -38,6 +39,7 @@ use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::committer::Committer;
+pub(crate) use self::counters::SinkCounters;
 use self::disk::{Faults, Step};
 pub(crate) use self::entries::LOG;
 use self::folder::Folder;
@@ -67,6 +69,7 @@ struct Shared {
     events: Option<EventLog>,
     faults: Faults,
     sessions: AtomicU64,
+    counters: Arc<SinkCounters>,
 }
 
 /// What the committing thread is told.
@@ -135,6 +138,7 @@ impl FolderSink {
             events,
             faults,
             sessions: AtomicU64::new(0),
+            counters: Arc::default(),
         });
         let committer = Committer::new(&shared)?;
         thread::Builder::new()
@@ -142,6 +146,11 @@ impl FolderSink {
             .spawn(move || committer.run(messages))
             .map_err(|error| Error::io("cannot start the sink's thread", &error))?;
         Ok(Arc::new(Self { shared: PerProcess::new(shared) }))
+    }
+
+    /// What it has counted. `None` in a forked child.
+    pub(crate) fn counters(&self) -> Option<&SinkCounters> {
+        self.shared.get().ok().map(|shared| &*shared.counters)
     }
 
     /// A folder for a session. Blocks on the disk. The receiver fires when its last line is written.
@@ -200,9 +209,17 @@ impl SinkSession {
 
     /// What the driver has seen. Waits when the disk is far behind, and so holds the peer back.
     pub(crate) async fn observe(&self, events: Vec<SinkEvent>) {
-        if let Ok(room) = self.guard.shared.room.acquire().await {
+        let shared = &self.guard.shared;
+        let room = match shared.room.try_acquire() {
+            Ok(room) => Ok(room),
+            Err(_) => {
+                SinkCounters::add(&shared.counters.waits, 1);
+                shared.room.acquire().await
+            }
+        };
+        if let Ok(room) = room {
             room.forget();
-            self.guard.shared.tell(Message::Events { session: self.guard.session, events });
+            shared.tell(Message::Events { session: self.guard.session, events });
         }
     }
 
