@@ -25,6 +25,7 @@ mod _core {
 
     #[pymodule_export]
     use super::pipestream::{
+        aio::{Futures, Operation},
         entity_id::EntityIdSpace,
         frames::{
             decode_barrier, decode_capabilities, decode_checkpoint, decode_claim, decode_header, decode_policy,

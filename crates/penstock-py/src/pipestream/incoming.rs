@@ -1,6 +1,6 @@
 //! An entity that the peer sends, for Python.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use penstock_net::{Error, pipestream as net};
@@ -18,7 +18,42 @@ pub(crate) struct IncomingEntity {
     header: net::EntityHeader,
     /// Empty while a thread reads it, and after the end. It is taken out to be read, so that nobody waits for the lock
     /// with the interpreter's lock in hand.
-    entity: Mutex<Option<net::IncomingEntity>>,
+    entity: Home,
+}
+
+type Home = Arc<Mutex<Option<net::IncomingEntity>>>;
+
+/// An entity while somebody reads it. Dropping it, whenever that is, puts the entity back as it is.
+pub(crate) struct Borrowed {
+    entity: Option<net::IncomingEntity>,
+    home: Home,
+}
+
+impl Borrowed {
+    /// The next octets of the payload.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        match &mut self.entity {
+            Some(entity) => entity.chunk().await,
+            None => Err(taken()),
+        }
+    }
+
+    /// Takes it away for good.
+    pub(crate) fn keep(mut self) -> PyResult<net::IncomingEntity> {
+        self.entity.take().ok_or_else(|| taken().into_py_err())
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if let Some(entity) = self.entity.take() {
+            *self.home.lock().unwrap_or_else(PoisonError::into_inner) = Some(entity);
+        }
+    }
+}
+
+fn taken() -> Error {
+    Error::Misuse("the entity is completed, has failed, or is being read by somebody else".into())
 }
 
 #[pymethods]
@@ -49,10 +84,8 @@ impl IncomingEntity {
 
     /// The next octets of the payload; `None` once it is whole and its checksum holds.
     fn chunk(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Bytes>> {
-        let mut entity = self.take()?;
-        let chunk = wait(py, timeout, entity.chunk());
-        *self.entity() = Some(entity);
-        chunk
+        let mut entity = self.borrow()?;
+        wait(py, timeout, entity.chunk())
     }
 
     /// Reads what is left, then tells the peer COMPLETE.
@@ -70,12 +103,20 @@ impl IncomingEntity {
 
 impl IncomingEntity {
     pub(crate) fn new(entity: net::IncomingEntity) -> Self {
-        Self { accepted: *entity.accepted(), header: entity.header().clone(), entity: Mutex::new(Some(entity)) }
+        Self {
+            accepted: *entity.accepted(),
+            header: entity.header().clone(),
+            entity: Arc::new(Mutex::new(Some(entity))),
+        }
+    }
+
+    /// Takes it out to be read.
+    pub(crate) fn borrow(&self) -> PyResult<Borrowed> {
+        Ok(Borrowed { entity: Some(self.take()?), home: Arc::clone(&self.entity) })
     }
 
     fn take(&self) -> PyResult<net::IncomingEntity> {
-        let misuse = || Error::Misuse("the entity is completed, has failed, or is read by another thread".into());
-        self.entity().take().ok_or_else(|| misuse().into_py_err())
+        self.entity().take().ok_or_else(|| taken().into_py_err())
     }
 
     fn entity(&self) -> MutexGuard<'_, Option<net::IncomingEntity>> {

@@ -4,6 +4,7 @@
 //! [`SessionHandle`](penstock_net::pipestream::SessionHandle) out of a [`Session`](session::Session).
 
 pub(crate) mod address;
+pub(crate) mod aio;
 pub(crate) mod entity_id;
 pub(crate) mod events;
 pub(crate) mod fields;

@@ -1,5 +1,6 @@
 //! What Python may set for a session: capabilities, limits, trust.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use penstock_net::pipestream::{EventLog, SessionOptions};
@@ -7,6 +8,7 @@ use penstock_net::tls::{ClientTls, Identity, ServerTls, Trust};
 use penstock_net::{Error, Result};
 use pyo3::prelude::*;
 
+use super::address;
 use super::waiting::Timeout;
 
 /// The attributes of the dataclass that `penstock.pipestream.Session.connect` makes.
@@ -35,6 +37,7 @@ pub(crate) struct ServeOptions {
     pub(crate) window: Option<u32>,
     pub(crate) max_payload: Option<u64>,
     pub(crate) events: Option<PathBuf>,
+    pub(crate) metrics: Option<String>,
     pub(crate) read_key: Option<String>,
 }
 
@@ -79,6 +82,12 @@ impl ServeOptions {
             None => Identity::Development { dir: self.development.clone() },
         };
         Ok(ServerTls { identity, client_ca: self.client_ca.clone() })
+    }
+
+    /// Where metrics are served. Blocks on the resolver.
+    pub(crate) fn metrics(&self) -> Result<Option<SocketAddr>> {
+        let Some(listen) = &self.metrics else { return Ok(None) };
+        Ok(address::resolve(listen)?.0.first().copied())
     }
 
     pub(crate) fn session(&self) -> Result<SessionOptions> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_net::pipestream::reading::{FolderStore, ReadKey};
-use penstock_net::pipestream::{self as net, FolderSink, IncomingSessions, Reading, ServerOptions, channel};
+use penstock_net::pipestream::{self as net, FolderSink, IncomingSessions, Reading, ServerOptions, SessionHandle, channel};
 use penstock_net::{Error, Result, tls};
 use pyo3::prelude::*;
 use tokio::sync::watch;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::address;
 use super::options::ServeOptions;
 use super::session::Session;
-use super::waiting::{Timeout, wait};
+use super::waiting::{Timeout, wait, wait_or_not};
 use crate::error::IntoPyErr;
 
 /// Sessions that wait for a caller to take them; beyond it the clients wait.
@@ -40,6 +40,7 @@ pub(crate) struct CounterFields {
     octets: u64,
     failures: Vec<(u64, u64)>,
     events_lost: u64,
+    limits: Vec<(&'static str, u64)>,
 }
 
 #[pymethods]
@@ -57,6 +58,11 @@ impl Server {
         self.server.fingerprint().map(|fingerprint| fingerprint.to_string()).map_err(IntoPyErr::into_py_err)
     }
 
+    fn metrics_address(&self) -> PyResult<Option<String>> {
+        let address = self.server.metrics_addr().map_err(IntoPyErr::into_py_err)?;
+        Ok(address.map(|address| address.to_string()))
+    }
+
     fn counters(&self) -> PyResult<CounterFields> {
         let counters = self.server.counters().map_err(IntoPyErr::into_py_err)?;
         Ok(CounterFields {
@@ -69,36 +75,45 @@ impl Server {
             octets: counters.octets,
             failures: counters.failures.into_iter().map(|(code, count)| (code.code(), count)).collect(),
             events_lost: counters.events_lost,
+            limits: counters.limits,
         })
     }
 
     /// The next session; `None` when the server is closed.
     fn next_session(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Session>> {
-        let Some(sessions) = &self.sessions else {
-            return Err(Error::Misuse("the sink takes this server's sessions".into()).into_py_err());
-        };
-        let mut closed = self.closed.subscribe();
-        let next = async {
-            tokio::select! {
-                biased;
-                session = sessions.next() => Ok(session),
-                // An error means that this server is gone, which it is not while this borrows it.
-                _ = closed.wait_for(|closed| *closed) => Ok(None),
-            }
-        };
-        Ok(wait(py, timeout, next)?.map(|handle| Session { handle }))
+        let next = wait_or_not(py, timeout, async { Ok(self.next().await) })?;
+        let late = || Error::Deadline("it has taken longer than the time-out".into()).into_py_err();
+        Ok(next.ok_or_else(late)??.map(|handle| Session { handle }))
     }
 
     /// Takes no more connections, lets the sessions end for so many seconds, then closes.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
-        let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
-        self.closed.send_replace(true);
-        wait(py, Timeout::NEVER, self.server.shutdown(grace))
+        wait(py, Timeout::NEVER, self.shutdown(grace))
     }
 }
 
 impl Server {
-    fn bind(listen: &str, options: &ServeOptions) -> Result<Self> {
+    /// The next session; `None` when the server is closed.
+    pub(crate) async fn next(&self) -> PyResult<Option<SessionHandle>> {
+        let Some(sessions) = &self.sessions else {
+            return Err(Error::Misuse("the sink takes this server's sessions".into()).into_py_err());
+        };
+        let mut closed = self.closed.subscribe();
+        tokio::select! {
+            biased;
+            session = sessions.next() => Ok(session),
+            // An error means that this server is gone, which it is not while this borrows it.
+            _ = closed.wait_for(|closed| *closed) => Ok(None),
+        }
+    }
+
+    pub(crate) async fn shutdown(&self, grace: f64) -> Result<()> {
+        let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
+        self.closed.send_replace(true);
+        self.server.shutdown(grace).await
+    }
+
+    pub(crate) fn bind(listen: &str, options: &ServeOptions) -> Result<Self> {
         let (addresses, _) = address::resolve(listen)?;
         let Some(address) = addresses.first() else {
             return Err(Error::Misuse(format!("{listen} has no address")));
@@ -107,6 +122,7 @@ impl Server {
         let events = session.events.clone();
         let mut listening = ServerOptions::new(*address, options.tls()?);
         listening.session = session;
+        listening.metrics = options.metrics()?;
         let (server, sessions) = if let Some(folder) = &options.sink {
             let sink = FolderSink::open(folder, events)?;
             if let Some(key) = &options.read_key {

@@ -147,6 +147,11 @@ impl Session {
         wait(py, timeout, self.handle.close()).map(Into::into)
     }
 
+    /// Gives up an entity of ours and what would still have come below it, without waiting.
+    fn give_up(&self, key: KeyTuple, code: u64, message: String) -> PyResult<()> {
+        self.handle.give_up(entity_key(key), reason(code, message)).map_err(IntoPyErr::into_py_err)
+    }
+
     fn abort(&self, code: u64, message: String) -> PyResult<()> {
         self.handle.abort(reason(code, message)).map_err(IntoPyErr::into_py_err)
     }

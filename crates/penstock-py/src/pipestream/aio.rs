@@ -1,0 +1,382 @@
+//! Futures for asyncio; `penstock.aio` wraps what is here.
+//!
+//! A future is polled by the event loop's own thread, when a task comes to it, and never anywhere else. So a result is
+//! in the task's hands at the moment at which it exists, and a task that is cancelled has lost nothing: its future is
+//! dropped as it is. The IO thread only says that a poll is worth while, by a pipe that the loop watches, one octet for
+//! all that became ready together; it never wants the interpreter's lock, and there is no thread for any call.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use penstock_net::Error;
+use penstock_net::pipestream::{Client, Payload};
+use penstock_net::runtime;
+use pyo3::IntoPyObjectExt as _;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::address;
+use super::events::EventFields;
+use super::fields::{CheckpointFields, DigestFields};
+use super::incoming::{Borrowed, IncomingEntity};
+use super::keys::{KeyTuple, ReasonFields, ScopeTuple, TicketFields, entity_key, reason, scope_key};
+use super::options::{ConnectOptions, ServeOptions};
+use super::payload::make_payload;
+use super::server::Server;
+use super::session::{DraftFields, Session};
+use crate::documents::SourceArgument;
+use crate::error::IntoPyErr;
+
+/// Octets that are hashed on the loop's thread; more goes to the pool.
+const HASHED_HERE: usize = 16 << 10;
+
+/// What an operation gives, made on the loop's thread.
+type Done = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The operations that are worth a poll, and the pipe that says so.
+struct Bell {
+    ready: Mutex<Vec<u64>>,
+    ringing: UnixStream,
+}
+
+impl Bell {
+    fn ring(&self, operation: u64) {
+        let first = {
+            let mut ready = lock(&self.ready);
+            ready.push(operation);
+            ready.len() == 1
+        };
+        if first {
+            // A pipe that is full rings already, and one that nobody reads belongs to a loop that is closed.
+            let _ = (&self.ringing).write(&[1]);
+        }
+    }
+}
+
+/// Rings for one operation.
+struct Ringer {
+    bell: Arc<Bell>,
+    operation: u64,
+}
+
+impl Wake for Ringer {
+    fn wake(self: Arc<Self>) {
+        self.bell.ring(self.operation);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.bell.ring(self.operation);
+    }
+}
+
+/// The futures of one event loop.
+#[pyclass(frozen, name = "Futures", module = "penstock._core")]
+pub(crate) struct Futures {
+    bell: Arc<Bell>,
+    heard: UnixStream,
+    next: AtomicU64,
+}
+
+/// Something that is under way. Poll it until it gives something.
+#[pyclass(frozen, name = "Operation", module = "penstock._core")]
+pub(crate) struct Operation {
+    id: u64,
+    process: u32,
+    waker: Waker,
+    work: Mutex<Option<Work>>,
+}
+
+#[pymethods]
+impl Operation {
+    /// Its number among what `Futures.ready` gives.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The result in a tuple of one; `None`: not yet, and `Futures.ready` will tell.
+    fn poll(&self, py: Python<'_>) -> PyResult<Option<(Py<PyAny>,)>> {
+        if self.process != std::process::id() {
+            return Err(Error::Forked.into_py_err());
+        }
+        let mut slot = lock(&self.work);
+        let over = || Error::Misuse("the operation is over".into()).into_py_err();
+        let work = slot.as_mut().ok_or_else(over)?;
+        let polled = runtime::poll(work.as_mut(), &mut Context::from_waker(&self.waker));
+        match polled.map_err(IntoPyErr::into_py_err)? {
+            Poll::Pending => Ok(None),
+            Poll::Ready(done) => {
+                *slot = None;
+                drop(slot);
+                done(py).map(|value| Some((value,)))
+            }
+        }
+    }
+
+    /// Gives it up; what it had begun is undone.
+    fn cancel(&self) {
+        if self.process == std::process::id() {
+            drop(lock(&self.work).take());
+        }
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // In a forked child its locks may be held for ever.
+            std::mem::forget(lock(&self.work).take());
+        }
+    }
+}
+
+#[pymethods]
+impl Futures {
+    #[new]
+    fn new() -> io::Result<Self> {
+        let (heard, ringing) = UnixStream::pair()?;
+        heard.set_nonblocking(true)?;
+        ringing.set_nonblocking(true)?;
+        let bell = Bell { ready: Mutex::default(), ringing };
+        Ok(Self { bell: Arc::new(bell), heard, next: AtomicU64::new(0) })
+    }
+
+    /// Readable when there is something ready.
+    fn fileno(&self) -> i32 {
+        self.heard.as_raw_fd()
+    }
+
+    /// The operations that are worth a poll.
+    fn ready(&self) -> Vec<u64> {
+        while matches!((&self.heard).read(&mut [0; 64]), Ok(read) if read > 0) {}
+        std::mem::take(&mut *lock(&self.bell.ready))
+    }
+
+    fn connect(&self, address: String, options: ConnectOptions) -> PyResult<Operation> {
+        let prepared = runtime::spawn_blocking(move || {
+            let client = Client::new(&options.tls()?)?;
+            let (addresses, host) = address::resolve(&address)?;
+            Ok((client, addresses, options.server_name.clone().unwrap_or(host), options.session()?))
+        });
+        let prepared = prepared.map_err(IntoPyErr::into_py_err)?;
+        Ok(self.start(async move {
+            let prepared = prepared.await.unwrap_or_else(|error| Err(Error::Misuse(error.to_string())));
+            let (client, addresses, name, session) = prepared.map_err(IntoPyErr::into_py_err)?;
+            let connected = address::connect(client, addresses, name, session).await;
+            connected.map(|handle| Session { handle }).map_err(IntoPyErr::into_py_err)
+        }))
+    }
+
+    fn send(
+        &self,
+        py: Python<'_>,
+        session: &Session,
+        draft: DraftFields,
+        payload: SourceArgument,
+    ) -> PyResult<Operation> {
+        let (handle, payload) = (session.handle.clone(), prepare(py, payload)?);
+        Ok(self.start(async move {
+            let payload = payload.get().await?;
+            handle.send(draft.into(), payload).await.map(TicketFields::from).map_err(IntoPyErr::into_py_err)
+        }))
+    }
+
+    /// Many at once. All are announced, or the first error is raised and those that were announced are given up.
+    fn send_many(
+        &self,
+        py: Python<'_>,
+        session: &Session,
+        items: Vec<(DraftFields, SourceArgument)>,
+    ) -> PyResult<Operation> {
+        let handle = session.handle.clone();
+        let prepared = items.into_iter().map(|(draft, payload)| Ok((draft.into(), prepare(py, payload)?)));
+        let prepared = prepared.collect::<PyResult<Vec<_>>>()?;
+        Ok(self.start(async move {
+            let mut items = Vec::with_capacity(prepared.len());
+            for (draft, payload) in prepared {
+                items.push((draft, payload.get().await?));
+            }
+            let tickets = handle.send_many(items).await;
+            let failed = tickets.iter().find_map(|ticket| ticket.as_ref().err().cloned());
+            if let Some(error) = failed {
+                for ticket in tickets.into_iter().flatten() {
+                    let message = "another entity of the same batch could not be sent".to_owned();
+                    handle.abandon(&ticket, message).map_err(IntoPyErr::into_py_err)?;
+                }
+                return Err(error.into_py_err());
+            }
+            Ok(tickets.into_iter().flatten().map(TicketFields::from).collect::<Vec<_>>())
+        }))
+    }
+
+    fn announce_failed(&self, session: &Session, draft: DraftFields, code: u64, message: String) -> Operation {
+        let handle = session.handle.clone();
+        self.start(async move {
+            let announced = handle.announce_failed(draft.into(), reason(code, message)).await;
+            announced.map(TicketFields::from).map_err(IntoPyErr::into_py_err)
+        })
+    }
+
+    fn fail(&self, session: &Session, key: KeyTuple, code: u64, message: String) -> Operation {
+        let handle = session.handle.clone();
+        self.start(
+            async move { handle.fail(entity_key(key), reason(code, message)).await.map_err(IntoPyErr::into_py_err) },
+        )
+    }
+
+    fn end_children(&self, session: &Session, parent: KeyTuple) -> Operation {
+        let handle = session.handle.clone();
+        self.start(async move { handle.end_children(entity_key(parent)).await.map_err(IntoPyErr::into_py_err) })
+    }
+
+    fn end_root(&self, session: &Session) -> Operation {
+        let handle = session.handle.clone();
+        self.start(async move { handle.end_root().await.map_err(IntoPyErr::into_py_err) })
+    }
+
+    /// Takes the outcome of an entity of ours.
+    fn wait_resolved(&self, session: &Session, key: KeyTuple) -> Operation {
+        let handle = session.handle.clone();
+        self.start(async move {
+            let outcome = handle.wait_resolved(entity_key(key)).await.map_err(IntoPyErr::into_py_err)?;
+            Ok((outcome.status.code(), outcome.reason.map(ReasonFields::from)))
+        })
+    }
+
+    /// Takes the digest of a scope of ours.
+    fn wait_released(&self, session: &Session, scope: ScopeTuple) -> Operation {
+        let handle = session.handle.clone();
+        self.start(async move {
+            let released = handle.wait_released(scope_key(scope)).await.map_err(IntoPyErr::into_py_err)?;
+            Ok(DigestFields::from(released.digest))
+        })
+    }
+
+    fn checkpoint(&self, session: &Session, scope: u32, entity: u32, timeout: Option<f64>) -> PyResult<Operation> {
+        let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
+        let timeout = timeout.map_err(|error| PyValueError::new_err(format!("timeout: {error}")))?;
+        let handle = session.handle.clone();
+        Ok(self.start(async move {
+            let answer = handle.checkpoint(scope, entity, timeout).await.map_err(IntoPyErr::into_py_err)?;
+            Ok(CheckpointFields::from(answer.checkpoint))
+        }))
+    }
+
+    /// Events in order, empty when the session is over, and how many before them were dropped.
+    fn events(&self, session: &Session, max: usize) -> Operation {
+        let handle = session.handle.clone();
+        self.start(async move {
+            let batch = handle.events(max).await.map_err(IntoPyErr::into_py_err)?;
+            Ok((batch.events.into_iter().map(EventFields::from).collect::<Vec<_>>(), batch.lost))
+        })
+    }
+
+    /// The peer's next entity; `None` when the session is over.
+    fn receive(&self, session: &Session) -> Operation {
+        let handle = session.handle.clone();
+        self.start(async move {
+            let entity = handle.next_entity().await.map_err(IntoPyErr::into_py_err)?;
+            Ok(entity.map(IncomingEntity::new))
+        })
+    }
+
+    fn close(&self, session: &Session) -> Operation {
+        let handle = session.handle.clone();
+        self.start(async move { handle.close().await.map(ReasonFields::from).map_err(IntoPyErr::into_py_err) })
+    }
+
+    /// Waits for the end of the session.
+    fn closed(&self, session: &Session) -> Operation {
+        let handle = session.handle.clone();
+        self.start(async move { handle.closed().await.map(ReasonFields::from).map_err(IntoPyErr::into_py_err) })
+    }
+
+    /// The next octets of a payload; `None` once it is whole and its checksum holds.
+    fn chunk(&self, entity: &IncomingEntity) -> PyResult<Operation> {
+        let mut entity = entity.borrow()?;
+        Ok(self.start(async move { entity.chunk().await.map_err(IntoPyErr::into_py_err) }))
+    }
+
+    /// Reads what is left, then tells the peer COMPLETE.
+    fn complete(&self, entity: &IncomingEntity) -> PyResult<Operation> {
+        let mut entity = entity.borrow()?;
+        Ok(self.start(async move {
+            while entity.chunk().await.map_err(IntoPyErr::into_py_err)?.is_some() {}
+            Borrowed::keep(entity)?.complete().await.map_err(IntoPyErr::into_py_err)
+        }))
+    }
+
+    fn listen(&self, listen: String, options: ServeOptions) -> PyResult<Operation> {
+        let bound = runtime::spawn_blocking(move || Server::bind(&listen, &options));
+        let bound = bound.map_err(IntoPyErr::into_py_err)?;
+        Ok(self.start(async move {
+            let bound = bound.await.unwrap_or_else(|error| Err(Error::Misuse(error.to_string())));
+            bound.map_err(IntoPyErr::into_py_err)
+        }))
+    }
+
+    /// The next session; `None` when the server is closed.
+    fn accept(&self, server: Py<Server>) -> Operation {
+        self.start(async move { Ok(server.get().next().await?.map(|handle| Session { handle })) })
+    }
+
+    /// Takes no more connections, lets the sessions end for so many seconds, then closes.
+    fn shutdown(&self, server: Py<Server>, grace: f64) -> Operation {
+        self.start(async move { server.get().shutdown(grace).await.map_err(IntoPyErr::into_py_err) })
+    }
+}
+
+impl Futures {
+    fn start<T>(&self, future: impl Future<Output = PyResult<T>> + Send + 'static) -> Operation
+    where
+        T: for<'py> IntoPyObject<'py> + Send + 'static,
+    {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let work = async move {
+            let result = future.await;
+            let done: Done = Box::new(move |py| result?.into_py_any(py));
+            done
+        };
+        let waker = Waker::from(Arc::new(Ringer { bell: Arc::clone(&self.bell), operation: id }));
+        Operation { id, process: std::process::id(), waker, work: Mutex::new(Some(Box::pin(work))) }
+    }
+}
+
+/// A payload that is here, or being read and hashed by the pool.
+enum Prepared {
+    Here(PyResult<Payload>),
+    Coming(tokio::task::JoinHandle<PyResult<Payload>>),
+}
+
+/// Reads and hashes a payload where it blocks nobody.
+fn prepare(py: Python<'_>, source: SourceArgument) -> PyResult<Prepared> {
+    if let SourceArgument::Octets(octets) = &source
+        && octets.len() <= HASHED_HERE
+    {
+        return Ok(Prepared::Here(make_payload(py, source)));
+    }
+    let work = move || Python::attach(|py| make_payload(py, source));
+    runtime::spawn_blocking(work).map(Prepared::Coming).map_err(IntoPyErr::into_py_err)
+}
+
+impl Prepared {
+    async fn get(self) -> PyResult<Payload> {
+        match self {
+            Self::Here(payload) => payload,
+            Self::Coming(task) => {
+                task.await.unwrap_or_else(|error| Err(Error::Misuse(error.to_string()).into_py_err()))
+            }
+        }
+    }
+}
