@@ -170,6 +170,11 @@ def test_the_page_about_documents(reader: Reader, page: Callable[[str], str]) ->
     assert reader.ran >= 1
 
 
+def test_the_page_about_asyncio(reader: Reader, page: Callable[[str], str]) -> None:
+    reader.read(page("asyncio.md"))
+    assert reader.ran >= 1
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)

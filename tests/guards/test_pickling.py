@@ -103,7 +103,9 @@ SAMPLES |= {
     ps.ResolvedEvent: lambda: ps.ResolvedEvent(KEY, 0, ps.Status.FAILED, REASON, owned=True),
     ps.ScopeDigest: lambda: DIGEST,
     ps.ScopeKey: lambda: SCOPE,
-    ps.ServerCounters: lambda: ps.ServerCounters(**dict.fromkeys(COUNTS, 1), failures={5: 1}, events_lost=0),
+    ps.ServerCounters: lambda: ps.ServerCounters(
+        **dict.fromkeys(COUNTS, 1), failures={5: 1}, events_lost=0, limits={"window": 1}
+    ),
     ps.StatusEvent: lambda: ps.StatusEvent(KEY, ps.Status.COMPLETE, 0, 8, by_peer=True),
     ps.StatusFrame: lambda: ps.StatusFrame(ps.Status.COMPLETE, 7, cursor=8),
     ps.StoppingPointValidation: lambda: ps.StoppingPointValidation(state_checksum=b"x"),
@@ -121,6 +123,12 @@ LIVE |= {
     "penstock.pipestream._scope.Scope": "a session",
     "penstock.pipestream._server.Server": "a socket",
     "penstock.pipestream._session.Session": "a connection",
+    "penstock.aio.pipestream._entity.Entity": "a session",
+    "penstock.aio.pipestream._entity.ReceivedEntity": "a session",
+    "penstock.aio.pipestream._entity.SentEntity": "a session",
+    "penstock.aio.pipestream._scope.Scope": "a session",
+    "penstock.aio.pipestream._server.Server": "a socket",
+    "penstock.aio.pipestream._session.Session": "a connection",
 }
 # Command line and tests only.
 NOT_SENT = ("penstock.cli",)

@@ -18,7 +18,9 @@ __all__ = ["register"]
 _GRACE = 5.0
 
 
-def _check_address(value: str) -> str:
+def _check_address(value: str | None) -> str | None:
+    if value is None:
+        return None
     try:
         return check_address(value, lowest_port=0)
     except ValueError as error:
@@ -59,6 +61,14 @@ def _serve(
             help="Let whoever has the key in this file read the sink; PENSTOCK_KEY does the same.",
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where to serve metrics for Prometheus, and /healthz; the log names a port that was picked.",
+            callback=_check_address,
+        ),
+    ] = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
@@ -80,6 +90,7 @@ def _serve(
         max_payload=max_payload,
         events=events,
         read_key=read_key,
+        metrics=metrics,
     )
     typer.echo(f"listening {server.address} fingerprint {server.fingerprint}")
     stop.wait()

@@ -17,22 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["Entity", "ReceivedEntity", "SentEntity"]
 
 
-class Entity:
-    """An entity of a session: a `SentEntity` of ours, or a `ReceivedEntity` of the peer."""
+class NamedEntity:
+    """What an entity is called, in a session of either kind."""
 
-    __slots__ = ("_depth", "_key", "_parent_id", "_session")
+    __slots__ = ("_depth", "_key", "_parent_id")
 
-    def __init__(self, session: "Session", key: EntityKey, parent_id: int, depth: int) -> None:
+    def __init__(self, key: EntityKey, parent_id: int, depth: int) -> None:
         """Entities come from a session; do not make them."""
-        self._session = session
         self._key = key
         self._parent_id = parent_id
         self._depth = depth
-
-    @property
-    def session(self) -> "Session":
-        """The session that it belongs to."""
-        return self._session
 
     @property
     def key(self) -> EntityKey:
@@ -68,6 +62,22 @@ class Entity:
     def __repr__(self) -> str:
         """Say which."""
         return f"{type(self).__name__}(scope_id={self.scope_id}, entity_id={self.entity_id})"
+
+
+class Entity(NamedEntity):
+    """An entity of a session: a `SentEntity` of ours, or a `ReceivedEntity` of the peer."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: "Session", key: EntityKey, parent_id: int, depth: int) -> None:
+        """Entities come from a session; do not make them."""
+        super().__init__(key, parent_id, depth)
+        self._session = session
+
+    @property
+    def session(self) -> "Session":
+        """The session that it belongs to."""
+        return self._session
 
 
 class SentEntity(Entity):

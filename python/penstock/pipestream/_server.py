@@ -28,6 +28,7 @@ class ServeOptions:
     max_payload: int | None
     events: PathLike | None
     read_key: str | None
+    metrics: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,8 @@ class ServerCounters:
     """Failures of entities and connections by error code (section 11.4)."""
     events_lost: int
     """Events that nobody took in time."""
+    limits: Mapping[str, int]
+    """How often each limit was exceeded, by its name; docs/operations.md lists them."""
 
 
 class Server:
@@ -91,6 +94,7 @@ class Server:
         max_payload: int | None = None,
         events: PathLike | None = None,
         read_key: str | None = None,
+        metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
         """Begin to listen.
@@ -109,6 +113,8 @@ class Server:
             events: A file to which every event is appended as a line of JSON.
             read_key: Let whoever has this key, a text of at least 16 octets, read the sink over the same port
                 (`SinkReader.connect`). Without it nobody can.
+            metrics: ``HOST:PORT`` where metrics for Prometheus (``/metrics``) and ``/healthz`` are served over HTTP;
+                port 0 picks a free one. By default nowhere.
             state_dir: Where development certificates are kept; by default ``$PENSTOCK_STATE``, else
                 ``$XDG_STATE_HOME/penstock``, else ``~/.local/state/penstock``.
 
@@ -120,13 +126,14 @@ class Server:
             sink=sink,
             cert=cert,
             key=key,
-            development=_development(state_dir),
+            development=development(state_dir),
             client_ca=client_ca,
             layers=layers,
             window=window,
             max_payload=max_payload,
             events=events,
             read_key=read_key,
+            metrics=metrics,
         )
         self._native = _core.Server(listen, options)
         # Kept here because a forked child may want to connect to them.
@@ -144,20 +151,14 @@ class Server:
         return self._fingerprint
 
     @property
+    def metrics_address(self) -> str | None:
+        """``HOST:PORT`` where metrics are served, with the port that was picked; None if they are not."""
+        return self._native.metrics_address()
+
+    @property
     def counters(self) -> ServerCounters:
         """What it has seen so far."""
-        fields = self._native.counters()
-        return ServerCounters(
-            connections_total=fields["connections_total"],
-            connections_open=fields["connections_open"],
-            refused=fields["refused"],
-            entities=fields["entities"],
-            completed=fields["completed"],
-            failed=fields["failed"],
-            octets=fields["octets"],
-            failures=dict(fields["failures"]),
-            events_lost=fields["events_lost"],
-        )
+        return counters_of(self._native.counters())
 
     def accept(self, timeout: float | None = None) -> Session | None:
         """Wait for the next client, at most ``timeout`` seconds; None when the server is closed.
@@ -199,5 +200,22 @@ class Server:
         return f"<Server {self.address}>"
 
 
-def _development(folder: PathLike | None) -> Path:
+def counters_of(fields: "_core._CounterFields") -> ServerCounters:
+    """Make the dataclass from what the core gave."""
+    return ServerCounters(
+        connections_total=fields["connections_total"],
+        connections_open=fields["connections_open"],
+        refused=fields["refused"],
+        entities=fields["entities"],
+        completed=fields["completed"],
+        failed=fields["failed"],
+        octets=fields["octets"],
+        failures=dict(fields["failures"]),
+        events_lost=fields["events_lost"],
+        limits=dict(fields["limits"]),
+    )
+
+
+def development(folder: PathLike | None) -> Path:
+    """Name the folder of the development certificate."""
     return (state_dir() if folder is None else Path(folder)) / "certificate"

@@ -1,0 +1,145 @@
+"""The children of an entity, for asyncio."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import NoReturn, Self
+
+from penstock.aio._loop import Starting
+from penstock.aio.pipestream._entity import SentEntity
+from penstock.errors import PipeStreamError
+from penstock.pipestream._codes import ErrorCode, Status
+from penstock.pipestream._fields import OCTETS, Payload
+from penstock.pipestream._frames import ScopeDigest
+
+__all__ = ["Scope"]
+
+
+class Scope:
+    """The children of an entity, sent within an ``async with`` block; its end is the end of the children.
+
+    An exception in the block, a cancellation included, fails the entity, whose children are then not all there. The
+    example of `Session` sends some.
+    """
+
+    __slots__ = ("_digest", "_entity")
+
+    def __init__(self, entity: SentEntity) -> None:
+        """Use `Session.dehydrate`."""
+        self._entity = entity
+        self._digest: ScopeDigest | None = None
+
+    @property
+    def entity(self) -> SentEntity:
+        """The entity whose children these are."""
+        return self._entity
+
+    @property
+    def scope_id(self) -> int:
+        """The ID of the children's scope on the wire; at layer 0 the entity's own."""
+        scope = self._entity.child_scope
+        return self._entity.scope_id if scope is None else scope.scope_id
+
+    async def send(
+        self,
+        payload: Payload = b"",
+        *,
+        layer: int = 0,
+        content_type: str = OCTETS,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+    ) -> SentEntity:
+        """Send a child; see `Session.send`."""
+        return await self._entity.session.send(
+            payload,
+            parent=self,
+            layer=layer,
+            content_type=content_type,
+            metadata=metadata,
+            chunk_size=chunk_size,
+        )
+
+    def dehydrate(
+        self,
+        payload: Payload = b"",
+        *,
+        layer: int = 0,
+        content_type: str = OCTETS,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+    ) -> "Starting[Scope]":
+        """Send a child that has children itself; see `Session.dehydrate`. At most 7 deep."""
+        return self._entity.session.dehydrate(
+            payload,
+            parent=self,
+            layer=layer,
+            content_type=content_type,
+            metadata=metadata,
+            chunk_size=chunk_size,
+        )
+
+    async def announce_failed(
+        self,
+        reason: str,
+        *,
+        code: int = ErrorCode.INTERNAL_ERROR,
+        content_type: str = OCTETS,
+        metadata: Mapping[str, str] | None = None,
+    ) -> SentEntity:
+        """Announce a child that cannot be delivered; see `Session.announce_failed`."""
+        return await self._entity.session.announce_failed(
+            reason, code=code, parent=self, content_type=content_type, metadata=metadata
+        )
+
+    async def end(self) -> None:
+        """Say that these are all children; the end of an ``async with`` block says it too."""
+        await self._entity.session.end_children(self._entity)
+
+    async def wait(self, timeout: float | None = None) -> Status:
+        """Wait until the entity and everything below it is terminal; see `SentEntity.wait`."""
+        return await self._entity.wait(timeout)
+
+    @property
+    def digest(self) -> ScopeDigest | None:
+        """The scope's digest, on which both ends agree, as soon as the peer has released the scope; else None.
+
+        It is there once `wait` has returned. There is none at layer 0, nor for a session that ended before.
+        """
+        scope = self._entity.child_scope
+        if self._digest is None and scope is not None:
+            # A session that ended before the scope was released has none.
+            with suppress(PipeStreamError):
+                fields = self._entity.session._native.wait_released(scope, 0)
+                self._digest = None if fields is None else ScopeDigest(**fields)
+        return self._digest
+
+    async def __aenter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the children; where an exception came, fail the entity."""
+        if kind is None:
+            try:
+                await self.end()
+            except BaseException as stopped:
+                self._give_up(type(stopped))
+                raise
+        else:
+            self._give_up(kind)
+
+    def _give_up(self, kind: type[BaseException]) -> None:
+        # Without an await, because nothing may come between; the exception that is on its way is the one to be seen.
+        with suppress(PipeStreamError):
+            message = f"the sender failed: {kind.__name__}"
+            self._entity.session._native.give_up(self._entity.key, ErrorCode.INTERNAL_ERROR, message)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Scope belongs to a live session and cannot be pickled")
+
+    def __repr__(self) -> str:
+        """Say which, and of what."""
+        return f"Scope(scope_id={self.scope_id}, entity={self._entity!r})"

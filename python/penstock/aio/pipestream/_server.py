@@ -1,0 +1,156 @@
+"""Servers, for asyncio."""
+
+from collections.abc import AsyncIterator, Generator
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from penstock import _core
+from penstock.aio._loop import futures, limit, result
+from penstock.aio.pipestream._session import Session
+from penstock.pipestream._fields import PathLike
+from penstock.pipestream._keys import misuse
+from penstock.pipestream._server import ServeOptions, ServerCounters, counters_of, development
+
+__all__ = ["Server"]
+
+
+class Server:
+    """A PipeStream server, which listens as soon as it is awaited, or entered with ``async with``.
+
+    With ``sink`` it writes each entity's payload into that folder, once its checksum holds and never before. Without,
+    iterating it gives a `Session` for each client, whose entities the application takes. As an async context manager
+    it closes at the end: sessions with open entities may go on for 10 seconds.
+
+    >>> import asyncio
+    >>> from tempfile import TemporaryDirectory
+    >>> async def client(server):
+    ...     async with Session.connect(server.address, fingerprint=server.fingerprint) as session:
+    ...         await session.send(b"hello")
+    >>> async def main(folder):
+    ...     async with Server(state_dir=folder) as server, asyncio.TaskGroup() as tasks:
+    ...         tasks.create_task(client(server))
+    ...         async with await server.accept() as session:
+    ...             async for entity in session:
+    ...                 print(entity, await entity.read())
+    ...                 await entity.complete()
+    >>> with TemporaryDirectory() as folder:
+    ...     asyncio.run(main(folder))
+    ReceivedEntity(scope_id=0, entity_id=1) b'hello'
+    """
+
+    __slots__ = ("__weakref__", "_address", "_fingerprint", "_listen", "_options", "_started")
+
+    def __init__(
+        self,
+        listen: str = "127.0.0.1:0",
+        *,
+        sink: PathLike | None = None,
+        cert: PathLike | None = None,
+        key: PathLike | None = None,
+        client_ca: PathLike | None = None,
+        layers: int = 1,
+        window: int | None = None,
+        max_payload: int | None = None,
+        events: PathLike | None = None,
+        metrics: str | None = None,
+        state_dir: PathLike | None = None,
+    ) -> None:
+        """Take the arguments of `penstock.pipestream.Server`. Await or enter it to begin to listen."""
+        self._listen = listen
+        self._options = ServeOptions(
+            sink=sink,
+            cert=cert,
+            key=key,
+            development=development(state_dir),
+            client_ca=client_ca,
+            layers=layers,
+            window=window,
+            max_payload=max_payload,
+            events=events,
+            metrics=metrics,
+        )
+        self._started: _core.Server | None = None
+        self._address = self._fingerprint = ""
+
+    async def _start(self) -> Self:
+        if self._started is None:
+            native = await result(futures().listen(self._listen, self._options))
+            self._started = native
+            self._address, self._fingerprint = native.address(), native.fingerprint()
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Begin to listen.
+
+        Raises:
+            PipeStreamError: As `penstock.pipestream.Server` does.
+        """
+        return self._start().__await__()
+
+    @property
+    def _native(self) -> "_core.Server":
+        if self._started is None:
+            raise misuse("the server does not listen yet: await it, or enter it with `async with`")
+        return self._started
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` where it listens, with the port that was picked; empty before it does."""
+        return self._address
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of its certificate, ``sha256:HEX``: what clients pin; empty before it listens."""
+        return self._fingerprint
+
+    @property
+    def metrics_address(self) -> str | None:
+        """``HOST:PORT`` where metrics are served, with the port that was picked; None if they are not."""
+        return self._native.metrics_address()
+
+    @property
+    def counters(self) -> ServerCounters:
+        """What it has seen so far."""
+        return counters_of(self._native.counters())
+
+    async def accept(self, timeout: float | None = None) -> Session | None:
+        """Wait for the next client, at most ``timeout`` seconds; None when the server is closed.
+
+        A cancelled wait takes none.
+
+        Raises:
+            PipeStreamError: Of kind "deadline" when the time is over; a misuse where the server has a sink.
+        """
+        async with limit(timeout, "no client has come"):
+            native = await result(futures().accept(self._native))
+        return None if native is None else Session(native)
+
+    async def __aiter__(self) -> AsyncIterator[Session]:
+        """Give a session for each client until the server is closed."""
+        while (session := await self.accept()) is not None:
+            yield session
+
+    async def close(self, grace: float = 10.0) -> None:
+        """Take no more connections, let open entities end for ``grace`` seconds, then cut off what is left.
+
+        Closing a closed server changes nothing. A cancelled wait leaves the server closing.
+        """
+        await result(futures().shutdown(self._native, grace))
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen."""
+        return await self._start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close, at once where an exception came."""
+        await (self.close() if kind is None else self.close(grace=0))
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Server is a live socket and cannot be pickled")
+
+    def __repr__(self) -> str:
+        """Say where it listens."""
+        return f"<Server {self.address or 'that does not listen yet'}>"

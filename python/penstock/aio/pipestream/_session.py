@@ -1,0 +1,371 @@
+"""Sessions, for asyncio."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import NoReturn, Self
+
+from penstock import _core
+from penstock.aio._loop import Starting, futures, limit, result
+from penstock.aio.pipestream._entity import Entity, ReceivedEntity, SentEntity
+from penstock.aio.pipestream._scope import Scope
+from penstock.errors import PipeStreamError
+from penstock.pipestream._codes import ErrorCode
+from penstock.pipestream._events import Event, LostEvents, event_of, reason_of
+from penstock.pipestream._fields import OCTETS, PathLike, Payload
+from penstock.pipestream._frames import Agreement, Checkpoint
+from penstock.pipestream._keys import Reason, misuse
+from penstock.pipestream._session import ConnectOptions, Draft
+
+__all__ = ["Session"]
+
+_EVENTS_AT_ONCE = 256
+_ABORT_SECONDS = 1.0
+
+
+def _draft(
+    parent: SentEntity | Scope | None,
+    *,
+    dehydrate: bool = False,
+    layer: int = 0,
+    content_type: str = OCTETS,
+    metadata: Mapping[str, str] | None = None,
+    chunk_size: int | None = None,
+) -> Draft:
+    owner = parent.entity if isinstance(parent, Scope) else parent
+    return Draft(
+        parent=None if owner is None else owner.key,
+        dehydrate=dehydrate,
+        layer=layer,
+        content_type=content_type,
+        metadata=dict(metadata or {}),
+        chunk_size=chunk_size,
+    )
+
+
+class Session:
+    """One end of a PipeStream session. `Session.connect` makes a client's, iterating a `Server` a server's.
+
+    As an async context manager it closes gracefully at the end, which means that everything sent is terminal, and
+    aborts where an exception comes out. Iterating it gives the entities that the peer sends. Any number of tasks may
+    use it; a task that is cancelled leaves it usable.
+
+    >>> import asyncio
+    >>> from tempfile import TemporaryDirectory
+    >>> from penstock.aio.pipestream import Server
+    >>> async def main(folder):
+    ...     async with Server(sink=folder + "/sink", state_dir=folder) as server:
+    ...         async with Session.connect(server.address, fingerprint=server.fingerprint) as session:
+    ...             async with session.dehydrate(content_type="application/zip") as scope:
+    ...                 page = await scope.send(b"page 1", content_type="text/plain")
+    ...             status = await scope.wait()
+    ...         return status, page.status, scope.digest.processed
+    >>> with TemporaryDirectory() as folder:
+    ...     asyncio.run(main(folder))
+    (<Status.COMPLETE: 3>, <Status.COMPLETE: 3>, 1)
+    """
+
+    __slots__ = ("__weakref__", "_aborted", "_events", "_native")
+
+    def __init__(self, native: "_core.Session") -> None:
+        """Use `Session.connect`."""
+        self._native = native
+        self._aborted = False
+        self._events: deque[Event] = deque()
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        *,
+        fingerprint: str | None = None,
+        ca: PathLike | None = None,
+        system_ca: bool = False,
+        cert: PathLike | None = None,
+        key: PathLike | None = None,
+        server_name: str | None = None,
+        layers: int = 1,
+        window: int | None = None,
+        timeout: float | None = 10.0,
+    ) -> "Starting[Session]":
+        """Connect to a server and agree on capabilities: await it, or enter it with ``async with``.
+
+        The arguments are those of `penstock.pipestream.Session.connect`, and so are its errors.
+        """
+        options = ConnectOptions(
+            fingerprint=fingerprint,
+            ca=ca,
+            system_ca=system_ca,
+            cert=cert,
+            key=key,
+            server_name=server_name,
+            layers=layers,
+            window=window,
+            timeout=None,
+        )
+
+        async def start() -> "Session":
+            async with limit(timeout, f"{address} did not answer"):
+                return cls(await result(futures().connect(address, options)))
+
+        return Starting(start)
+
+    @property
+    def id(self) -> str:
+        """The session's ID: 32 hex digits, the same at both ends."""
+        return self._native.id()
+
+    @property
+    def is_client(self) -> bool:
+        """Whether this end connected. A client's root scope is 0, a server's 1."""
+        return self._native.is_client()
+
+    @property
+    def peer_address(self) -> str:
+        """The peer's ``HOST:PORT``."""
+        return self._native.peer_address()
+
+    @property
+    def agreement(self) -> Agreement:
+        """What both ends have agreed on.
+
+        Raises:
+            PipeStreamError: When the session is over.
+        """
+        return Agreement(**self._native.agreement())
+
+    @property
+    def closed(self) -> Reason | None:
+        """Why the session is over; None while it is not."""
+        return reason_of(self._native.is_closed())
+
+    async def send(
+        self,
+        payload: Payload = b"",
+        *,
+        parent: SentEntity | Scope | None = None,
+        dehydrate: bool = False,
+        layer: int = 0,
+        content_type: str = OCTETS,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+    ) -> SentEntity:
+        """Announce an entity and send it; return once it is announced and its payload is on its way.
+
+        Back-pressure: waits while the window is full, or while too much waits to be sent. Cancelled while it waits,
+        nothing is sent, or what was announced already fails. Files are read and large payloads hashed elsewhere.
+
+        Args and errors are those of `penstock.pipestream.Session.send`.
+        """
+        draft = _draft(
+            parent,
+            dehydrate=dehydrate,
+            layer=layer,
+            content_type=content_type,
+            metadata=metadata,
+            chunk_size=chunk_size,
+        )
+        return SentEntity(self, await result(futures().send(self._native, draft, payload)), dehydrate)
+
+    async def send_many(
+        self,
+        payloads: Iterable[Payload],
+        *,
+        parent: SentEntity | Scope | None = None,
+        layer: int = 0,
+        content_type: str = OCTETS,
+        metadata: Iterable[Mapping[str, str]] | None = None,
+    ) -> list[SentEntity]:
+        """Send many entities, in order, with one wait for all: cheaper than `send` for each of many small ones.
+
+        Args:
+            payloads: As for `send`.
+            parent: As for `send`, for all.
+            layer: As for `send`, for all.
+            content_type: As for `send`, for all.
+            metadata: One mapping for each payload.
+
+        Raises:
+            PipeStreamError: As for `send`; then none is sent, or those that were announced fail.
+            ValueError: Where there are not as many mappings as payloads.
+        """
+        draft = _draft(parent, layer=layer, content_type=content_type)
+        if metadata is None:
+            items = [(draft, payload) for payload in payloads]
+        else:
+            pairs = zip(payloads, metadata, strict=True)
+            items = [(replace(draft, metadata=dict(of)), payload) for payload, of in pairs]
+        tickets = await result(futures().send_many(self._native, items))
+        return [SentEntity(self, ticket, dehydrated=False) for ticket in tickets]
+
+    def dehydrate(
+        self,
+        payload: Payload = b"",
+        *,
+        parent: SentEntity | Scope | None = None,
+        layer: int = 0,
+        content_type: str = OCTETS,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+    ) -> Starting[Scope]:
+        """Send an entity that has children, and give their scope, for an ``async with`` block. See `send`.
+
+        The end of the block is the end of the children.
+        """
+
+        async def start() -> Scope:
+            return Scope(
+                await self.send(
+                    payload,
+                    parent=parent,
+                    dehydrate=True,
+                    layer=layer,
+                    content_type=content_type,
+                    metadata=metadata,
+                    chunk_size=chunk_size,
+                )
+            )
+
+        return Starting(start)
+
+    async def announce_failed(
+        self,
+        reason: str,
+        *,
+        code: int = ErrorCode.INTERNAL_ERROR,
+        parent: SentEntity | Scope | None = None,
+        content_type: str = OCTETS,
+        metadata: Mapping[str, str] | None = None,
+    ) -> SentEntity:
+        """Announce an entity that cannot be delivered, so that it is counted and its reason is known."""
+        draft = _draft(parent, content_type=content_type, metadata=metadata)
+        ticket = await result(futures().announce_failed(self._native, draft, code, reason))
+        return SentEntity(self, ticket, dehydrated=False)
+
+    async def fail(self, entity: Entity, code: int, reason: str) -> None:
+        """Fail an entity, one of ours or of the peer's, unless it is terminal already."""
+        if entity.session is not self:
+            raise misuse(f"{entity!r} belongs to another session")
+        if isinstance(entity, ReceivedEntity):
+            await entity.fail(reason, code=code)
+        else:
+            await result(futures().fail(self._native, entity.key, code, reason))
+
+    async def end_children(self, parent: SentEntity) -> None:
+        """Say that the last child of an entity has been sent: without it, the entity never becomes terminal."""
+        await result(futures().end_children(self._native, parent.key))
+
+    async def end_root(self) -> None:
+        """Say that the last root entity has been sent, to have the root scope's digest; never required."""
+        await result(futures().end_root(self._native))
+
+    async def checkpoint(
+        self,
+        entity_id: int = 0,
+        *,
+        scope_id: int | None = None,
+        timeout: float | None = None,
+    ) -> Checkpoint:
+        """Ask the peer whether all entities of a scope of ours up to one are terminal, and wait for the answer.
+
+        Arguments and result are those of `penstock.pipestream.Session.checkpoint`.
+        """
+        scope = (0 if self.is_client else 1) if scope_id is None else scope_id
+        return Checkpoint(**await result(futures().checkpoint(self._native, scope, entity_id, timeout)))
+
+    async def receive(self, timeout: float | None = None) -> ReceivedEntity | None:
+        """Wait for the peer's next entity, at most ``timeout`` seconds; None when the session is over.
+
+        As long as nobody takes its entities, the peer is held back. A cancelled wait takes none.
+
+        Raises:
+            PipeStreamError: Of kind "deadline" when the time is over.
+        """
+        async with limit(timeout, "no entity has come"):
+            native = await result(futures().receive(self._native))
+        return None if native is None else ReceivedEntity(self, native)
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedEntity]:
+        """Give the peer's entities until the session is over."""
+        while (entity := await self.receive()) is not None:
+            yield entity
+
+    async def events(self, timeout: float | None = None) -> AsyncIterator[Event]:
+        """Give what happens until the session is over, or until nothing happens for ``timeout`` seconds.
+
+        The last 4,096 events are kept for whoever asks late; `LostEvents` stands for those before them.
+        """
+        while True:
+            while self._events:
+                yield self._events.popleft()
+            try:
+                async with asyncio.timeout(timeout):
+                    fields, lost = await result(futures().events(self._native, _EVENTS_AT_ONCE))
+            except TimeoutError:
+                return
+            if lost:
+                self._events.append(LostEvents(lost))
+            self._events.extend(event for event in map(event_of, fields) if event is not None)
+            if not fields:
+                while self._events:
+                    yield self._events.popleft()
+                return
+
+    async def close(self, timeout: float | None = None) -> None:
+        """End the session. A client first waits until everything is terminal; a server does not wait.
+
+        A cancelled wait leaves the session closing.
+
+        Raises:
+            PipeStreamError: With the session's reason, if it ended for another one than a graceful close; of kind
+                "deadline" when the time is over, and the session goes on to close.
+        """
+        async with limit(timeout, "the session has not ended"):
+            reason = Reason(**await result(futures().close(self._native)))
+        if reason.code != ErrorCode.NO_ERROR and not self._aborted:
+            raise reason.error()
+
+    async def abort(self, code: int = ErrorCode.INTERNAL_ERROR, reason: str = "aborted") -> None:
+        """End the session now; what is not terminal has failed."""
+        self._aborted = True
+        self._native.abort(code, reason)
+
+    async def wait_closed(self, timeout: float | None = None) -> Reason:
+        """Wait for the end of the session, at most ``timeout`` seconds, and give its reason.
+
+        Raises:
+            PipeStreamError: Of kind "deadline" when the time is over.
+        """
+        async with limit(timeout, "the session has not ended"):
+            return Reason(**await result(futures().closed(self._native)))
+
+    async def __aenter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close gracefully, or abort where an exception came."""
+        if kind is None:
+            await self.close()
+            return
+        # The exception that is on its way is the one to be seen.
+        with suppress(PipeStreamError):
+            await self.abort(ErrorCode.INTERNAL_ERROR, f"the application failed: {kind.__name__}")
+            await self.wait_closed(_ABORT_SECONDS)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Session is a live connection and cannot be pickled; connect anew where you need it")
+
+    def __repr__(self) -> str:
+        """Say which end of what, and whether it is over."""
+        try:
+            end = "client" if self.is_client else "server"
+            return f"<Session {self.id} ({end}, peer {self.peer_address}, {'closed' if self.closed else 'open'})>"
+        except PipeStreamError as error:
+            return f"<Session ({error.message})>"
