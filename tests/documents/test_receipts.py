@@ -4,6 +4,8 @@ import copy
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import samples
 
 from penstock import receipts
+from penstock._staged_receipts import StagedReceipts
 from penstock.documents import DocumentSender
 from penstock.pipestream import Server, Session
 
@@ -390,3 +393,32 @@ def test_the_command_names_every_difference(sent: Sent, copied: Path, penstock: 
     assert run.stderr.count("\n") == 1
     assert penstock("verify", sent.path, copied / "none").returncode == 2
     assert penstock("verify", copied, copied).returncode == 1
+
+
+def test_what_a_killed_process_staged_is_removed_by_the_next_and_what_a_running_one_stages_is_not(tmp_path):
+    program = (
+        "import sys, pathlib; from penstock._staged_receipts import StagedReceipts\n"
+        "with StagedReceipts(pathlib.Path(sys.argv[1])) as staged:\n"
+        "    (staged._staging / 'half.json').write_text('{')\n"
+        "    print('staged', flush=True); sys.stdin.read()\n"
+    )
+
+    def start():
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert process.stdout.readline() == b"staged\n"
+        return process
+
+    killed, running = start(), start()
+    staged = {path.name for path in tmp_path.glob(".receipts-*")}
+    assert len(staged) == 2
+    killed.kill()
+    killed.communicate()
+    (tmp_path / ".receipts-of-another-machine").mkdir()
+    with StagedReceipts(tmp_path):
+        left = {path.name for path in tmp_path.glob(".receipts-*")}
+        assert len(left & staged) == 1, "that of the killed process is gone, that of the running one is not"
+        assert ".receipts-of-another-machine" in left
+    running.communicate(b"")
+    assert [path.name for path in tmp_path.glob(".receipts-*")] == [".receipts-of-another-machine"]

@@ -21,7 +21,16 @@ from penstock.documents import Composite, Limits, Node, Part
 from penstock.documents import rehydrate as rehydrate_parts
 from penstock.errors import DocumentsError, Error, PipeStreamError, SparkError
 from penstock.receipts import Difference
-from penstock.spark import Dehydrate, DocumentsSource, PipeStreamDataSource, Rehydrate, Worker, dehydrate, rehydrate
+from penstock.spark import (
+    Dehydrate,
+    DocumentsSource,
+    PipeStreamDataSource,
+    QueryProgress,
+    Rehydrate,
+    Worker,
+    dehydrate,
+    rehydrate,
+)
 from penstock.spark.documents_source import DocumentsPartition, DocumentsReader
 from penstock.spark.pipestream.options import Options, Peer
 from penstock.spark.pipestream.reader import PipeStreamReader
@@ -111,7 +120,10 @@ SAMPLES |= {
     ps.StoppingPointValidation: lambda: ps.StoppingPointValidation(state_checksum=b"x"),
     ps.YieldExtension: lambda: ps.YieldExtension(ps.YieldReason.RATE_LIMITED, b"state"),
 }
+SAMPLES[QueryProgress] = lambda: QueryProgress("q", None, 0, "2026-01-01T00:00:00Z", 0.1, 3, 30.0, ("from",), "to")
 LIVE |= {
+    "penstock.spark.watching.Progress": "a job that runs",
+    "penstock.spark.watching.ProgressListener": "the streams that it writes to",
     "penstock._sending.DocumentResult": "temporary files",
     "penstock._sending.DocumentSender": "a session",
     "penstock._sending.SentDocument": "a session",

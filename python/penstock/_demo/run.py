@@ -11,7 +11,7 @@ from rich.console import Console
 from penstock._demo.account import Account, take_account
 from penstock._demo.fetch import fetch
 from penstock._demo.pipeline import Listing, Pipeline
-from penstock._demo.progress import Arrivals, Stages
+from penstock._demo.progress import Stages
 from penstock._demo.report import print_report
 from penstock._demo.sink import SinkProcess
 from penstock.errors import Error
@@ -86,7 +86,7 @@ def _compute(folder: Path, output: Path, listing: Listing, stages: Stages) -> No
         with stages.stage("starting Spark"):
             pipeline = Pipeline(output / "spark.log")
         with pipeline:
-            with stages.stage("taking apart and sending", listing.documents, Arrivals(events)):
+            with stages.stage("taking apart and sending", listing.documents, sink.metrics):
                 pipeline.take_apart(folder, sink.address, sink.fingerprint, output / "receipts", results)
             with stages.stage("putting together"):
                 pipeline.put_together(results)

@@ -15,6 +15,7 @@ from penstock.errors import Error
 __all__ = ["SinkError", "SinkProcess"]
 
 _READY = re.compile(rb"listening (\S+) fingerprint sha256:([0-9a-f]{64})\n")
+_METRICS = re.compile(rb"metrics at http://(\S+)/metrics")
 _START_SECONDS = 30
 _STOP_SECONDS = 30
 
@@ -31,12 +32,14 @@ class SinkProcess:
 
     def __init__(self, folder: Path, events: Path, log: Path) -> None:
         self._command = [sys.executable, "-m", "penstock", "pipestream", "serve", "--listen", "127.0.0.1:0"]
-        self._command += ["--sink", str(folder), "--events", str(events)]
+        self._command += ["--sink", str(folder), "--events", str(events), "--metrics", "127.0.0.1:0"]
         self._log = log
         self.address = ""
         """``host:port``, for ``penstock.spark.dehydrate``."""
         self.fingerprint = ""
         """SHA-256 of the sink's certificate in hex."""
+        self.metrics = ""
+        """``host:port`` of its metrics."""
 
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
@@ -80,6 +83,11 @@ class SinkProcess:
         if ready is None:
             raise SinkError(f"the sink did not get ready in {_START_SECONDS} s; {self._log} says more")
         self.address, self.fingerprint = ready[1].decode(), ready[2].decode()
+        # Logged before the line on stdout.
+        metrics = _METRICS.search(self._log.read_bytes())
+        if metrics is None:
+            raise SinkError(f"the sink does not say where its metrics are; {self._log} says more")
+        self.metrics = metrics[1].decode()
 
     def _stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)

@@ -19,6 +19,7 @@ from penstock.spark.functions import Dehydrate, Rehydrate, dehydrate, rehydrate
 from penstock.spark.pipestream import PipeStreamDataSource
 from penstock.spark.schemas import COMPOSITE_ARROW_SCHEMA, COMPOSITE_SCHEMA, PART_ARROW_SCHEMA, PART_SCHEMA
 from penstock.spark.session import local_session
+from penstock.spark.watching import Progress, ProgressListener, QueryProgress, progress
 from penstock.spark.workers import Worker, check_workers
 
 if TYPE_CHECKING:
@@ -32,11 +33,15 @@ __all__ = [
     "Dehydrate",
     "DocumentsSource",
     "PipeStreamDataSource",
+    "Progress",
+    "ProgressListener",
+    "QueryProgress",
     "Rehydrate",
     "Worker",
     "check_workers",
     "dehydrate",
     "local_session",
+    "progress",
     "register",
     "rehydrate",
 ]

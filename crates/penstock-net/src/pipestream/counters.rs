@@ -112,6 +112,8 @@ pub(crate) struct Counters {
     pub(crate) control_full: AtomicU64,
     pub(crate) entities: AtomicU64,
     pub(crate) octets: AtomicU64,
+    /// Received root entities that are terminal.
+    pub(crate) roots: AtomicU64,
     pub(crate) completed: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) events_lost: AtomicU64,

@@ -166,6 +166,11 @@ impl Report<'_> {
             read(&counters.octets),
         )?;
         for (name, help, counter) in [
+            (
+                "root_entities",
+                "Received root entities that are terminal: documents, if they are sent so.",
+                &counters.roots,
+            ),
             ("announced", "Entities that clients have announced.", &sessions.received),
             ("sent_announced", "Entities that this server has announced.", &sessions.announced),
             ("held_streams", "Entity streams that had to wait for their announcement.", &sessions.held_streams),

@@ -114,7 +114,7 @@ fn limits_on_announcements_are_counted() {
 }
 
 #[test]
-fn limits_on_headers_payloads_and_checkpoints_are_counted() {
+fn limits_on_headers_and_payloads_are_counted() {
     drive(
         "held_headers",
         |options| options.session.session.max_held_octets = 100,
@@ -139,6 +139,10 @@ fn limits_on_headers_payloads_and_checkpoints_are_counted() {
             peer.stream(&header(1, &[0; 11]), &[0; 11]).await;
         },
     );
+}
+
+#[test]
+fn limits_on_checkpoints_and_on_what_a_sink_keeps_are_counted() {
     let checkpoint = |timeout_ms| {
         let id = "c".to_owned();
         Frame::Checkpoint(Checkpoint {
@@ -229,6 +233,7 @@ fn a_server_tells_what_it_holds_what_it_has_done_and_how_it_is() {
     for (series, expected) in [
         ("penstock_pipestream_sessions_ended_total{code=\"PIPESTREAM_NO_ERROR\"}", 1.0),
         ("penstock_pipestream_entities_total{status=\"COMPLETE\"}", 2.0),
+        ("penstock_pipestream_root_entities_total", 2.0),
         ("penstock_pipestream_payload_octets_total", 4.0),
         ("penstock_pipestream_open_entities", 0.0),
         ("penstock_pipestream_manifest_entries", 0.0),

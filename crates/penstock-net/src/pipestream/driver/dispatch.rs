@@ -158,6 +158,7 @@ impl Driver {
     fn resolved_received(&mut self, key: EntityKey, parent_id: u32, status: Status, reason: Option<Reason>) {
         let counters = &self.link.shared.counters;
         let mut header = None;
+        Counters::add(&counters.roots, u64::from(parent_id == 0));
         if status == Status::Complete {
             Counters::add(&counters.completed, 1);
         } else {

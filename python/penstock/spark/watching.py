@@ -1,0 +1,308 @@
+"""How far a running job, or a streaming query, is."""
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from rich.console import Console
+
+from penstock._progress import Arrived, SinkMetrics, following, show
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+__all__ = ["Progress", "ProgressListener", "QueryProgress", "progress"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Tasks of the jobs that ran since `progress` was entered."""
+
+    total: int = 0
+    """Of all stages that have begun."""
+    done: int = 0
+    """That came to their ends."""
+    failed: int = 0
+    """Attempts that failed; Spark tries again."""
+
+
+class _Tracker(Protocol):
+    def tasks(self) -> Tasks: ...
+
+    def stop(self) -> None: ...
+
+
+class _Classic:
+    """Asks the driver's status tracker. A stage stays known to it after its end."""
+
+    def __init__(self, context: "SparkContext") -> None:
+        self._tracker = context.statusTracker()
+        self._before = set(self._stages())
+        self._seen: dict[int, Tasks] = {}
+
+    def _stages(self) -> Iterator[int]:
+        for job in self._tracker.getActiveJobsIds():
+            info = self._tracker.getJobInfo(job)
+            if info is not None:
+                yield from info.stageIds
+
+    def tasks(self) -> Tasks:
+        for stage in {*self._stages(), *self._seen} - self._before:
+            info = self._tracker.getStageInfo(stage)
+            if info is not None:
+                self._seen[stage] = Tasks(info.numTasks, info.numCompletedTasks, info.numFailedTasks)
+        return _sum(self._seen.values())
+
+    def stop(self) -> None:
+        """There is nothing to take back."""
+
+
+class _Connect:
+    """Is told by Spark Connect of the stages of each operation of this session. It says nothing of failed attempts."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+        self._lock = threading.Lock()
+        self._seen: dict[tuple[str | None, int], Tasks] = {}
+        spark.registerProgressHandler(self._handle)
+
+    def _handle(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:  # noqa: ARG002 - Spark's
+        with self._lock:
+            for stage in stages or ():
+                self._seen[operation_id, stage.stage_id] = Tasks(stage.num_tasks, stage.num_completed_tasks)
+
+    def tasks(self) -> Tasks:
+        with self._lock:
+            return _sum(self._seen.values())
+
+    def stop(self) -> None:
+        self._spark.removeProgressHandler(self._handle)
+
+
+def _sum(tasks: Iterable[Tasks]) -> Tasks:
+    total = done = failed = 0
+    for each in tasks:
+        total, done, failed = total + each.total, done + each.done, failed + each.failed
+    return Tasks(total, done, failed)
+
+
+def _tracker(spark: "SparkSession") -> _Tracker:
+    return _Connect(spark) if hasattr(spark, "registerProgressHandler") else _Classic(spark.sparkContext)
+
+
+class Progress:
+    """What `progress` has seen so far; safe to read at any time."""
+
+    __slots__ = ("_metrics", "_tasks")
+
+    def __init__(self, metrics: SinkMetrics | None) -> None:
+        """Use `progress`."""
+        self._metrics = metrics
+        self._tasks = Tasks()
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of the stages that have begun."""
+        return self._tasks.total
+
+    @property
+    def done(self) -> int:
+        """Tasks that came to their ends."""
+        return self._tasks.done
+
+    @property
+    def failed_attempts(self) -> int:
+        """Attempts of tasks that failed; Spark Connect does not say, so 0 there."""
+        return self._tasks.failed
+
+    @property
+    def arrived(self) -> Arrived | None:
+        """What the sinks have received since the block was entered; None where their metrics are not known."""
+        return None if self._metrics is None else self._metrics.arrived
+
+    def _update(self, tasks: Tasks) -> str:
+        self._tasks = tasks
+        notes = [f"{tasks.failed} attempts failed"] if tasks.failed else []
+        if self._metrics is not None:
+            self._metrics.update()
+            notes.append(str(self._metrics))
+        return ", ".join(notes)
+
+
+@contextmanager
+def progress(
+    spark: "SparkSession",
+    *,
+    metrics: str | Iterable[str] = (),
+    name: str = "Spark",
+    console: Console | None = None,
+) -> Iterator[Progress]:
+    """Show how far the jobs are that run while the block does: a bar on a terminal, elsewhere a line every 5 seconds.
+
+    Args:
+        spark: The session, classic or of Spark Connect.
+        metrics: ``HOST:PORT`` of the sinks' metrics (``penstock pipestream serve --metrics``), one or several. With
+            them, parts, octets, failures and rates are shown as they have arrived. Whatever else the sinks receive
+            meanwhile is among them.
+        name: What stands before the bar.
+        console: Where it is shown; by default stderr.
+
+    Yields:
+        The figures, for whoever shows them otherwise.
+
+    Raises:
+        OSError: Where metrics do not answer when the block is entered; later failures are passed over.
+
+    Example:
+        >>> with progress(spark, metrics="127.0.0.1:9090"):  # doctest: +SKIP
+        ...     parts.write.parquet("parts")
+    """
+    addresses = [metrics] if isinstance(metrics, str) else list(metrics)
+    seen = Progress(SinkMetrics(addresses) if addresses else None)
+    tracker = _tracker(spark)
+    stage = show(Console(stderr=True) if console is None else console, name, None, steps=True)
+
+    def update() -> None:
+        try:
+            tasks = tracker.tasks()
+        except (PySparkException, OSError):
+            # Spark is going down, which the block learns itself.
+            return
+        note = seen._update(tasks)
+        stage.advance(tasks.done, note, total=tasks.total or None)
+
+    try:
+        with stage, following(update):
+            yield seen
+    finally:
+        tracker.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """One micro-batch of a streaming query, as `ProgressListener` gives it."""
+
+    query: str
+    """The query's ID, which it keeps over restarts."""
+    name: str | None
+    """Its name, if it has one."""
+    batch: int
+    """The batch's number."""
+    time: str
+    """When the batch began, RFC 3339 in UTC."""
+    seconds: float
+    """How long it took."""
+    rows: int
+    """Rows that it read."""
+    rows_per_second: float
+    """Rows that it processed in a second."""
+    sources: tuple[str, ...]
+    """What it reads from, in Spark's words."""
+    sink: str
+    """What it writes to, in Spark's words."""
+
+
+class ProgressListener(StreamingQueryListener):
+    """Tells of each micro-batch of a session's streaming queries: to a callable, as JSON lines, as a bar.
+
+    >>> lines = []
+    >>> listener = ProgressListener(lines.append)
+    >>> spark.streams.addListener(listener)  # doctest: +SKIP
+    >>> spark.streams.removeListener(listener)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        each: Callable[[QueryProgress], None] | None = None,
+        *,
+        json_lines: IO[str] | None = None,
+        console: Console | None = None,
+    ) -> None:
+        """Say where it goes; with nothing named, to a bar for each query on stderr, if that is a terminal.
+
+        Args:
+            each: Is called for each batch, in a thread of Spark's. What it raises is Spark's to log.
+            json_lines: A text file that gets a line for each batch, with the fields of `QueryProgress`.
+            console: Where a line for each query is kept up to date, with batches, rows and rate.
+        """
+        super().__init__()
+        if each is None and json_lines is None and console is None and sys.stderr.isatty():
+            console = Console(stderr=True)
+        self._each = each
+        self._json_lines = json_lines
+        self._console = console
+        self._lock = threading.Lock()
+        self._bars: dict[str, _QueryBar] = {}
+
+    def onQueryStarted(self, event: "QueryStartedEvent") -> None:  # noqa: N802 - Spark's name
+        """Begin a bar."""
+        if self._console is not None:
+            with self._lock:
+                self._bars[str(event.runId)] = _QueryBar(self._console, event.name or str(event.id))
+
+    def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
+        """Tell of a batch."""
+        batch = event.progress
+        found = QueryProgress(
+            query=str(batch.id),
+            name=batch.name,
+            batch=batch.batchId,
+            time=batch.timestamp,
+            seconds=batch.batchDuration / 1000,
+            rows=batch.numInputRows,
+            rows_per_second=_finite(batch.processedRowsPerSecond),
+            sources=tuple(source.description for source in batch.sources),
+            sink=batch.sink.description,
+        )
+        with self._lock:
+            if self._json_lines is not None:
+                self._json_lines.write(json.dumps(asdict(found)) + "\n")
+                self._json_lines.flush()
+            bar = self._bars.get(str(batch.runId))
+            if bar is not None:
+                bar.advance(found)
+        if self._each is not None:
+            self._each(found)
+
+    def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
+        """Nothing has come: there is nothing to tell."""
+
+    def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:  # noqa: N802
+        """End a bar."""
+        with self._lock:
+            bar = self._bars.pop(str(event.runId), None)
+        if bar is not None:
+            bar.end()
+
+
+def _finite(rate: float) -> float:
+    # Of a batch that took no time Spark says NaN or infinity, which JSON has no word for.
+    return rate if 0 <= rate < float("inf") else 0.0
+
+
+class _QueryBar:
+    def __init__(self, console: Console, name: str) -> None:
+        self._stage = show(console, name, None)
+        self._rows = 0
+        self._stage.__enter__()
+
+    def advance(self, batch: QueryProgress) -> None:
+        self._rows += batch.rows
+        note = f"batch {batch.batch}, {self._rows:,} rows, {batch.rows_per_second:,.0f}/s"
+        self._stage.advance(batch.batch + 1, note)
+
+    def end(self) -> None:
+        self._stage.__exit__(None, None, None)
