@@ -52,6 +52,7 @@ class Server:
         window: int | None = None,
         max_payload: int | None = None,
         events: PathLike | None = None,
+        read_key: str | None = None,
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
@@ -67,6 +68,7 @@ class Server:
             window=window,
             max_payload=max_payload,
             events=events,
+            read_key=read_key,
             metrics=metrics,
         )
         self._started: _core.Server | None = None
