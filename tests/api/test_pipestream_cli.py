@@ -91,6 +91,8 @@ def test_work_in_flight_is_finished_after_the_signal(serve, tmp_path):
     process, address, fingerprint = serve()
     with Session.connect(address, fingerprint=fingerprint) as session:
         with session.dehydrate() as scope:
+            # The server knows of the scope, then.
+            scope.send(b"before").wait(WAIT)
             process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
             # The server takes no new connections, and this one may come to its end.
@@ -100,7 +102,7 @@ def test_work_in_flight_is_finished_after_the_signal(serve, tmp_path):
         assert scope.wait(WAIT) is Status.COMPLETE
     out, err = process.communicate(timeout=WAIT)
     assert (process.returncode, out) == (0, ""), err
-    assert (tmp_path / "sink" / session.id / str(scope.scope_id) / "1").read_bytes() == b"after"
+    assert (tmp_path / "sink" / session.id / str(scope.scope_id) / "2").read_bytes() == b"after"
 
 
 def test_idle_sessions_end_well_when_the_server_stops(serve, tmp_path):
@@ -116,7 +118,7 @@ def test_idle_sessions_end_well_when_the_server_stops(serve, tmp_path):
 def test_a_second_signal_does_not_wait(serve):
     process, address, fingerprint = serve()
     session = Session.connect(address, fingerprint=fingerprint)
-    session.dehydrate()
+    session.dehydrate().send(b"x").wait(WAIT)
     process.send_signal(signal.SIGTERM)
     time.sleep(0.3)
     assert process.poll() is None
@@ -228,7 +230,8 @@ def test_metrics_and_health_are_served_and_documented(serve, pytestconfig):
         with urllib.request.urlopen(f"{url}/healthz") as answer:  # noqa: S310
             assert answer.read() == b"ok\n"
         # While it stops it is not well; the scope keeps it from ending at once.
-        with session.dehydrate():
+        with session.dehydrate() as scope:
+            scope.send(b"x").wait(WAIT)
             process.send_signal(signal.SIGTERM)
             deadline = time.monotonic() + WAIT
             while health(url) == 200:

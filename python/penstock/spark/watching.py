@@ -28,7 +28,7 @@ __all__ = ["Progress", "ProgressListener", "QueryProgress", "progress"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tasks:
+class _Tasks:
     """Tasks of the jobs that ran since `progress` was entered."""
 
     total: int = 0
@@ -40,7 +40,7 @@ class Tasks:
 
 
 class _Tracker(Protocol):
-    def tasks(self) -> Tasks: ...
+    def tasks(self) -> _Tasks: ...
 
     def stop(self) -> None: ...
 
@@ -51,7 +51,7 @@ class _Classic:
     def __init__(self, context: "SparkContext") -> None:
         self._tracker = context.statusTracker()
         self._before = set(self._stages())
-        self._seen: dict[int, Tasks] = {}
+        self._seen: dict[int, _Tasks] = {}
 
     def _stages(self) -> Iterator[int]:
         for job in self._tracker.getActiveJobsIds():
@@ -59,11 +59,11 @@ class _Classic:
             if info is not None:
                 yield from info.stageIds
 
-    def tasks(self) -> Tasks:
+    def tasks(self) -> _Tasks:
         for stage in {*self._stages(), *self._seen} - self._before:
             info = self._tracker.getStageInfo(stage)
             if info is not None:
-                self._seen[stage] = Tasks(info.numTasks, info.numCompletedTasks, info.numFailedTasks)
+                self._seen[stage] = _Tasks(info.numTasks, info.numCompletedTasks, info.numFailedTasks)
         return _sum(self._seen.values())
 
     def stop(self) -> None:
@@ -76,15 +76,15 @@ class _Connect:
     def __init__(self, spark: Any) -> None:
         self._spark = spark
         self._lock = threading.Lock()
-        self._seen: dict[tuple[str | None, int], Tasks] = {}
+        self._seen: dict[tuple[str | None, int], _Tasks] = {}
         spark.registerProgressHandler(self._handle)
 
     def _handle(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:  # noqa: ARG002 - Spark's
         with self._lock:
             for stage in stages or ():
-                self._seen[operation_id, stage.stage_id] = Tasks(stage.num_tasks, stage.num_completed_tasks)
+                self._seen[operation_id, stage.stage_id] = _Tasks(stage.num_tasks, stage.num_completed_tasks)
 
-    def tasks(self) -> Tasks:
+    def tasks(self) -> _Tasks:
         with self._lock:
             return _sum(self._seen.values())
 
@@ -92,11 +92,11 @@ class _Connect:
         self._spark.removeProgressHandler(self._handle)
 
 
-def _sum(tasks: Iterable[Tasks]) -> Tasks:
+def _sum(tasks: Iterable[_Tasks]) -> _Tasks:
     total = done = failed = 0
     for each in tasks:
         total, done, failed = total + each.total, done + each.done, failed + each.failed
-    return Tasks(total, done, failed)
+    return _Tasks(total, done, failed)
 
 
 def _tracker(spark: "SparkSession") -> _Tracker:
@@ -111,7 +111,7 @@ class Progress:
     def __init__(self, metrics: SinkMetrics | None) -> None:
         """Use `progress`."""
         self._metrics = metrics
-        self._tasks = Tasks()
+        self._tasks = _Tasks()
 
     @property
     def tasks(self) -> int:
@@ -120,7 +120,7 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """Tasks that came to their ends."""
+        """_Tasks that came to their ends."""
         return self._tasks.done
 
     @property
@@ -133,7 +133,7 @@ class Progress:
         """What the sinks have received since the block was entered; None where their metrics are not known."""
         return None if self._metrics is None else self._metrics.arrived
 
-    def _update(self, tasks: Tasks) -> str:
+    def _update(self, tasks: _Tasks) -> str:
         self._tasks = tasks
         notes = [f"{tasks.failed} attempts failed"] if tasks.failed else []
         if self._metrics is not None:
