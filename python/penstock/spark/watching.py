@@ -120,7 +120,7 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """_Tasks that came to their ends."""
+        """Tasks that came to their ends."""
         return self._tasks.done
 
     @property
