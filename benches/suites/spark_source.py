@@ -1,0 +1,142 @@
+"""The Spark source: a sink's rows against a bare Arrow source of the same rows.
+
+The bare source reads Arrow IPC files that hold exactly the batches of our partitions, mapped into memory and not
+copied: whatever a Python data source costs in Spark, and nothing else. Ours opens a file for each row, reads its line
+of JSON and makes fifteen columns; over QUIC a server in a process of its own does that, on the same two cores. Both
+jobs have the same partitions and throw the rows away (`noop`); Spark's start and first query are outside.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from benches.runner import Bench, at_least
+
+KEY = "a key for nothing but this benchmark"
+
+MISSED_SMALL = """A sink keeps each payload in a file of its own, and to open, read and close one costs the kernel more
+than Spark needs for a whole row of 1 KiB. The bare source reads a few large files."""
+MISSED_SERVER = """Encryption, UDP and a second reading take their share of the same two cores; on two machines they
+do not."""
+MISSED = {"folder": MISSED_SMALL, "server": MISSED_SERVER}
+
+
+class BareSource(DataSource):
+    """Arrow IPC files of a folder, a partition each."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bare"
+
+    def schema(self) -> Any:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        first = min(Path(self.options["path"]).iterdir())
+        return from_arrow_schema(pa.ipc.open_stream(first).schema)
+
+    def reader(self, schema: Any) -> "BareReader":  # noqa: ARG002 - what Spark calls
+        return BareReader(sorted(map(str, Path(self.options["path"]).iterdir())))
+
+
+class BareReader(DataSourceReader):
+    """Gives the batches as they are."""
+
+    def __init__(self, files: list[str]) -> None:
+        self.files = files
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(file) for file in self.files]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with pa.memory_map(partition.value) as mapped:
+            yield from pa.ipc.open_stream(mapped)
+
+
+def run(bench: Bench) -> None:
+    bench.use_extension()
+    from penstock.spark import local_session
+
+    sizes = [(1 << 10, 60_000), (64 << 10, 6_000), (1 << 20, 400)]
+    with local_session("benches", master="local[2]", config={"spark.ui.showConsoleProgress": "false"}) as spark:
+        spark.dataSource.register(BareSource)
+        for size, rows in sizes:
+            _measure(bench, spark, size, bench.sized(rows, max(20, rows // 100)))
+
+
+def _measure(bench: Bench, spark: Any, size: int, rows: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as (address, fingerprint):
+        work = Path(folder)
+        _fill(address, fingerprint, work / "sink", size, rows)
+        _write_bare(work / "sink", work / "bare")
+        options = {"address": address, "fingerprint": fingerprint, "read_key_file": str(work / "key")}
+        frames = {
+            "folder": spark.read.format("pipestream").load(str(work / "sink")),
+            "server": spark.read.format("pipestream").options(**options).load(),
+            "bare": spark.read.format("bare").load(str(work / "bare")),
+        }
+        sums = {name: frame.selectExpr("count(*)", "sum(length(content))").first() for name, frame in frames.items()}
+        if set(sums.values()) != {(rows, rows * size)}:
+            raise RuntimeError(f"the sources do not have the same rows: {sums}")
+        made = bench.interleaved({name: _job(bench, frame) for name, frame in frames.items()})
+    for name, missed in MISSED.items():
+        bench.record(
+            f"{rows} rows of {size >> 10} KiB, {name}",
+            "s",
+            made[name],
+            peer=made["bare"],
+            peer_name="bare Arrow source",
+            ratio_of="peer/ours",
+            bar=at_least(0.8),
+            missed=missed,
+        )
+
+
+def _job(bench: Bench, frame: Any) -> Any:
+    return lambda: bench.seconds(lambda: frame.write.format("noop").mode("overwrite").save())
+
+
+@contextmanager
+def _server(work: Path) -> Iterator[tuple[str, str]]:
+    (work / "key").write_text(KEY)
+    command = [sys.executable, "-m", "penstock", "pipestream", "serve", "--listen", "127.0.0.1:0"]
+    command += ["--sink", str(work / "sink"), "--read-key-file", str(work / "key"), "--log-level", "error"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        if process.stdout is None:
+            raise RuntimeError("the server has no stdout")
+        _, address, _, fingerprint = process.stdout.readline().split()
+        try:
+            yield address, fingerprint
+        finally:
+            process.terminate()
+
+
+def _fill(address: str, fingerprint: str, sink: Path, size: int, rows: int) -> None:
+    from penstock.pipestream import Session, SinkReader
+
+    payload = bytes(range(256)) * (size // 256)
+    metadata = {"penstock.document": "a.zip", "penstock.path": '["b.bin"]'}
+    with Session.connect(address, fingerprint=fingerprint) as session:
+        for _ in range(rows):
+            session.send(payload, metadata=metadata)
+    while not SinkReader(sink).sessions():
+        pass
+
+
+def _write_bare(sink: Path, bare: Path) -> None:
+    from penstock.pipestream import ROW_SCHEMA
+    from penstock.spark import PipeStreamDataSource
+    from penstock.spark.pipestream.source import ROW_COLUMNS
+
+    bare.mkdir()
+    reader = PipeStreamDataSource({"path": str(sink)}).reader(ROW_COLUMNS)
+    for number, partition in enumerate(reader.partitions()):
+        with pa.OSFile(str(bare / f"{number:03}.arrow"), "wb") as file, pa.ipc.new_stream(file, ROW_SCHEMA) as writer:
+            for batch in partition.read():
+                writer.write_batch(batch)
