@@ -143,9 +143,7 @@ impl<'a> Payloads<'a> {
         if wanted.offset > 0 {
             file.seek(SeekFrom::Start(wanted.offset))?;
         }
-        let before = into.len();
-        file.take(wanted.length).read_to_end(into)?;
-        let read = (into.len() - before) as u64;
+        let read = append(file, wanted.length, into)?;
         if read < wanted.length {
             let problem = format!("it has {} octets fewer than its session's list says", wanted.length - read);
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem));
@@ -178,6 +176,31 @@ impl<'a> Payloads<'a> {
         split(name)?;
         File::open(self.dir.join(name))
     }
+}
+
+/// Appends so many octets of a file, as many as there are: with one call of the system where there is room for them.
+#[cfg(unix)]
+fn append(file: File, length: u64, into: &mut Vec<u8>) -> io::Result<u64> {
+    let before = into.len();
+    let end = usize::try_from(length).map_or(usize::MAX, |length| before.saturating_add(length));
+    while into.len() < end {
+        if into.capacity() == into.len() {
+            into.reserve(end - into.len());
+        }
+        match rustix::io::read(&file, rustix::buffer::spare_capacity(into)) {
+            Ok(0) => break,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // There may have been room for more than was wanted.
+    into.truncate(end);
+    Ok((into.len() - before) as u64)
+}
+
+#[cfg(not(unix))]
+fn append(file: File, length: u64, into: &mut Vec<u8>) -> io::Result<u64> {
+    file.take(length).read_to_end(into).map(|read| read as u64)
 }
 
 fn split(name: &str) -> io::Result<(&str, &str)> {
