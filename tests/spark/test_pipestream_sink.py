@@ -182,6 +182,14 @@ def test_documents_are_scopes_if_one_likes(server, tmp_path):
     assert contents(tmp_path / "sink") == ["1", "2", "3", "4", "5"]
 
 
+def test_without_scopes_in_the_protocol_a_sink_takes_rows_as_well(tmp_path):
+    """At layer 0 there is no digest to wait for: a session is prepared when its client has closed it."""
+    with Server(sink=tmp_path / "sink", state_dir=tmp_path, layers=0) as server:
+        sink = writer(server, "content binary, document string", scopes="document")
+        sink.commit([sink.write(iter([rows("1", "2", document=["a", "b"])])) for _ in range(2)])
+    assert contents(tmp_path / "sink") == ["1", "1", "2", "2"]
+
+
 def test_large_rows_and_many(server, tmp_path):
     sink = writer(server)
     many = [rows(*(f"{batch} {row}" for row in range(3000))) for batch in range(3)]
