@@ -142,3 +142,28 @@ def test_a_session_is_removed_from_a_folder_only(server, tmp_path):
         local.remove("../sink")
     assert local.sessions() == []
     assert not (tmp_path / "sink" / session).exists()
+
+
+def test_a_prepared_session_is_read_only_once_its_transaction_is_committed(server, tmp_path):
+    transaction = {"penstock.transaction": "a key"}
+    sinks = (SinkReader(tmp_path / "sink"), reader(server))
+    sessions = []
+    for _ in range(2):
+        with Session.connect(server.address, fingerprint=server.fingerprint) as session:
+            session.send(b"octets", metadata=transaction)
+        sessions.append(session.id)
+    deadline = time.monotonic() + 60
+    while len(list((tmp_path / "sink" / ".transactions").glob("*/*"))) < 2:
+        assert time.monotonic() < deadline, "the sessions are not prepared"
+        time.sleep(0.01)
+    send(server, b"no part of it")
+    for sink in sinks:
+        assert not {closed.session for closed in sink.sessions()} & set(sessions)
+        assert sink.follow()[1] == 1
+    with Session.connect(server.address, fingerprint=server.fingerprint) as session:
+        payload = json.dumps({"sessions": sessions}).encode()
+        session.send(payload, content_type="application/vnd.penstock.commit+json", metadata=transaction).wait()
+    for sink in sinks:
+        rows = [row for batch in sink.read() for row in batch.to_pylist()]
+        assert sorted(row["session"] for row in rows if row["content"] == b"octets") == sorted(sessions)
+        assert len(rows) == 3, "the commit itself is no row"
