@@ -248,6 +248,17 @@ def test_spark_reads_a_sink(spark, server, tmp_path, place):
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
+def test_what_one_job_writes_another_one_reads(spark, server, tmp_path):
+    to = {"address": server.address, "fingerprint": server.fingerprint}
+    rows = spark.range(100).selectExpr("cast(id as string) content", "concat('d', id % 3) document").repartition(3)
+    rows.write.format("pipestream").options(**to).mode("append").save()
+    found = spark.read.format("pipestream").options(**where(server, tmp_path, "server")).load()
+    pairs = found.selectExpr("int(cast(content as string)) as id", "document").collect()
+    assert sorted((row.id, row.document) for row in pairs) == [(at, f"d{at % 3}") for at in range(100)]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
 def test_a_stream_gives_every_row_once_in_bounded_batches(spark, server, tmp_path):
     rows = (
         spark.readStream.format("pipestream")
@@ -336,6 +347,39 @@ def listener(port: int) -> int:
             if any(str(file.readlink()) == f"socket:[{inode}]" for file in (process / "fd").iterdir()):
                 return int(process.name)
     raise AssertionError(f"nobody listens on {port}")
+
+
+@pytest.mark.timeout(300)
+def test_a_follower_loses_nothing_and_repeats_nothing_when_the_server_is_killed(tmp_path):
+    fingerprint = write_certificates(tmp_path / "tls")
+    (tmp_path / "key").write_text(KEY)
+    command = [sys.executable, "-m", "penstock", "pipestream", "serve", "--sink", str(tmp_path / "sink")]
+    command += ["--cert", str(tmp_path / "tls" / "cert.pem"), "--key", str(tmp_path / "tls" / "key.pem")]
+    command += ["--read-key-file", str(tmp_path / "key"), "--log-level", "error", "--listen"]
+    address, senders = "127.0.0.1:0", None
+    offset, read = {}, []
+    for killed in (True, True, False):
+        with subprocess.Popen([*command, address], stdout=subprocess.PIPE, text=True) as process:
+            address = process.stdout.readline().split()[1]
+            senders = senders or Senders(address, fingerprint, tmp_path / "sink")
+            following = stream(
+                address=address, fingerprint=fingerprint, read_key_file=str(tmp_path / "key"), maxRowsPerTrigger="100"
+            )
+            offset = offset or following.initialOffset()
+            senders.wait_for(5)
+            if not killed:
+                senders.stop()
+            for _ in range(2 if killed else 1_000):
+                end = following.latestOffset(offset, following.getDefaultReadLimit())
+                if end == offset and not killed:
+                    break
+                read += contents(following.partitions(offset, end))
+                offset = end
+            process.kill() if killed else process.terminate()
+    assert len(read) == len(set(read)), "a row came twice"
+    told = {text.encode() for texts in senders.told.values() for text in texts}
+    assert told <= set(read)
+    assert len(read) % 40 == 0, "a part of a session came"
 
 
 @pytest.mark.spark
