@@ -10,7 +10,11 @@
 //! Only IDs and statuses are covered; what the parts contain is the business of [`crate::ContentTree`].
 //!
 //! Leaf and node are messages of fixed length, so their padding is fixed as well and the block function is called
-//! directly: one block for a leaf, two for a node, no hasher in between.
+//! directly: one block for a leaf, two for a node, no hasher in between. A block takes as long as its chain of rounds;
+//! blocks that do not depend on each other overlap in the CPU. So leaves wait until there are [`BATCH`] of them, and
+//! their subtree is made level by level, where neighbours are independent.
+
+use std::slice::from_ref;
 
 use sha2::block_api::compress256;
 
@@ -35,10 +39,17 @@ const NODE_PADDING: [u8; 64] = {
     block
 };
 
-/// The streaming root: leaves go in by ascending entity ID, and what is kept is one node for each level.
+/// How many leaves are hashed together; a power of 2.
+const BATCH: usize = 64;
+
+/// The streaming root: leaves go in by ascending entity ID, and what is kept is one node for each level and the last
+/// few leaves.
 #[derive(Debug, Clone, Default)]
 pub struct MerkleTree {
+    /// Over full batches.
     peaks: Peaks,
+    /// Fewer than `BATCH`.
+    pending: Vec<(u32, Status)>,
 }
 
 impl MerkleTree {
@@ -49,22 +60,32 @@ impl MerkleTree {
 
     /// Adds the next entity in the order of their IDs, which the caller keeps.
     pub fn push(&mut self, entity_id: u32, status: Status) {
-        self.peaks.push(leaf(entity_id, status), node);
+        self.pending.push((entity_id, status));
+        if let Some(batch) = self.pending.first_chunk() {
+            let root = batch_root(batch);
+            self.peaks.push(root, node);
+            self.pending.clear();
+        }
     }
 
     /// How many entities were added.
     pub fn len(&self) -> u64 {
-        self.peaks.len
+        self.peaks.len * BATCH as u64 + self.pending.len() as u64
     }
 
     /// Whether none was added.
     pub fn is_empty(&self) -> bool {
-        self.peaks.len == 0
+        self.len() == 0
     }
 
     /// The root over all entities added so far; more may be added afterwards.
     pub fn root(&self) -> [u8; 32] {
-        self.peaks.root(node)
+        let mut last = Peaks::default();
+        for (entity_id, status) in &self.pending {
+            last.push(leaf(*entity_id, *status), node);
+        }
+        last.nodes.splice(..0, self.peaks.nodes.iter().copied());
+        last.root(node)
     }
 }
 
@@ -108,26 +129,63 @@ impl Peaks {
     }
 }
 
-fn leaf(entity_id: u32, status: Status) -> Digest {
+/// The root over one batch, which is a complete subtree.
+fn batch_root(leaves: &[(u32, Status); BATCH]) -> Digest {
+    // All messages are written before the first is hashed: a block that was stored in small pieces just now is slow to
+    // load.
+    let messages = leaves.map(|(entity_id, status)| leaf_block(entity_id, status));
+    // A node's two blocks each, so that a digest is written where its parent reads it and the padding stays. A level is
+    // made in the place of the one below: the node that is written was read before.
+    let mut nodes = [[[0; 64], NODE_PADDING]; BATCH / 2];
+    let (pairs, _) = messages.as_chunks::<2>();
+    for ([children, _], pair) in nodes.iter_mut().zip(pairs) {
+        let (halves, _) = children.as_chunks_mut();
+        for (half, block) in halves.iter_mut().zip(pair) {
+            *half = hash(from_ref(block));
+        }
+    }
+    let mut root = EMPTY_ROOT;
+    let mut level = BATCH / 2;
+    while level > 0 {
+        for index in 0..level {
+            let Some(blocks) = nodes.get(index) else { break };
+            let digest = hash(blocks);
+            let above = nodes.get_mut(index / 2).and_then(|[children, _]| children.as_chunks_mut().0.get_mut(index % 2));
+            if let Some(place) = above {
+                *place = digest;
+            }
+            root = digest;
+        }
+        level /= 2;
+    }
+    root
+}
+
+/// The message of a leaf with its padding: its length is 40 bits.
+fn leaf_block(entity_id: u32, status: Status) -> [u8; 64] {
     let [a, b, c, d] = entity_id.to_be_bytes();
     let mut block = [0; 64];
     block[..6].copy_from_slice(&[a, b, c, d, status.code(), 0x80]);
     block[63] = 40;
-    let mut state = INITIAL;
-    compress256(&mut state, &[block]);
-    to_digest(&state)
+    block
+}
+
+fn leaf(entity_id: u32, status: Status) -> Digest {
+    hash(&[leaf_block(entity_id, status)])
 }
 
 fn node(left: &Digest, right: &Digest) -> Digest {
     let mut block = [0; 64];
     block[..32].copy_from_slice(left);
     block[32..].copy_from_slice(right);
-    let mut state = INITIAL;
-    compress256(&mut state, &[block, NODE_PADDING]);
-    to_digest(&state)
+    hash(&[block, NODE_PADDING])
 }
 
-fn to_digest(state: &[u32; 8]) -> Digest {
+/// SHA-256 of a message that brings its padding.
+#[inline]
+fn hash(blocks: &[[u8; 64]]) -> Digest {
+    let mut state = INITIAL;
+    compress256(&mut state, blocks);
     let mut digest = [0; 32];
     for (octets, word) in digest.chunks_exact_mut(4).zip(state) {
         octets.copy_from_slice(&word.to_be_bytes());
