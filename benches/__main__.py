@@ -13,14 +13,13 @@ import typer
 from rich.console import Console
 
 from benches import suites
-from benches.runner import Bench
+from benches.runner import Bench, scaling_page
 from benches.runner.builds import Builds
 from benches.runner.machine import REPOSITORY, commit, machine
 from benches.runner.page import read_all, render
 from benches.runner.results import SuiteResults
 
 RESULTS = REPOSITORY / "benches" / "results"
-PAGES = (RESULTS / "README.md", REPOSITORY / "docs" / "benchmarks.md")
 
 
 def names() -> list[str]:
@@ -46,11 +45,17 @@ def run_suite(name: str, *, quick: bool, results: Path, console: Console, builds
     ).write(results)
 
 
-def write_pages() -> None:
-    """Write both pages from the files in benches/results."""
-    text = render(read_all(RESULTS))
-    for page in PAGES:
-        page.write_text(text)
+def pages() -> dict[Path, str]:
+    """The pages that are made from the files in benches/results, and what they say."""
+    results = read_all(RESULTS)
+    text, docs = render(results), REPOSITORY / "docs"
+    made = {RESULTS / "README.md": text, docs / "benchmarks.md": text}
+    return made | {docs / "scaling.md": scaling_page.render(suite) for suite in results if suite.suite == "scaling"}
+
+
+def _write_pages() -> None:
+    for path, text in pages().items():
+        path.write_text(text)
 
 
 def main(
@@ -66,7 +71,7 @@ def main(
     """Measure penstock against its peers, interleaved, and write JSON and a page."""
     console = Console()
     if page:
-        write_pages()
+        _write_pages()
         return
     unknown = set(chosen or []) - set(names())
     if unknown:
@@ -82,7 +87,7 @@ def main(
             traceback.print_exc()
             failed.append(name)
     if results is None:
-        write_pages()
+        _write_pages()
     if failed:
         console.print(f"failed: {', '.join(failed)}", style="red")
         sys.exit(1)

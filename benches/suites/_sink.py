@@ -5,6 +5,7 @@ ends with the input.
 """
 
 import json
+import os
 import resource
 import sys
 import time
@@ -15,8 +16,9 @@ from tempfile import TemporaryDirectory
 def _used() -> dict[str, float]:
     return {
         "cpu_seconds": time.process_time(),
-        "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "files_open": sum(1 for _ in Path("/proc/self/fd").iterdir()) if Path("/proc/self/fd").exists() else 0,
+        "most_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "rss_mib": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20),
+        "files_open": sum(1 for _ in Path("/proc/self/fd").iterdir()),
     }
 
 

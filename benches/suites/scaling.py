@@ -86,7 +86,7 @@ def _ends(bench: Bench, size: str, octets: int, count: int) -> None:
         _say(bench, f"ends, {size}, entities.jsonl", "octets/entity", log.stat().st_size / count)
         inodes = sum(1 for _ in Path(folder).rglob("*"))
         _say(bench, f"ends, {size}, files and folders", "inodes/entity", inodes / count)
-        _say(bench, f"ends, {size}, memory of the sink", "MiB", after["rss_mib"])
+        _say(bench, f"ends, {size}, memory of the sink", "MiB", after["most_rss_mib"])
 
 
 def _sessions(bench: Bench) -> None:

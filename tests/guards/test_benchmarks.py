@@ -1,8 +1,8 @@
 """The page of benchmarks says what the results say, and a missed bar says why."""
 
 import pytest
-from benches.__main__ import PAGES, RESULTS, names
-from benches.runner.page import read_all, render
+from benches.__main__ import RESULTS, names, pages
+from benches.runner.page import read_all
 
 
 @pytest.fixture(scope="module")
@@ -11,10 +11,11 @@ def results():
 
 
 def test_the_pages_are_those_of_the_results(results, saw):
-    page = render(results)
-    for path in PAGES:
-        assert path.read_text() == page, f"{path.name} is not that of benches/results: python -m benches --page"
-    saw(len(results), "suites with results", at_least=1)
+    made = pages()
+    for path, text in made.items():
+        assert path.read_text() == text, f"{path.name} is not that of benches/results: python -m benches --page"
+    saw(len(results), "suites with results", at_least=3)
+    saw(len(made), "pages", at_least=3)
 
 
 def test_results_come_from_suites_in_full_size(results, saw):
