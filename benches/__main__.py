@@ -50,7 +50,10 @@ def pages() -> dict[Path, str]:
     results = read_all(RESULTS)
     text, docs = render(results), REPOSITORY / "docs"
     made = {RESULTS / "README.md": text, docs / "benchmarks.md": text}
-    return made | {docs / "scaling.md": scaling_page.render(suite) for suite in results if suite.suite == "scaling"}
+    for suite in results:
+        if suite.suite == "scaling":
+            made[docs / "scaling.md"] = scaling_page.render(suite)
+    return made
 
 
 def _write_pages() -> None:
