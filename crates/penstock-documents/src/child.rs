@@ -15,6 +15,11 @@ pub(crate) trait Walker: Send {
     fn declared(&self) -> Option<u64> {
         None
     }
+
+    /// Whether a child is passed over at little cost, and the others are the same whether it is or not.
+    fn divisible(&self) -> bool {
+        false
+    }
 }
 
 /// One child of a container.

@@ -2,7 +2,7 @@
 //! out of a container. All limits on octets and time are enforced here and nowhere else.
 
 use std::cell::{Cell, RefCell};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::time::Instant;
 
 use sha2::{Digest, Sha256};
@@ -82,6 +82,8 @@ pub(crate) struct Context<'a> {
     pub(crate) limits: &'a Limits,
     /// How many octets the document's parts have together so far.
     pub(crate) total: &'a mut u64,
+    /// The next child is passed over: none of its octets are read, and about how many they are is added here.
+    pub(crate) passed: Option<&'a mut u64>,
 }
 
 impl Context<'_> {
@@ -99,9 +101,19 @@ impl Context<'_> {
         Ok(())
     }
 
+    /// What stands for a child of about `octets` octets that is passed over; `None` if it is wanted.
+    pub(crate) fn pass(&mut self, octets: u64) -> Option<Fetched> {
+        let passed = self.passed.as_mut()?;
+        **passed = passed.saturating_add(octets);
+        Some(Fetched { source: Box::new(Cursor::new(Vec::new())), sha256: [0; 32], bytes: 0 })
+    }
+
     /// Reads `reader` to its end into a fresh spool, within all limits. What was read is dropped when it fails: octets
     /// that are not whole do not count.
     pub(crate) fn fetch(&mut self, reader: &mut dyn Read, meter: &Meter, origin: Origin) -> Result<Fetched, Failure> {
+        if let Some(nothing) = self.pass(0) {
+            return Ok(nothing);
+        }
         let deadline = self.deadline();
         let mut spool = self.spool()?;
         let mut hash = Sha256::new();

@@ -5,6 +5,7 @@ use crate::limits::Limits;
 use crate::name;
 use crate::open::{self, Known, Opened};
 use crate::part::{Event, Part};
+use crate::selection::Selection;
 use crate::workspace::{Source, Workspace};
 
 /// Takes one document apart, a step at a time: the document itself, then its parts, depth first in each container's
@@ -30,6 +31,9 @@ pub struct Dehydrator<W: Workspace> {
     total: u64,
     path: Vec<String>,
     stack: Vec<Frame>,
+    /// What is known of the document, so that it need not be read for its digest.
+    known: Option<([u8; 32], u64)>,
+    selection: Option<Selection>,
 }
 
 /// A container that is being walked.
@@ -46,7 +50,66 @@ impl<W: Workspace> Dehydrator<W> {
     /// A dehydrator over `source`; `name` is the document's own name (without folders).
     pub fn new(name: &str, source: Box<dyn Source>, workspace: W, limits: Limits) -> Self {
         let root = Some((name.to_owned(), source));
-        Self { root, workspace, limits, total: 0, path: Vec::new(), stack: Vec::new() }
+        let (path, stack) = (Vec::new(), Vec::new());
+        Self { root, workspace, limits, total: 0, path, stack, known: None, selection: None }
+    }
+
+    /// Takes the document's SHA-256 and length as given: whoever has read it once need not do so again. They must be
+    /// those of the source.
+    #[must_use]
+    pub fn with_known(mut self, sha256: [u8; 32], bytes: u64) -> Self {
+        self.known = Some((sha256, bytes));
+        self
+    }
+
+    /// Gives only some of the children of one container; all else is as without. The containers above it must have one
+    /// child each.
+    #[must_use]
+    pub fn with_selection(mut self, selection: Selection) -> Self {
+        self.selection = Some(selection);
+        self
+    }
+
+    /// Whether children of the container that was entered last can be passed over at little cost.
+    pub fn divisible(&self) -> bool {
+        self.stack.last().is_some_and(|frame| frame.walker.divisible())
+    }
+
+    /// Passes over the next child of the container that was entered last, without reading its octets, and gives about how
+    /// many they are. `None` if there are no more children, and the next step is to leave the container.
+    pub fn pass(&mut self) -> Option<u64> {
+        let (mut passed, mut uncounted) = (0, 0);
+        let frame = self.stack.last_mut().filter(|frame| !frame.full)?;
+        let (workspace, limits, total) = (&mut self.workspace, &self.limits, &mut uncounted);
+        frame.walker.next_child(&mut Context { workspace, limits, total, passed: Some(&mut passed) })?;
+        frame.children += 1;
+        frame.full = frame.children >= frame.max_children;
+        Some(passed)
+    }
+
+    /// How many octets the document's parts have together so far, those that failed included.
+    pub const fn inflated(&self) -> u64 {
+        self.total
+    }
+
+    /// Passes over the children that are not selected, up to the next one that is.
+    fn pass_unselected(&mut self) {
+        let at = self.stack.len().checked_sub(1);
+        while let Some(selection) = self.selection.as_mut().filter(|selection| Some(selection.depth) == at) {
+            let Some(frame) = self.stack.last_mut() else { return };
+            match selection.next_from(frame.children + 1) {
+                Some(wanted) if wanted > frame.children + 1 => {
+                    if self.pass().is_none() {
+                        return;
+                    }
+                }
+                Some(_) => return,
+                None => {
+                    frame.full = true;
+                    return;
+                }
+            }
+        }
     }
 
     /// The next step; the first one is the document itself, `None` comes after the last one and stays.
@@ -54,7 +117,9 @@ impl<W: Workspace> Dehydrator<W> {
         if let Some((name, source)) = self.root.take() {
             return Some(self.begin(&name, source));
         }
-        let mut context = Context { workspace: &mut self.workspace, limits: &self.limits, total: &mut self.total };
+        self.pass_unselected();
+        let (workspace, limits, total) = (&mut self.workspace, &self.limits, &mut self.total);
+        let mut context = Context { workspace, limits, total, passed: None };
         let frame = self.stack.last_mut()?;
         let child = if frame.full { None } else { frame.walker.next_child(&mut context) };
         let Some(child) = child else {
@@ -78,7 +143,11 @@ impl<W: Workspace> Dehydrator<W> {
     }
 
     fn begin(&mut self, name: &str, source: Box<dyn Source>) -> Event {
-        match digest(source) {
+        let fetched = match self.known {
+            Some((sha256, bytes)) => Ok(Fetched { source, sha256, bytes }),
+            None => digest(source),
+        };
+        match fetched {
             Ok(fetched) => self.look(Part::default(), name, fetched, &Hint::default()),
             Err(failure) => {
                 let media_type = "application/octet-stream".to_owned();
@@ -124,7 +193,8 @@ impl<W: Workspace> Dehydrator<W> {
         (part.sha256, part.bytes) = (Some(sha256), Some(bytes));
         let is_ancestor = self.stack.iter().any(|frame| frame.sha256 == sha256);
         let barred = open::barred(part.depth, self.limits.max_depth, is_ancestor);
-        let mut context = Context { workspace: &mut self.workspace, limits: &self.limits, total: &mut self.total };
+        let (workspace, limits, total) = (&mut self.workspace, &self.limits, &mut self.total);
+        let mut context = Context { workspace, limits, total, passed: None };
         let mut opened = open::open(fetched, Known { name, hint, bytes, barred }, &mut context);
         let Some(walker) = opened.walker.take() else { return leaf(part, opened) };
         let max_children = self.limits.children_of(bytes);

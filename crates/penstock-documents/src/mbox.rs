@@ -56,7 +56,9 @@ impl MboxWalker {
         };
         let end = blank.unwrap_or(end);
         let meter = Meter::default();
-        let fetched = {
+        let fetched = if let Some(nothing) = context.pass(end.saturating_sub(start)) {
+            Ok(nothing)
+        } else {
             let range = self.lines.range(start, end).map_err(failed)?;
             context.fetch(&mut meter.tap(range), &meter, Origin::Plain)
         };
@@ -78,5 +80,9 @@ impl Walker for MboxWalker {
         let step = self.next_mail(context);
         self.done = !matches!(step, Ok(Some(_)));
         step.unwrap_or_else(|failure| Some(Child::failed(None, failure)))
+    }
+
+    fn divisible(&self) -> bool {
+        true
     }
 }

@@ -59,6 +59,10 @@ impl Walker for StreamWalker {
     fn declared(&self) -> Option<u64> {
         Some(1)
     }
+
+    fn divisible(&self) -> bool {
+        true
+    }
 }
 
 fn inflate(codec: Codec, mut source: Box<dyn Source>, context: &mut Context<'_>) -> Result<Fetched, Failure> {

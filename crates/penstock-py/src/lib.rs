@@ -44,7 +44,7 @@ mod _core {
     use super::documents::{Content, ContentTree, PyDehydrator, default_limits, document_key};
 
     #[pymodule_export]
-    use super::ingest::{DocumentOutcome, DocumentSender, SentDocument, part_schema};
+    use super::ingest::{DocumentOutcome, DocumentSender, SentDocument, divide, part_schema};
 
     #[pymodule_export]
     use super::rows::RowSender;

@@ -47,6 +47,11 @@ impl ZipWalker {
     fn take(&mut self, entry: &Entry, context: &mut Context<'_>) -> Result<Fetched, Failure> {
         let (start, end) = self.directory.data(&mut self.source, entry)?;
         self.claim(entry.header, end)?;
+        // What the entry says of its size is not to be trusted beyond what a member may have.
+        let octets = entry.size.min(entry.compressed.saturating_mul(context.limits.max_ratio.into()));
+        if let Some(nothing) = context.pass(octets) {
+            return Ok(nothing);
+        }
         member::fetch(&mut self.source, entry, (start, end), context)
     }
 
@@ -96,5 +101,9 @@ impl Walker for ZipWalker {
 
     fn declared(&self) -> Option<u64> {
         Some(self.directory.entries)
+    }
+
+    fn divisible(&self) -> bool {
+        true
     }
 }

@@ -8,6 +8,8 @@ use penstock_documents::Part;
 use penstock_net::pipestream::{EntityKey, Resolution, ScopeDigest, ScopeKey, SentEntity, Status};
 use tempfile::SpooledTempFile;
 
+use super::previous::Kept;
+
 /// Texts stay in memory up to here, then go to a temporary file without a name: a document's text has no bound.
 const TEXTS_IN_MEMORY: usize = 8 << 20;
 
@@ -36,6 +38,10 @@ pub(crate) struct Record {
     children: u64,
     incomplete: u64,
     text: Option<(u64, usize)>,
+    /// Where it lies since an earlier session; then it is not sent in this one.
+    pub(crate) kept: Option<Box<Kept>>,
+    /// Which child of the ledger's first record it is, or lies in, counted from 1.
+    pub(crate) place: u64,
 }
 
 /// All parts of a document, the document itself first, then depth first.
@@ -47,16 +53,43 @@ pub(crate) struct Ledger {
     pub(crate) records: Vec<Record>,
     texts: SpooledTempFile,
     texts_end: u64,
+    /// The way down to the first record, which is not the document itself where only some of its parts are sent.
+    base: Vec<String>,
+    /// The document's SHA-256, where the first record is not the document.
+    pub(crate) whole: Option<[u8; 32]>,
+    /// Which children of the first record there are to be; one after the other if nobody says.
+    places: Option<Box<dyn Iterator<Item = u64> + Send>>,
+    /// The octets of all parts below the first record, those that failed included.
+    pub(crate) inflated: u64,
+    /// Why the first record's container was not found in the document.
+    pub(crate) missing: Option<String>,
 }
 
 impl Ledger {
     pub(crate) fn new(document: String, session: Arc<str>) -> Self {
         let texts = SpooledTempFile::new(TEXTS_IN_MEMORY);
-        Self { document, session, records: Vec::new(), texts, texts_end: 0 }
+        let (records, base, places) = (Vec::new(), Vec::new(), None);
+        let (whole, inflated, missing) = (None, 0, None);
+        Self { document, session, records, texts, texts_end: 0, base, whole, places, inflated, missing }
+    }
+
+    /// Makes it that of some children of a container within the document.
+    pub(crate) fn with_some(mut self, whole: [u8; 32], places: impl Iterator<Item = u64> + Send + 'static) -> Self {
+        self.whole = Some(whole);
+        self.places = Some(Box::new(places));
+        self
     }
 
     /// Takes a part in, without its text; gives its place.
     pub(crate) fn add(&mut self, part: &Part, parent: Option<usize>, hollow: bool) -> usize {
+        let place = match parent {
+            None => {
+                self.base.clone_from(&part.path);
+                0
+            }
+            Some(0) => self.places.as_mut().and_then(Iterator::next).unwrap_or_default(),
+            Some(parent) => self.records.get(parent).map_or(0, |parent| parent.place),
+        };
         self.records.push(Record {
             parent,
             name: part.path.last().cloned().unwrap_or_default(),
@@ -74,6 +107,8 @@ impl Ledger {
             children: 0,
             incomplete: 0,
             text: None,
+            kept: None,
+            place,
         });
         self.records.len() - 1
     }
@@ -119,6 +154,35 @@ impl Ledger {
         }
     }
 
+    /// The part stays where an earlier session has put it.
+    pub(crate) fn keep(&mut self, index: usize, kept: Kept) {
+        if let Some(record) = self.records.get_mut(index) {
+            record.status = Status::Complete;
+            record.kept = Some(Box::new(kept));
+        }
+    }
+
+    /// The part is sent anew after all.
+    pub(crate) fn renew(&mut self, index: usize) {
+        if let Some(record) = self.records.get_mut(index) {
+            record.status = Status::Pending;
+            record.kept = None;
+        }
+    }
+
+    /// More children of the last record than it has here, for one whose children are sent elsewhere.
+    pub(crate) fn count_elsewhere(&mut self, children: u64, incomplete: u64) {
+        if let Some(record) = self.records.last_mut() {
+            record.children += children;
+            record.incomplete += incomplete;
+        }
+    }
+
+    /// How many children the first record has, and how many of them are not COMPLETE.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        self.records.first().map_or((0, 0), |record| (record.children, record.incomplete))
+    }
+
     /// The part will never be announced.
     pub(crate) fn unsent(&mut self, index: usize, reason: &str) {
         self.blame(index, reason);
@@ -162,13 +226,14 @@ impl Ledger {
 
     /// The way down from the document to a part.
     pub(crate) fn path(&self, index: usize) -> Vec<&str> {
-        let mut path = Vec::new();
+        let mut path: Vec<&str> = Vec::new();
         let mut at = self.records.get(index);
         while let Some(record) = at {
             let Some(parent) = record.parent else { break };
             path.push(record.name.as_str());
             at = self.records.get(parent);
         }
+        path.extend(self.base.iter().rev().map(String::as_str));
         path.reverse();
         path
     }
@@ -194,12 +259,28 @@ impl Ledger {
 impl Record {
     /// How often it was sent. Nothing is sent again below layer 2.
     pub(crate) fn attempts(&self) -> u32 {
-        u32::from(self.key.is_some())
+        self.kept.as_ref().map_or(u32::from(self.key.is_some()), |kept| kept.attempts)
+    }
+
+    /// The session that has it.
+    pub(crate) fn session<'a>(&'a self, own: &'a str) -> &'a str {
+        self.kept.as_ref().map_or(own, |kept| &kept.session)
+    }
+
+    /// Its scope and its own ID there.
+    pub(crate) fn ids(&self) -> Option<(u16, u32)> {
+        match &self.kept {
+            Some(kept) => Some(kept.ids),
+            None => self.key.map(|key| (key.scope, key.entity)),
+        }
     }
 
     /// Where the sink has its octets, below its folder: what is COMPLETE is there, and what failed only because a part
     /// of it did. The octets of a container stay behind.
     pub(crate) fn file(&self, session: &str) -> Option<String> {
+        if let Some(kept) = &self.kept {
+            return kept.file.clone();
+        }
         let arrived = self.status == Status::Complete || self.failed_by_parts;
         let key = self.key.filter(|_| arrived && !self.hollow)?;
         let (scope, entity) = (component(key.scope.into(), key.scope_use), component(key.entity, key.entity_use));

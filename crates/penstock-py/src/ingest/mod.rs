@@ -2,8 +2,10 @@
 //!
 //! [`sending`] announces and hands over, [`Settling`] takes the outcomes as they come, [`outcome`] closes the account.
 
+mod apart;
 mod ledger;
 mod outcome;
+mod previous;
 mod rows;
 mod sending;
 
@@ -18,13 +20,16 @@ use penstock_net::runtime::{self, WaitError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use self::apart::{ContainerFields, Selected};
 use self::ledger::Ledger;
-use self::sending::Sending;
+use self::previous::Previous;
+use self::sending::{Sending, Stopped};
 use crate::documents::{Dehydrator, Interrupts, LimitFields, PythonWorkspace, SourceArgument};
 use crate::error::IntoPyErr;
 use crate::pipestream::session::Session;
 use crate::pipestream::waiting::Timeout;
 
+pub(crate) use apart::divide;
 pub(crate) use outcome::{DocumentOutcome, part_schema};
 
 /// The longest name of a document; it stands in the header of each of its parts.
@@ -64,8 +69,84 @@ impl DocumentSender {
         Ok(Self { session, limits, keep_whole, in_flight: in_flight.max(1), pending: Mutex::default(), turn })
     }
 
-    /// Takes a document apart and sends it. Returns when every part was announced and handed over.
-    fn send(&self, py: Python<'_>, name: String, source: SourceArgument) -> PyResult<SentDocument> {
+    /// Takes a document apart and sends it. Returns when every part was announced and handed over. What the receipt
+    /// `previous` has already stays where it is.
+    #[pyo3(signature = (name, source, previous = None))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        name: String,
+        source: SourceArgument,
+        previous: Option<&str>,
+    ) -> PyResult<SentDocument> {
+        let previous = parse(previous)?;
+        let file = if let SourceArgument::Path(path) = &source { Some(PathBuf::from(path)) } else { None };
+        self.begin(py, &name, |interrupts| {
+            let dehydrator = self.dehydrator(&name, source, interrupts);
+            let ledger = Ledger::new(name.clone(), self.session.id().map_err(IntoPyErr::into_py_err)?);
+            let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, file);
+            Ok(sending.with_previous(previous).run(dehydrator))
+        })
+    }
+
+    /// Sends some children of a container that lies in the document, below an entity that stands for the container.
+    #[pyo3(signature = (name, source, some, previous = None))]
+    fn send_some(
+        &self,
+        py: Python<'_>,
+        name: String,
+        source: SourceArgument,
+        some: Selected,
+        previous: Option<&str>,
+    ) -> PyResult<SentDocument> {
+        let previous = parse(previous)?;
+        self.begin(py, &name, |interrupts| {
+            let dehydrator = some.select(self.dehydrator(&name, source, interrupts));
+            let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
+            let ledger = Ledger::new(name.clone(), session).with_some(some.sha256, some.each());
+            let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, None);
+            let sending = sending.with_previous(previous).with_base(some.depth, some.children());
+            Ok(sending.run(dehydrator))
+        })
+    }
+
+    /// Sends the containers of a document whose innermost one has its children elsewhere: `children` of them, and
+    /// `incomplete` that are not COMPLETE.
+    #[pyo3(signature = (name, chain, children, incomplete, previous = None))]
+    fn send_containers(
+        &self,
+        py: Python<'_>,
+        name: String,
+        chain: Vec<ContainerFields>,
+        children: u64,
+        incomplete: u64,
+        previous: Option<&str>,
+    ) -> PyResult<SentDocument> {
+        let previous = parse(previous)?;
+        self.begin(py, &name, |interrupts| {
+            let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
+            let ledger = Ledger::new(name.clone(), session);
+            let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, None);
+            let chain = chain.into_iter().map(Into::into).collect();
+            Ok(sending.with_previous(previous).run_hollow(chain, children, incomplete))
+        })
+    }
+}
+
+/// An earlier receipt.
+fn parse(previous: Option<&str>) -> PyResult<Previous> {
+    let parsed = previous.map(Previous::new).transpose();
+    Ok(parsed.map_err(|error| PyValueError::new_err(format!("the previous receipt: {error}")))?.unwrap_or_default())
+}
+
+impl DocumentSender {
+    /// Sends what `send` sends, once there is room for another document.
+    fn begin(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        send: impl FnOnce(&Interrupts) -> PyResult<Result<Ledger, Stopped>> + Send,
+    ) -> PyResult<SentDocument> {
         if name.is_empty() || name.len() > MAX_NAME {
             return Err(PyValueError::new_err(format!("a document's name has 1 to {MAX_NAME} octets")));
         }
@@ -73,29 +154,24 @@ impl DocumentSender {
             return Err(penstock_net::Error::Closed(reason).into_py_err());
         }
         let interrupts = Interrupts::default();
-        let sent = py.detach(|| self.send_detached(name, source, &interrupts));
+        let sent = py.detach(|| -> PyResult<Arc<Sent>> {
+            self.make_room(&interrupts)?;
+            let _turn = self.turn.as_ref().map(lock);
+            let stopped = |_| penstock_net::Error::Deadline("the document was interrupted".into()).into_py_err();
+            let ledger = send(&interrupts)?.map_err(stopped)?;
+            let settling = Settling { session: self.session.clone(), ledger, next: 0 };
+            let sent = Arc::new(Sent(Mutex::new(State::Settling(Box::new(settling)))));
+            lock(&self.pending).push_back(Arc::clone(&sent));
+            Ok(sent)
+        });
         interrupts.result()?;
         sent.map(SentDocument)
     }
-}
 
-impl DocumentSender {
-    fn send_detached(&self, name: String, source: SourceArgument, interrupts: &Interrupts) -> PyResult<Arc<Sent>> {
-        self.make_room(interrupts)?;
-        let _turn = self.turn.as_ref().map(lock);
-        let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
-        let file = if let SourceArgument::Path(path) = &source { Some(PathBuf::from(path)) } else { None };
-        let own_name = name.rsplit('/').next().unwrap_or_default().to_owned();
+    fn dehydrator(&self, name: &str, source: SourceArgument, interrupts: &Interrupts) -> Dehydrator {
+        let own_name = name.rsplit('/').next().unwrap_or_default();
         let workspace = PythonWorkspace::new(interrupts.clone());
-        let dehydrator = Dehydrator::new(&own_name, source.open(interrupts), workspace, self.limits.clone());
-        let ledger = Ledger::new(name, session);
-        let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, file);
-        let stopped = |_| penstock_net::Error::Deadline("the document was interrupted".into()).into_py_err();
-        let ledger = sending.run(dehydrator).map_err(stopped)?;
-        let settling = Settling { session: self.session.clone(), ledger, next: 0 };
-        let sent = Arc::new(Sent(Mutex::new(State::Settling(settling))));
-        lock(&self.pending).push_back(Arc::clone(&sent));
-        Ok(sent)
+        Dehydrator::new(own_name, source.open(interrupts), workspace, self.limits.clone())
     }
 
     /// Waits for the oldest documents until one more may be on its way.
@@ -134,7 +210,7 @@ impl SentDocument {
 struct Sent(Mutex<State>);
 
 enum State {
-    Settling(Settling),
+    Settling(Box<Settling>),
     Done(Py<DocumentOutcome>),
     /// The account could not be closed, and the error was raised.
     Broken,

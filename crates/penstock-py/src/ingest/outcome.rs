@@ -44,7 +44,7 @@ struct Receipt<'a> {
 }
 
 #[derive(Serialize)]
-struct Scope<'a> {
+pub(super) struct Scope<'a> {
     session: &'a str,
     scope: u16,
     parent: (u16, u32),
@@ -54,6 +54,16 @@ struct Scope<'a> {
     succeeded: u64,
     failed: u64,
     deferred: u64,
+}
+
+/// Some children of a container that were sent apart from the others.
+#[derive(Serialize)]
+struct Group<'a> {
+    children: u64,
+    incomplete: u64,
+    inflated: u64,
+    missing: Option<&'a str>,
+    scope: Option<Scope<'a>>,
 }
 
 #[derive(Serialize)]
@@ -79,7 +89,8 @@ impl DocumentOutcome {
         for (index, record) in ledger.records.iter().enumerate().skip(1) {
             tree.push(ledger.path(index), record.sha256.as_ref(), record.status)?;
         }
-        let sha256 = ledger.records.first().and_then(|record| record.sha256).unwrap_or(UNREAD);
+        let own = || ledger.records.first().and_then(|record| record.sha256);
+        let sha256 = ledger.whole.or_else(own).unwrap_or(UNREAD);
         let key = document_key(&ledger.document, &sha256);
         Ok(Self { key, content_root: hex(&tree.root()), ledger: Mutex::new(ledger) })
     }
@@ -97,16 +108,31 @@ impl DocumentOutcome {
         json.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
+    /// What whoever gathers the document must know of these parts of it, as JSON: `Group`.
+    fn group(&self, py: Python<'_>) -> PyResult<String> {
+        let json = py.detach(|| {
+            self.with(|ledger| {
+                let (children, incomplete) = ledger.counts();
+                let scope = ledger.records.first().and_then(|record| scope(record, &ledger.session));
+                let (inflated, missing) = (ledger.inflated, ledger.missing.as_deref());
+                serde_json::to_string(&Group { children, incomplete, inflated, missing, scope })
+            })
+        });
+        json.map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
     /// Rows from the one numbered `start` on, the document's own being 0: at most `max_rows`, and no more than
-    /// `max_bytes` of text unless one alone has more; and where the next ones start, if there are any.
+    /// `max_bytes` of text unless one alone has more; and where the next ones start, if there are any. `placed` adds
+    /// the columns that a receipt needs.
     fn rows(
         &self,
         py: Python<'_>,
         start: usize,
         max_rows: usize,
         max_bytes: usize,
+        placed: bool,
     ) -> PyResult<(Py<PyAny>, Option<usize>)> {
-        let made = py.detach(|| self.with(|ledger| rows::batch(ledger, &self.key, start, max_rows, max_bytes)));
+        let made = py.detach(|| self.with(|ledger| rows::batch(ledger, &self.key, start, max_rows, max_bytes, placed)));
         let (batch, next) = made.map_err(|error| PyOSError::new_err(error.to_string()))?;
         Ok((pyo3_arrow::PyRecordBatch::new(batch).into_pyarrow(py)?.unbind(), next))
     }
@@ -133,8 +159,8 @@ impl DocumentOutcome {
             status: root.map_or(Status::Failed, |root| root.status).name(),
             reason: root.and_then(|root| root.reason.as_deref()),
             content_root: &self.content_root,
-            session,
-            root: root.and_then(|root| root.key).map(|key| (key.scope, key.entity)),
+            session: root.map_or(session, |root| root.session(session)),
+            root: root.and_then(Record::ids),
             file: root.and_then(|root| root.file(session)),
             scopes: ledger.records.iter().take(end).filter_map(|record| scope(record, session)).collect(),
             parts: (1..end).filter_map(|index| part(ledger, index)).collect(),
@@ -142,7 +168,7 @@ impl DocumentOutcome {
     }
 }
 
-fn scope<'a>(record: &Record, session: &'a str) -> Option<Scope<'a>> {
+pub(super) fn scope<'a>(record: &Record, session: &'a str) -> Option<Scope<'a>> {
     let (key, digest) = (record.key?, record.digest.as_ref()?);
     Some(Scope {
         session,
@@ -167,17 +193,19 @@ fn part(ledger: &Ledger, index: usize) -> Option<Part<'_>> {
         status: record.status.name(),
         reason: record.reason.as_deref(),
         attempts: record.attempts(),
-        session: &ledger.session,
-        scope: record.key.map(|key| key.scope),
-        entity: record.key.map(|key| key.entity),
+        session: record.session(&ledger.session),
+        scope: record.ids().map(|(scope, _)| scope),
+        entity: record.ids().map(|(_, entity)| entity),
         file: record.file(&ledger.session),
     })
 }
 
-/// The schema of rows.
+/// The schema of rows; with the columns that a receipt needs if they are `placed`.
 #[pyfunction]
-pub(crate) fn part_schema(py: Python<'_>) -> PyResult<Py<PyAny>> {
-    Ok(pyo3_arrow::PySchema::new(rows::schema()).into_pyarrow(py)?.unbind())
+#[pyo3(signature = (placed = false))]
+pub(crate) fn part_schema(py: Python<'_>, placed: bool) -> PyResult<Py<PyAny>> {
+    let schema = if placed { rows::placed_schema() } else { rows::schema() };
+    Ok(pyo3_arrow::PySchema::new(schema).into_pyarrow(py)?.unbind())
 }
 
 /// An error that only a bug makes: a path segment of 4 GiB.

@@ -12,8 +12,25 @@ use crate::documents::hex;
 
 /// The columns of a part.
 pub(super) fn schema() -> SchemaRef {
+    Arc::new(Schema::new(fields()))
+}
+
+/// The columns of a part and those that its document's receipt needs besides.
+pub(super) fn placed_schema() -> SchemaRef {
+    let mut fields = fields();
+    fields.extend([
+        Field::new("place", DataType::Int64, true),
+        Field::new("step", DataType::Int64, true),
+        Field::new("session", DataType::Utf8, true),
+        Field::new("file", DataType::Utf8, true),
+        Field::new("digest", DataType::Utf8, true),
+    ]);
+    Arc::new(Schema::new(fields))
+}
+
+fn fields() -> Vec<Field> {
     let field = |name: &str, data_type| Field::new(name, data_type, true);
-    Arc::new(Schema::new(vec![
+    vec![
         field("document", DataType::Utf8),
         field("key", DataType::Utf8),
         field("path", DataType::List(segment())),
@@ -28,7 +45,7 @@ pub(super) fn schema() -> SchemaRef {
         field("entity", DataType::Int64),
         field("text", DataType::Utf8),
         field("content", DataType::Binary),
-    ]))
+    ]
 }
 
 fn segment() -> Arc<Field> {
@@ -43,8 +60,10 @@ pub(super) fn batch(
     start: usize,
     max_rows: usize,
     max_bytes: usize,
+    placed: bool,
 ) -> io::Result<(RecordBatch, Option<usize>)> {
     let mut columns = Columns::default();
+    let mut places = placed.then(Places::default);
     let mut at = start;
     let mut bytes = 0_usize;
     while at < ledger.records.len() && at - start < max_rows.max(1) {
@@ -53,9 +72,12 @@ pub(super) fn batch(
             break;
         }
         columns.push(ledger, key, at)?;
+        if let Some(places) = &mut places {
+            places.push(ledger, at)?;
+        }
         at += 1;
     }
-    let batch = columns.finish().map_err(io::Error::other)?;
+    let batch = columns.finish(places).map_err(io::Error::other)?;
     Ok((batch, (at < ledger.records.len()).then_some(at)))
 }
 
@@ -122,12 +144,13 @@ impl Columns {
         self.reason.append_option(record.reason.as_deref());
         self.attempts.append_value(i32::try_from(record.attempts()).unwrap_or(i32::MAX));
         self.depth.append_value(i32::try_from(record.depth).unwrap_or(i32::MAX));
-        self.scope.append_option(record.key.map(|key| i32::from(key.scope)));
-        self.entity.append_option(record.key.map(|key| i64::from(key.entity)));
+        self.scope.append_option(record.ids().map(|(scope, _)| i32::from(scope)));
+        self.entity.append_option(record.ids().map(|(_, entity)| i64::from(entity)));
     }
 
-    fn finish(mut self) -> Result<RecordBatch, arrow_schema::ArrowError> {
-        let columns: Vec<ArrayRef> = vec![
+    fn finish(mut self, places: Option<Places>) -> Result<RecordBatch, arrow_schema::ArrowError> {
+        let schema = if places.is_some() { placed_schema() } else { schema() };
+        let mut columns: Vec<ArrayRef> = vec![
             Arc::new(self.document.finish()),
             Arc::new(self.key.finish()),
             Arc::new(self.path.finish()),
@@ -143,6 +166,41 @@ impl Columns {
             Arc::new(self.text.finish()),
             Arc::new(self.content.finish()),
         ];
-        RecordBatch::try_new(schema(), columns)
+        columns.extend(places.map(Places::finish).into_iter().flatten());
+        RecordBatch::try_new(schema, columns)
+    }
+}
+
+/// What a receipt says of a part and a row does not.
+#[derive(Default)]
+struct Places {
+    place: Int64Builder,
+    step: Int64Builder,
+    session: StringBuilder,
+    file: StringBuilder,
+    digest: StringBuilder,
+}
+
+impl Places {
+    fn push(&mut self, ledger: &Ledger, index: usize) -> io::Result<()> {
+        let Some(record) = ledger.records.get(index) else { return Ok(()) };
+        let digest = super::outcome::scope(record, &ledger.session);
+        let digest = digest.map(|scope| serde_json::to_string(&scope)).transpose()?;
+        self.place.append_option(i64::try_from(record.place).ok());
+        self.step.append_option(i64::try_from(index).ok());
+        self.session.append_value(record.session(&ledger.session));
+        self.file.append_option(record.file(&ledger.session));
+        self.digest.append_option(digest);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Vec<ArrayRef> {
+        vec![
+            Arc::new(self.place.finish()),
+            Arc::new(self.step.finish()),
+            Arc::new(self.session.finish()),
+            Arc::new(self.file.finish()),
+            Arc::new(self.digest.finish()),
+        ]
     }
 }

@@ -7,6 +7,9 @@
 //! ```
 //!
 //! At layer 0 a document has one level: containers inside it are kept whole (decision 12).
+//!
+//! What an earlier session has already is not sent again. A container that is the same as then is announced only once
+//! something below it turns out not to be; the children before that stay where they are.
 
 use std::io::{self, Read as _};
 use std::path::PathBuf;
@@ -17,6 +20,7 @@ use penstock_net::pipestream::{EntityDraft, EntityKey, ErrorCode, Payload, Reaso
 use penstock_net::runtime::{self, WaitError};
 
 use super::ledger::Ledger;
+use super::previous::Previous;
 use crate::documents::{Dehydrator, Interrupts};
 
 /// Parts of more octets go by a temporary file.
@@ -43,6 +47,14 @@ pub(super) struct Sending<'a> {
     batch_octets: u64,
     /// Why the session is over; the rest is accounted for without being sent.
     lost: Option<String>,
+    previous: Previous,
+    /// How deep the container lies of which some children are sent; 0 is the document itself. What is above it is
+    /// somebody else's.
+    base: u32,
+    /// Which of its children they are, for the header of what stands for it here.
+    children: Option<String>,
+    /// What the dehydrator had inflated before the first of them.
+    inflated_before: u64,
 }
 
 /// A container that is being sent.
@@ -53,6 +65,8 @@ struct Open {
     refused: Option<String>,
     /// Children that were announced as failed: the receiver has no header of theirs.
     headless: u64,
+    /// It is where an earlier session has put it, so far; its own octets, if it has some, wait here.
+    kept: Option<Payload>,
 }
 
 impl<'a> Sending<'a> {
@@ -63,8 +77,34 @@ impl<'a> Sending<'a> {
         keep_whole: bool,
         file: Option<PathBuf>,
     ) -> Self {
-        let (stack, batch, batch_parts) = (Vec::new(), Vec::new(), Vec::new());
-        Self { session, interrupts, ledger, keep_whole, file, stack, batch, batch_parts, batch_octets: 0, lost: None }
+        Self {
+            session,
+            interrupts,
+            ledger,
+            keep_whole,
+            file,
+            stack: Vec::new(),
+            batch: Vec::new(),
+            batch_parts: Vec::new(),
+            batch_octets: 0,
+            lost: None,
+            previous: Previous::default(),
+            base: 0,
+            children: None,
+            inflated_before: 0,
+        }
+    }
+
+    /// Leaves where it is what an earlier receipt has.
+    pub(super) fn with_previous(mut self, previous: Previous) -> Self {
+        self.previous = previous;
+        self
+    }
+
+    /// Sends `children` of the container at the depth `base` only, below an entity that stands for it.
+    pub(super) fn with_base(mut self, base: u32, children: String) -> Self {
+        (self.base, self.children) = (base, Some(children));
+        self
     }
 
     /// Sends all of it.
@@ -84,36 +124,115 @@ impl<'a> Sending<'a> {
                 return Err(Stopped);
             }
             match event {
-                Event::Enter(part, payload) => self.enter(part, payload)?,
+                Event::Enter(part, _) if part.depth < self.base => {}
+                Event::Enter(part, payload) => {
+                    self.inflated_before =
+                        if part.depth == self.base { dehydrator.inflated() } else { self.inflated_before };
+                    self.enter(part, payload)?;
+                }
+                Event::Leaf(part, _) if self.children.is_some() && part.depth <= self.base => {
+                    let found = part.failure.map_or(part.media_type, |failure| failure.reason);
+                    self.ledger.missing = Some(format!("there is no container any more, but: {found}"));
+                }
                 Event::Leaf(part, payload) => self.leaf(part, payload)?,
                 Event::Leave { .. } => self.leave()?,
             }
+        }
+        self.ledger.inflated = dehydrator.inflated().saturating_sub(self.inflated_before);
+        self.flush()
+    }
+
+    /// Sends containers that lie in each other and whose innermost one has its children elsewhere: `children` of them,
+    /// and `incomplete` that are not COMPLETE.
+    pub(super) fn run_hollow(mut self, chain: Vec<Part>, children: u64, incomplete: u64) -> Result<Ledger, Stopped> {
+        let sent = self.drive_hollow(chain, children, incomplete);
+        if sent.is_err() {
+            self.abandon();
+        }
+        sent.map(|()| self.ledger)
+    }
+
+    fn drive_hollow(&mut self, chain: Vec<Part>, children: u64, incomplete: u64) -> Result<(), Stopped> {
+        for part in chain {
+            self.enter(part, None)?;
+        }
+        self.ledger.count_elsewhere(children, incomplete);
+        if incomplete > 0 {
+            // The receiver cannot know: those that failed are in other sessions.
+            self.announce_kept()?;
+            if let Some(key) = self.stack.last().and_then(|open| open.key) {
+                let message = format!("{incomplete} of {children} parts are not COMPLETE");
+                let reason = Reason { code: ErrorCode::EntityInvalid, message };
+                if let Err(error) = self.wait(self.session.fail(key, reason))? {
+                    self.lost.get_or_insert_with(|| error.to_string());
+                }
+            }
+        }
+        while !self.stack.is_empty() {
+            self.leave()?;
         }
         self.flush()
     }
 
     fn enter(&mut self, mut part: Part, octets: Option<Octets>) -> Result<(), Stopped> {
         let text = part.text.take();
-        let index = self.ledger.add(&part, self.parent(), octets.is_none());
+        let hollow = octets.is_none();
+        let index = self.ledger.add(&part, self.parent(), hollow);
         let kept = text.map_or(Ok(()), |text| self.ledger.keep_text(index, &text));
         let payload = kept.and_then(|()| match octets {
             Some(octets) => payload(&part, octets),
             None => Ok(Payload::empty()),
         });
-        let key = match payload {
-            Ok(payload) => {
-                self.offer(index, true, payload)?;
-                self.flush()?;
-                self.ledger.records.get(index).and_then(|record| record.key)
-            }
+        let payload = match payload {
+            Ok(payload) => payload,
             Err(error) => {
                 self.announce_failed(index, &unkept(&error))?;
-                None
+                self.stack.push(self.open(index));
+                return Ok(());
             }
         };
-        // Without a parent to send them under, the children are accounted for unsent.
+        if let Some(place) = self.previous.take(&part, hollow) {
+            self.ledger.keep(index, place);
+            self.stack.push(Open { index, key: None, refused: None, headless: 0, kept: Some(payload) });
+            return Ok(());
+        }
+        self.announce_kept()?;
+        self.offer(index, true, payload)?;
+        self.flush()?;
+        self.stack.push(self.open(index));
+        Ok(())
+    }
+
+    /// A container that was announced, or could not be. Without a parent to send them under, its children are accounted
+    /// for unsent.
+    fn open(&self, index: usize) -> Open {
+        let key = self.ledger.records.get(index).and_then(|record| record.key);
         let refused = key.is_none().then(|| "the container that it lies in could not be sent".to_owned());
-        self.stack.push(Open { index, key, refused, headless: 0 });
+        Open { index, key, refused, headless: 0, kept: None }
+    }
+
+    /// Announces the containers that are open and were to stay where they are: something below them is not the same.
+    fn announce_kept(&mut self) -> Result<(), Stopped> {
+        if self.stack.iter().all(|open| open.kept.is_none()) {
+            return Ok(());
+        }
+        let mut below = std::mem::take(&mut self.stack).into_iter();
+        while let Some(mut open) = below.next() {
+            if let Some(payload) = open.kept.take() {
+                self.ledger.renew(open.index);
+                let sent = match self.offer(open.index, true, payload) {
+                    Ok(()) => self.flush(),
+                    Err(stopped) => Err(stopped),
+                };
+                open = self.open(open.index);
+                if sent.is_err() {
+                    self.stack.push(open);
+                    self.stack.extend(below);
+                    return sent;
+                }
+            }
+            self.stack.push(open);
+        }
         Ok(())
     }
 
@@ -123,6 +242,14 @@ impl<'a> Sending<'a> {
         let text = part.text.take();
         let index = self.ledger.add(&part, self.parent(), false);
         let kept = text.map_or(Ok(()), |text| self.ledger.keep_text(index, &text));
+        if failure.is_none()
+            && kept.is_ok()
+            && let Some(place) = self.previous.take(&part, false)
+        {
+            self.ledger.keep(index, place);
+            return Ok(());
+        }
+        self.announce_kept()?;
         let made = match (failure, octets) {
             (Some(failure), _) => Err(failure),
             (None, None) => Err(Failure::new(FailureKind::Io, "its octets are not there")),
@@ -178,11 +305,15 @@ impl<'a> Sending<'a> {
     }
 
     fn draft(&self, index: usize, dehydrate: bool) -> EntityDraft {
+        let mut metadata = self.ledger.metadata(index, dehydrate);
+        if index == 0 {
+            metadata.extend(self.children.iter().map(|children| ("penstock.children".to_owned(), children.clone())));
+        }
         EntityDraft {
             parent: self.stack.last().and_then(|open| open.key),
             dehydrate,
             content_type: self.ledger.records.get(index).map(|record| record.media_type.clone()).unwrap_or_default(),
-            metadata: self.ledger.metadata(index, dehydrate),
+            metadata,
             ..EntityDraft::default()
         }
     }
@@ -202,6 +333,7 @@ impl<'a> Sending<'a> {
 
     /// Announces a part of which nothing can be delivered.
     fn announce_failed(&mut self, index: usize, failure: &Failure) -> Result<(), Stopped> {
+        self.announce_kept()?;
         self.ledger.blame(index, &failure.reason);
         self.flush()?;
         if let Some(reason) = self.refusal() {
