@@ -1,7 +1,7 @@
 """The Rust core of penstock, as stubtest checks it."""
 
-from collections.abc import Iterator
-from typing import Final, Generic, Literal, Self, TypedDict, TypeVar, final
+from collections.abc import Iterator, Sequence
+from typing import Final, Generic, Literal, Protocol, Self, TypedDict, TypeVar, final
 
 import pyarrow as pa
 
@@ -553,8 +553,33 @@ def default_limits() -> _LimitFields:
 def document_key(document: str, sha256: bytes) -> str:
     """Give the key of a document, 32 hex digits."""
 
-def part_schema() -> pa.Schema:
-    """Give the schema of a document's rows."""
+def part_schema(placed: bool = False) -> pa.Schema:
+    """Give the schema of a document's rows; with the columns that a receipt needs if they are `placed`."""
+
+class _Container(TypedDict):
+    path: list[str]
+    type: str
+    sha256: str
+    bytes: int
+
+class _Division(TypedDict):
+    chain: list[_Container]
+    children: int
+    inflated: int
+    groups: list[tuple[int, int, int]]
+
+class _Selected(Protocol):
+    @property
+    def digest(self) -> bytes: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def places(self) -> Sequence[tuple[int, int]]: ...
+
+def divide(name: str, path: str, limits: Limits, group_bytes: int) -> _Division | None:
+    """Divide the children of a document into groups of about `group_bytes` octets; None if it is better sent as one."""
 
 @final
 class Dehydrator(Iterator[_PartFields]):
@@ -590,7 +615,11 @@ class DocumentSender:
     """What `penstock.documents.DocumentSender` wraps."""
 
     def __new__(cls, session: Session, dehydrate: bool, limits: Limits, in_flight: int) -> Self: ...
-    def send(self, name: str, source: Source) -> SentDocument: ...
+    def send(self, name: str, source: Source, previous: str | None = None) -> SentDocument: ...
+    def send_some(self, name: str, source: Source, some: _Selected, previous: str | None = None) -> SentDocument: ...
+    def send_containers(
+        self, name: str, chain: Sequence[_Container], children: int, incomplete: int, previous: str | None = None
+    ) -> SentDocument: ...
 
 class _RowTotals(TypedDict):
     rows: int
@@ -625,5 +654,6 @@ class DocumentOutcome:
     @property
     def content_root(self) -> str: ...
     def receipt(self, whole: bool) -> str: ...
-    def rows(self, start: int, max_rows: int, max_bytes: int) -> tuple[pa.RecordBatch, int | None]: ...
+    def group(self) -> str: ...
+    def rows(self, start: int, max_rows: int, max_bytes: int, placed: bool) -> tuple[pa.RecordBatch, int | None]: ...
     def counts(self) -> tuple[int, int]: ...

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -31,6 +32,10 @@ class Verification:
         self._parents: list[int] = []
         self._children: dict[int, list[int]] = {}
         self._scopes: dict[int, tuple[int, Mapping[str, Any]]] = {}
+        self._groups: dict[int, Mapping[str, Any]] = {}
+        self._kept: dict[int, bool] = {}
+        self._listed = {(scope["session"], scope["scope"]) for scope in receipt["scopes"]}
+        self._used = Counter((part["session"], part["scope"]) for part in self._parts)
 
     def differences(self) -> Iterator[Difference]:
         """Give every difference, the receipt's own contradictions first."""
@@ -131,33 +136,112 @@ class Verification:
             yield Difference.of_receipt(f"{name}file", f"{entry['session']}/{entry['scope']}/{entry['entity']}", file)
 
     def _check_scopes(self) -> Iterator[Difference]:
+        """Find out whose children each scope has, and compare it with them."""
         places: dict[tuple[str, int, int], list[int]] = {}
         for index in range(len(self._parts) - 1, _DOCUMENT - 1, -1):
             entry = self._entry(index)
             if entry["entity"] is not None:
                 places.setdefault((entry["session"], entry["scope"], entry["entity"]), []).append(index)
+        apart: list[tuple[int, Mapping[str, Any]]] = []
         for number, scope in enumerate(self._receipt["scopes"]):
             candidates = places.get((scope["session"], *scope["parent"]), [])
             owner = next((each for each in reversed(candidates) if each not in self._scopes), None)
-            if owner is None:
-                yield Difference.of_receipt(f"scopes[{number}].parent", "the document or a part of it", scope["parent"])
-                continue
-            self._scopes[owner] = (number, scope)
-            yield from self._check_scope(number, scope, owner)
+            if owner is not None:
+                self._scopes[owner] = (number, scope)
+            elif candidates:
+                yield self._nobodys(number, scope)
+            else:
+                apart.append((number, scope))
+        yield from self._place_apart(apart)
+        for owner, (number, scope) in self._scopes.items():
+            members = [child for child in self._children.get(owner, ()) if not self._lies_elsewhere(child, scope)]
+            yield from self._check_scope(number, scope, owner, members)
         for owner, children in self._children.items():
             parent = self._entry(owner)
             for child in children:
                 part = self._parts[child]
                 if part["scope"] is None or part["scope"] == parent["scope"] or owner in self._scopes:
                     continue
+                if child in self._groups or self._is_kept(child):
+                    continue
                 yield Difference.of_receipt("scopes", f"a list with that of {self._title(owner)}", "a list without it")
                 break
 
-    def _check_scope(self, number: int, scope: Mapping[str, Any], owner: int) -> Iterator[Difference]:
+    def _place_apart(self, scopes: list[tuple[int, Mapping[str, Any]]]) -> Iterator[Difference]:
+        """Place scopes below entities that are no parts: each stands for a container, in a session of some children."""
+        members: dict[tuple[str, int], list[int]] = {}
+        for index, part in enumerate(self._parts) if scopes else ():
+            if part["scope"] is not None:
+                members.setdefault((part["session"], part["scope"]), []).append(index)
+        for number, scope in scopes:
+            children = members.pop((scope["session"], scope["scope"]), [])
+            owners = {self._parents[child] for child in children}
+            owner = owners.pop() if len(owners) == 1 else None
+            if owner is None or not self._stands_for(scope, owner, children):
+                yield self._nobodys(number, scope)
+                continue
+            self._groups.update(dict.fromkeys(children, scope))
+            yield from self._check_scope(number, scope, owner, children)
+
+    def _nobodys(self, number: int, scope: Mapping[str, Any]) -> Difference:
+        return Difference.of_receipt(f"scopes[{number}].parent", "the document or a part of it", scope["parent"])
+
+    def _stands_for(self, scope: Mapping[str, Any], owner: int, children: list[int]) -> bool:
+        """Whether the sink's log has a scope's parent as a stand-in of the container ``owner``."""
+        status = "COMPLETE" if all(map(self._is_complete, children)) else "FAILED"
+        for line in self._sink.log(scope["session"]).lines(*scope["parent"]):
+            metadata = line.get("metadata")
+            if (
+                isinstance(metadata, dict)
+                and metadata.get("pipestream.child-scope") == str(scope["scope"])
+                and metadata.get("penstock.document") == self._receipt["document"]
+                and _list(metadata.get("penstock.path")) == self._entry(owner)["path"]
+                # An earlier session may have had more children there, which the scope's own digest would show.
+                and line.get("status") == status
+            ):
+                return True
+        return False
+
+    def _lies_elsewhere(self, child: int, scope: Mapping[str, Any]) -> bool:
+        """Whether a part is rightly in another scope than its container's own."""
+        part = self._parts[child]
+        if (part["session"], part["scope"]) == (scope["session"], scope["scope"]):
+            return False
+        return child in self._groups or self._is_kept(child)
+
+    def _is_kept(self, index: int) -> bool:
+        """Whether a part stayed where an earlier session had put it, together with others that are no parts any more.
+
+        A scope all of whose entities are parts must be listed, so such a part has no place here.
+        """
+        if index not in self._kept:
+            part = self._parts[index]
+            place = (part["session"], part["scope"])
+            self._kept[index] = (
+                part["status"] == "COMPLETE"
+                and part["session"] != self._entry(self._parents[index])["session"]
+                and place not in self._listed
+                and (part["scope"] == 0 or self._sink.log(part["session"]).count(part["scope"]) > self._used[place])
+                and self._has_line(part)
+            )
+        return self._kept[index]
+
+    def _has_line(self, part: Mapping[str, Any]) -> bool:
+        wanted = (self._receipt["document"], part["path"])
+        for line in self._sink.log(part["session"]).lines(part["scope"], part["entity"]):
+            metadata = line.get("metadata")
+            if isinstance(metadata, dict):
+                found = (metadata.get("penstock.document"), _list(metadata.get("penstock.path")))
+                if found == wanted:
+                    return True
+        return False
+
+    def _check_scope(
+        self, number: int, scope: Mapping[str, Any], owner: int, members: list[int]
+    ) -> Iterator[Difference]:
         name = f"scopes[{number}]"
-        parts = [self._parts[child] for child in self._children.get(owner, ())]
-        for child in self._children.get(owner, ()):
-            part = self._parts[child]
+        parts = [self._parts[child] for child in members]
+        for child, part in zip(members, parts, strict=True):
             if part["session"] != scope["session"]:
                 yield Difference.of_receipt(f"{self._name(child)}session", scope["session"], part["session"])
             if part["scope"] != scope["scope"]:
@@ -234,7 +318,10 @@ class Verification:
             return
         expected = self._expected(line, metadata)
         parent = None if index == _DOCUMENT else self._entry(self._parents[index])["entity"]
-        if expected.pop("parent") != parent:
+        if index in self._groups:
+            parent = self._groups[index]["parent"][1]
+        # Where a part was kept, its path alone says where it lay: its container is another entity by now.
+        if expected.pop("parent") != parent and not self._kept.get(index, False):
             yield Difference.of_sink(name + "entity", _child_of(parent), _child_of(line.get("parent")), why)
         actual = {**entry, "document": self._receipt["document"]}
         if index == _DOCUMENT:
@@ -288,7 +375,11 @@ class Verification:
             if entry["file"] is not None:
                 folder, _, name = entry["file"].rpartition("/")
                 own.setdefault(folder, set()).add(name)
+        for index, kept in self._kept.items():
+            if kept:
+                scopes[self._parts[index]["session"], self._parts[index]["scope"]] = False
         for scope in self._receipt["scopes"]:
+            scopes.setdefault((scope["session"], scope["parent"][0]), False)
             scopes[scope["session"], scope["scope"]] = True
         for (session, number), exclusive in scopes.items():
             if number is None:

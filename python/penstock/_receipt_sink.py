@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,7 @@ class SessionLog:
         self.problems: list[str] = []
         self._path = path
         self._places: dict[tuple[int, int], int | tuple[int, ...]] = {}
+        self._counts: Counter[int] | None = None
         self.closed: Any = None
         try:
             self._index()
@@ -157,6 +159,12 @@ class SessionLog:
                 self._places[scope, entity] = (earlier, place)
             case tuple():
                 self._places[scope, entity] = (*earlier, place)
+
+    def count(self, scope: int) -> int:
+        """Tell how many entities the log has in a scope."""
+        if self._counts is None:
+            self._counts = Counter(place[0] for place in self._places)
+        return self._counts[scope]
 
     def lines(self, scope: int, entity: int) -> list[dict[str, Any]]:
         """Give the lines about an entity's ID, one for each of its uses."""

@@ -2,23 +2,28 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock import _core
+from penstock._previous import KeptScopes
 from penstock.errors import DocumentsError
 
 if TYPE_CHECKING:
     from penstock.documents import Limits, Source
     from penstock.pipestream import Session
 
-__all__ = ["PART_SCHEMA", "DocumentResult", "DocumentSender", "SentDocument", "document_name"]
+__all__ = ["PART_SCHEMA", "PLACED_SCHEMA", "DocumentResult", "DocumentSender", "SentDocument", "document_name"]
 
 PART_SCHEMA: pa.Schema = _core.part_schema()
 """The columns of a part; rows are the document's own first, then its parts depth first."""
+
+PLACED_SCHEMA: pa.Schema = _core.part_schema(placed=True)
+"""Those and what a receipt needs: which child of its container a part is or lies in, its number, session, file, and
+the digest of its own scope."""
 
 _MAX_ROWS = 65_536
 _MAX_BATCH = 8 << 20
@@ -72,22 +77,54 @@ class DocumentSender:
 
         self._native = _core.DocumentSender(session._native, dehydrate, limits or Limits(), in_flight)
 
-    def send(self, name: str, source: "Source") -> "SentDocument":
+    def send(self, name: str, source: "Source", *, previous: Mapping[str, Any] | None = None) -> "SentDocument":
         """Take one document apart and send it; return when its last part was announced and handed over.
 
         ``name`` stands in the headers of all parts and in the receipt. A document that cannot be read is announced as
         FAILED with the reason. If the session is lost on the way, the result accounts for every part all the same; a
         session that is over before raises :class:`penstock.PipeStreamError`.
+
+        ``previous`` is an earlier receipt of the document, as `penstock.receipts.load` gives it, of whatever version:
+        parts that are COMPLETE there and still the same stay where they are and are not sent again. The new receipt
+        names the session of each part.
         """
-        return SentDocument(self._native.send(name, source))
+        text = None if previous is None else json.dumps(previous)
+        return SentDocument(self._native.send(name, source, text), previous)
+
+    def send_some(
+        self, name: str, path: str, some: "_core._Selected", *, previous: Mapping[str, Any] | None = None
+    ) -> "SentDocument":
+        """Send some children of a container in the document at ``path``, below an entity that stands for the container.
+
+        A plan that works on parts apart does it. `DocumentResult.group` tells how it went.
+        """
+        text = None if previous is None else json.dumps(previous)
+        return SentDocument(self._native.send_some(name, path, some, text))
+
+    def send_containers(
+        self,
+        name: str,
+        chain: "Sequence[_core._Container]",
+        children: int,
+        incomplete: int,
+        *,
+        previous: Mapping[str, Any] | None = None,
+    ) -> "SentDocument":
+        """Send the containers of a document whose innermost one has its children in other sessions.
+
+        There are ``children`` of them, and ``incomplete`` are not COMPLETE, which makes the containers FAILED.
+        """
+        text = None if previous is None else json.dumps(previous)
+        return SentDocument(self._native.send_containers(name, chain, children, incomplete, text))
 
 
 class SentDocument:
     """A document whose parts are on their way, or there: what :meth:`DocumentSender.send` gives."""
 
-    def __init__(self, native: "_core.SentDocument") -> None:
+    def __init__(self, native: "_core.SentDocument", previous: Mapping[str, Any] | None = None) -> None:
         """Made by :meth:`DocumentSender.send`."""
         self._native = native
+        self._previous = previous
 
     def done(self) -> bool:
         """Whether every part has ended, so that :meth:`wait` would return at once."""
@@ -101,30 +138,38 @@ class SentDocument:
         outcome = self._native.wait(timeout)
         if outcome is None:
             raise DocumentsError(f"not every part has ended within {timeout} s", "deadline")
-        return DocumentResult(outcome)
+        return DocumentResult(outcome, self._previous)
 
 
 class DocumentResult:
     """How a document and each of its parts ended: what :meth:`SentDocument.wait` gives."""
 
-    def __init__(self, native: "_core.DocumentOutcome") -> None:
+    def __init__(self, native: "_core.DocumentOutcome", previous: Mapping[str, Any] | None = None) -> None:
         """Made by :meth:`SentDocument.wait`."""
         self._native = native
+        self._previous = previous
 
     @cached_property
-    def _summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
+        """The receipt without its scopes and parts."""
         summary: dict[str, Any] = json.loads(self._native.receipt(False))
         return summary
 
     def receipt(self) -> dict[str, Any]:
         """Give the receipt, in the form that `penstock.receipts` writes and verifies."""
         receipt: dict[str, Any] = json.loads(self._native.receipt(True))
+        if self._previous is not None:
+            kept = KeptScopes(self._previous)
+            kept.add_document(receipt)
+            for part in receipt["parts"]:
+                kept.add(part)
+            receipt["scopes"] = [*receipt["scopes"], *kept.scopes()]
         return receipt
 
     @property
     def document(self) -> str:
         """The document's name."""
-        return str(self._summary["document"])
+        return str(self.summary["document"])
 
     @property
     def key(self) -> str:
@@ -134,24 +179,24 @@ class DocumentResult:
     @property
     def sha256(self) -> str | None:
         """The document's SHA-256 in hex; ``None`` if it could not be read."""
-        value: str | None = self._summary["sha256"]
+        value: str | None = self.summary["sha256"]
         return value
 
     @property
     def bytes(self) -> int | None:
         """The document's octets; ``None`` if it could not be read."""
-        value: int | None = self._summary["bytes"]
+        value: int | None = self.summary["bytes"]
         return value
 
     @property
     def status(self) -> str:
         """The document's status: COMPLETE if every part is."""
-        return str(self._summary["status"])
+        return str(self.summary["status"])
 
     @property
     def reason(self) -> str | None:
         """Why the status is not COMPLETE."""
-        value: str | None = self._summary["reason"]
+        value: str | None = self.summary["reason"]
         return value
 
     @property
@@ -162,18 +207,18 @@ class DocumentResult:
     @property
     def session(self) -> str:
         """The session's ID."""
-        return str(self._summary["session"])
+        return str(self.summary["session"])
 
     @property
     def root(self) -> tuple[int, int] | None:
         """Scope and entity of the document itself; ``None`` if the session was lost before."""
-        root = self._summary["root"]
+        root = self.summary["root"]
         return None if root is None else (root[0], root[1])
 
     @property
     def file(self) -> str | None:
         """Where the document's own octets lie in the sink; ``None`` if its parts stand for them, or it failed."""
-        value: str | None = self._summary["file"]
+        value: str | None = self.summary["file"]
         return value
 
     @property
@@ -186,11 +231,27 @@ class DocumentResult:
         """How many of the parts are COMPLETE."""
         return self._native.counts()[1]
 
+    def group(self) -> dict[str, Any]:
+        """Tell how the children ended that :meth:`DocumentSender.send_some` has sent.
+
+        ``children``, ``incomplete`` of them, the octets ``inflated`` for them, their ``scope`` as a receipt has it, and
+        why the container is ``missing``, if it is.
+        """
+        group: dict[str, Any] = json.loads(self._native.group())
+        return group
+
+    def placed_batches(self, start: int = 0) -> Iterator[pa.RecordBatch]:
+        """Give the rows of `PLACED_SCHEMA` from one on, in batches like those of :meth:`batches`."""
+        at: int | None = start
+        while at is not None:
+            batch, at = self._native.rows(at, _MAX_ROWS, _MAX_BATCH, True)
+            yield batch
+
     def batches(self, max_bytes: int = _MAX_BATCH) -> Iterator[pa.RecordBatch]:
         """Give the rows of `PART_SCHEMA` in batches of at most ``max_bytes`` of text, unless one row has more."""
         start: int | None = 0
         while start is not None:
-            batch, start = self._native.rows(start, _MAX_ROWS, max_bytes)
+            batch, start = self._native.rows(start, _MAX_ROWS, max_bytes, False)
             yield batch
 
     def batch(self) -> pa.RecordBatch:
@@ -198,7 +259,7 @@ class DocumentResult:
 
         Raises :class:`penstock.DocumentsError` of kind "limit" if the text has 2 GiB or more: take :meth:`batches`.
         """
-        batch, rest = self._native.rows(0, self.parts + 1, _MAX_TEXT)
+        batch, rest = self._native.rows(0, self.parts + 1, _MAX_TEXT, False)
         if rest is not None:
             raise DocumentsError("the parts' text has 2 GiB or more; take it in batches()", "limit")
         return batch

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock import receipts
+from penstock._previous import point
 from penstock.documents import DocumentResult
 from penstock.errors import DocumentsError
 
@@ -83,6 +84,7 @@ class StagedReceipts:
         Raises :class:`penstock.DocumentsError` of kind "io" if the folder cannot be written: nothing was sent yet.
         """
         self._folder = folder
+        self._documents: dict[str, str] = {}
         if folder is None:
             return
         try:
@@ -106,10 +108,20 @@ class StagedReceipts:
         """Write a document's receipt; give the path at which it will be seen."""
         if self._folder is None:
             return None
+        self._documents[result.key] = result.document
         return self._folder / receipts.write(result, self._staging).name
+
+    def place(self, document: str, key: str) -> Path | None:
+        """Give the path at which to write a document's receipt oneself, to be shown like any other."""
+        if self._folder is None:
+            return None
+        self._documents[key] = document
+        return self._staging / f"{key}.json"
 
     def publish(self) -> None:
         """Show the receipts, once the session is closed; earlier ones of the same documents are replaced."""
         if self._folder is not None:
             for receipt in self._staging.iterdir():
                 receipt.replace(self._folder / receipt.name)
+            for key, document in self._documents.items():
+                point(self._folder, document, key)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from penstock.spark.documents_source import DocumentsSource
 from penstock.spark.functions import Dehydrate, Rehydrate, dehydrate, rehydrate
 from penstock.spark.pipestream import PipeStreamDataSource
+from penstock.spark.plans import ingest
 from penstock.spark.schemas import COMPOSITE_ARROW_SCHEMA, COMPOSITE_SCHEMA, PART_ARROW_SCHEMA, PART_SCHEMA
 from penstock.spark.session import local_session
 from penstock.spark.watching import Progress, ProgressListener, QueryProgress, progress
@@ -40,6 +41,7 @@ __all__ = [
     "Worker",
     "check_workers",
     "dehydrate",
+    "ingest",
     "local_session",
     "progress",
     "register",

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 import pyarrow as pa
 
+from penstock._previous import find_receipt
 from penstock._staged_receipts import StagedReceipts
-from penstock.documents import DocumentSender, SentDocument, document_name
+from penstock.documents import DocumentResult, DocumentSender, SentDocument, document_name
 from penstock.errors import DocumentsError, PipeStreamError, SparkError
 from penstock.pipestream import Session
 from penstock.spark._batches import resize
@@ -29,35 +30,43 @@ from penstock.spark._paths import from_column
 if TYPE_CHECKING:
     from penstock.spark.functions import Dehydrate
 
-__all__ = ["take_apart"]
+__all__ = ["Attempt", "finished", "source_of", "staged_receipts", "take_apart"]
 
 
 def take_apart(options: "Dehydrate", batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Send the documents that the rows name; give the rows of their parts."""
-    documents = _documents(batches, options.root)
+    documents = _documents(batches, options)
     first = next(documents, None)
     if first is None:
         return
+    with staged_receipts(options) as receipts, Attempt(options, receipts) as attempt:
+        yield from finished(attempt, attempt.rows(chain([first], documents)))
+
+
+def finished(attempt: "Attempt", rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give rows in batches of a good size, the last one once the attempt has closed its session.
+
+    So whoever has all rows of a task can read its session in the sink, and its receipts.
+    """
     last: pa.RecordBatch | None = None
-    with _receipts(options.receipts) as receipts, _Attempt(options, receipts) as attempt:
-        for batch in resize(attempt.rows(chain([first], documents))):
-            if last is not None:
-                yield last
-            last = batch
-        attempt.finish()
-    # Whoever has all rows of a task can read its session in the sink, and its receipts.
+    for batch in resize(rows):
+        if last is not None:
+            yield last
+        last = batch
+    attempt.finish()
     if last is not None:
         yield last
 
 
-def _receipts(folder: str | None) -> StagedReceipts:
+def staged_receipts(options: "Dehydrate") -> StagedReceipts:
+    """Make the place for a task's receipts until its session is closed."""
     try:
-        return StagedReceipts(None if folder is None else Path(folder))
+        return StagedReceipts(None if options.receipts is None else Path(options.receipts))
     except DocumentsError as error:
         raise SparkError(error.message) from error
 
 
-class _Attempt:
+class Attempt:
     """The session of an attempt, the documents on their way, and the receipts that wait for its end."""
 
     def __init__(self, options: "Dehydrate", receipts: StagedReceipts) -> None:
@@ -81,29 +90,43 @@ class _Attempt:
 
     def rows(self, documents: Iterator[tuple[str, str | BinaryIO]]) -> Iterator[pa.RecordBatch]:
         """Send documents while earlier ones are still being received; give rows in the order of the documents."""
-        sender = DocumentSender(self._session, limits=self._options.limits, in_flight=self._options.in_flight)
+        sender = self.sender()
         for name, source in documents:
             if len(self._on_their_way) == self._options.in_flight:
                 yield from self._settle()
-            self._on_their_way.append(sender.send(name, source))
+            self._on_their_way.append(sender.send(name, source, previous=self.previous(name)))
         while self._on_their_way:
             yield from self._settle()
 
+    def previous(self, document: str) -> dict[str, Any] | None:
+        """Give the earlier receipt of a document, if there is one and it is to be used."""
+        folder = self._options.previous
+        return None if folder is None else find_receipt(Path(folder), document)
+
+    def sender(self) -> DocumentSender:
+        """Make a sender into the session."""
+        return DocumentSender(self._session, limits=self._options.limits, in_flight=self._options.in_flight)
+
     def finish(self) -> None:
         """Close the session, then show the receipts."""
-        self._check_session()
+        self.check_session()
         self._session.close()
         self._receipts.publish()
 
-    def _settle(self) -> Iterator[pa.RecordBatch]:
+    def wait(self) -> DocumentResult:
+        """Wait for the oldest document that is on its way."""
         result = self._on_their_way[0].wait()
-        self._check_session()
+        self.check_session()
         self._on_their_way.popleft()
         self._settled += 1
+        return result
+
+    def _settle(self) -> Iterator[pa.RecordBatch]:
+        result = self.wait()
         self._receipts.add(result)
         return iter(result.batches())
 
-    def _check_session(self) -> None:
+    def check_session(self) -> None:
         """Raise if the session is over, whatever its code: parts that it cut off are no bad documents, so try again."""
         if (early := self._session.closed) is not None:
             raise early.error()
@@ -144,7 +167,7 @@ class _Unreadable(io.RawIOBase):
         raise self._reason
 
 
-def _documents(batches: Iterator[pa.RecordBatch], root: str | None) -> Iterator[tuple[str, str | BinaryIO]]:
+def _documents(batches: Iterator[pa.RecordBatch], options: "Dehydrate") -> Iterator[tuple[str, str | BinaryIO]]:
     """The name of each document, and what it is read from."""
     for batch in batches:
         if "path" not in batch.schema.names:
@@ -154,12 +177,16 @@ def _documents(batches: Iterator[pa.RecordBatch], root: str | None) -> Iterator[
         for name, path in zip(names, paths, strict=True):
             if not isinstance(path, str):
                 raise SparkError("dehydrate needs a path in every row, as a string; filter rows without one")
-            try:
-                local = from_column(path)
-            except OSError as error:
-                yield name or path, cast("BinaryIO", _Unreadable(error))
-            else:
-                yield name or _name(local, root), local
+            yield source_of(path, name, options)
+
+
+def source_of(path: str, name: str | None, options: "Dehydrate") -> tuple[str, str | BinaryIO]:
+    """Name the document that a row is about, and give what it is read from."""
+    try:
+        local = from_column(path)
+    except OSError as error:
+        return name or path, cast("BinaryIO", _Unreadable(error))
+    return name or _name(local, options.root), local
 
 
 def _name(path: str, root: str | None) -> str:

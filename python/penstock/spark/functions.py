@@ -32,6 +32,7 @@ class Dehydrate:
     cert: str | None = None
     key: str | None = None
     receipts: str | None = None
+    previous: str | None = None
     root: str | None = None
     limits: Limits | None = None
     in_flight: int = 8
@@ -72,6 +73,7 @@ def dehydrate(
     cert: str | None = None,
     key: str | None = None,
     receipts: str | None = None,
+    previous: str | None = None,
     root: str | None = None,
     limits: Limits | None = None,
     in_flight: int = 8,
@@ -96,6 +98,8 @@ def dehydrate(
         cert: The client's certificate (PEM file), with ``key``.
         key: Its private key (PEM file).
         receipts: A folder that all executors share; each document gets a receipt there, ``KEY.json``.
+        previous: A folder of earlier receipts, the same one as ``receipts`` for instance, of what the same sink has. Of
+            each document that has one there, only parts are sent that are new, changed, or failed then.
         root: The folder that names are relative to where there is no column ``document``; without it documents are
             named by the last part of their path.
         limits: What a document may cost; the defaults of ``penstock.documents.Limits``.
@@ -117,7 +121,7 @@ def dehydrate(
     if in_flight < 1:
         raise SparkError(f"in_flight must be at least 1, not {in_flight}")
     pin = None if fingerprint is None else _checked("fingerprint", fingerprint_digits, fingerprint)
-    paths = {"ca": ca, "cert": cert, "key": key, "receipts": receipts, "root": root}
+    paths = {"ca": ca, "cert": cert, "key": key, "receipts": receipts, "previous": previous, "root": root}
     folders = {name: _absolute(path) for name, path in paths.items()}
     return Dehydrate(sink, fingerprint=pin, system_ca=system_ca, limits=limits, in_flight=in_flight, **folders)
 

@@ -123,7 +123,9 @@ pub(crate) fn divide(
     limits: LimitFields,
     group_bytes: u64,
 ) -> PyResult<Option<Division>> {
-    let (limits, interrupts) = (penstock_documents::Limits::try_from(limits)?, Interrupts::default());
+    let (mut limits, interrupts) = (penstock_documents::Limits::try_from(limits)?, Interrupts::default());
+    // As where they are sent: the receiver's rule of decision 11.
+    limits.children_per_mib = limits.children_per_mib.min(1000);
     let open = |known: Option<([u8; 32], u64)>| -> io::Result<Dehydrator> {
         let source = Box::new(File::open(&path)?);
         let made = Dehydrator::new(name, source, PythonWorkspace::new(interrupts.clone()), limits.clone());

@@ -186,6 +186,9 @@ impl Ledger {
     /// The part will never be announced.
     pub(crate) fn unsent(&mut self, index: usize, reason: &str) {
         self.blame(index, reason);
+        if index == 0 && self.whole.is_some() {
+            self.missing.get_or_insert_with(|| reason.to_owned());
+        }
         if let Some(record) = self.records.get_mut(index) {
             record.status = Status::Failed;
         }

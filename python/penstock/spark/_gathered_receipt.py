@@ -1,0 +1,101 @@
+"""The receipt of a document whose parts lie in several sessions, written while its rows pass."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import copyfileobj
+from tempfile import SpooledTemporaryFile
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from penstock import _core
+from penstock._previous import KeptScopes
+from penstock.documents import DocumentResult
+from penstock.pipestream import Status
+
+__all__ = ["GatheredReceipt"]
+
+_IN_MEMORY = 8 << 20
+_PART = (
+    "path", "type", "sha256", "bytes", "status", "reason", "attempts", "session", "scope", "entity", "file",
+)  # fmt: skip
+_DOCUMENT = ("version", "document", "sha256", "bytes", "status", "reason", "content_root", "session", "root", "file")
+
+
+class _List:
+    """The elements of a JSON array, in memory while they are few."""
+
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed with the receipt
+        self._begun = False
+
+    def add(self, text: str) -> None:
+        self._file.write((", " if self._begun else "").encode() + text.encode())
+        self._begun = True
+
+    def copy(self, target: Any) -> None:
+        self._file.seek(0)
+        copyfileobj(self._file, target)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class GatheredReceipt:
+    """Takes a document's rows of `PLACED_SCHEMA` in their order; no more than a batch of them is in memory."""
+
+    def __init__(self, containers: DocumentResult, path: Path | None, previous: Mapping[str, Any] | None) -> None:
+        """Write into ``path``, or nothing without one. ``containers`` is how the document itself ended."""
+        self._path = path
+        self._document: dict[str, Any] = {**containers.summary}
+        self._tree = _core.ContentTree()
+        self._kept = KeptScopes(previous)
+        self._kept.add_document(self._document)
+        self._scopes, self._parts = _List(), _List()
+
+    def __enter__(self) -> Self:
+        """Do nothing more."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Drop what was kept for the receipt."""
+        self._scopes.close()
+        self._parts.close()
+
+    def add_scope(self, scope: Mapping[str, Any] | None) -> None:
+        """Take the scope of a group; a session without scopes has none, and neither has a group that was kept."""
+        if scope is not None:
+            self._scopes.add(json.dumps(scope))
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows; the document's own is not among the parts."""
+        if self._path is None:
+            return
+        for row in batch.select([*_PART, "digest"]).to_pylist():
+            if row["digest"] is not None:
+                self._scopes.add(row["digest"])
+            if row["path"]:
+                part = {name: row[name] for name in _PART}
+                digest = None if part["sha256"] is None else bytes.fromhex(part["sha256"])
+                self._tree.push(part["path"], digest, Status[part["status"]])
+                self._kept.add(part)
+                self._parts.add(json.dumps(part, ensure_ascii=False))
+
+    def write(self) -> None:
+        """Write the receipt, after the last row."""
+        if self._path is None:
+            return
+        for scope in self._kept.scopes():
+            self._scopes.add(json.dumps(scope))
+        self._document["content_root"] = self._tree.root().hex()
+        head = json.dumps({name: self._document[name] for name in _DOCUMENT}, ensure_ascii=False)
+        with self._path.open("wb") as file:
+            file.write(head[:-1].encode() + b', "scopes": [')
+            self._scopes.copy(file)
+            file.write(b'], "parts": [')
+            self._parts.copy(file)
+            file.write(b"]}\n")

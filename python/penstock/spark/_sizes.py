@@ -1,0 +1,47 @@
+"""The sizes of documents, where nobody has listed them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock.spark._divide import stamp
+from penstock.spark._paths import from_column
+
+__all__ = ["Sizes", "size_schema"]
+
+
+def size_schema(named: bool) -> pa.Schema:
+    """Give the columns: ``path``, ``document`` if documents have names of their own, ``length``."""
+    names = [pa.field("path", pa.string()), *([pa.field("document", pa.string())] if named else [])]
+    return pa.schema([*names, pa.field("length", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Looks at each file, for ``mapInArrow``; what cannot be read has 0 octets, and its reason later."""
+
+    named: bool
+
+    @property
+    def schema(self) -> StructType:
+        """The columns that it gives."""
+        return from_arrow_schema(size_schema(self.named))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Look at them."""
+        for batch in batches:
+            paths = batch.column("path").to_pylist()
+            names = [batch.column("document")] if self.named else []
+            lengths = pa.array([_length(path) for path in paths], pa.int64())
+            yield pa.RecordBatch.from_arrays([batch.column("path"), *names, lengths], schema=size_schema(self.named))
+
+
+def _length(path: str | None) -> int:
+    try:
+        found = None if path is None else stamp(from_column(path))
+    except OSError:
+        found = None
+    return 0 if found is None else found[0]
