@@ -60,9 +60,9 @@ def pointer_of(folder: Path, document: str) -> Pointer | None:
     return pointer if pointer is not None and pointer.document == document else None
 
 
-def pointers(folder: Path) -> Iterator[Pointer]:
-    """Give the pointers of all documents, in the order of their hashes."""
-    for path in sorted((folder / _FOLDER).glob("*/*.json")):
+def pointers(folder: Path, start: str) -> Iterator[Pointer]:
+    """Give the pointers of all documents whose hashes begin with ``start``, two hex digits."""
+    for path in sorted((folder / _FOLDER / start).glob("*.json")):
         if (pointer := _read(path)) is not None:
             yield pointer
 

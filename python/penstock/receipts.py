@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock._receipt_changes import Change, compare, part_key
 from penstock._receipt_check import Verification
 from penstock._receipt_form import Difference, Malformed, check_form, load_object, shorten
 from penstock._receipt_sink import Sink
@@ -30,7 +31,7 @@ from penstock.errors import DocumentsError
 if TYPE_CHECKING:
     from penstock.documents import DocumentResult
 
-__all__ = ["Difference", "load", "verify", "verify_all", "write"]
+__all__ = ["Change", "Difference", "compare", "load", "part_key", "verify", "verify_all", "write"]
 
 
 def write(result: "DocumentResult", folder: str | os.PathLike[str]) -> Path:

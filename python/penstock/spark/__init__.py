@@ -14,6 +14,7 @@ Example:
 
 from typing import TYPE_CHECKING
 
+from penstock.spark.changes import CHANGE_ARROW_SCHEMA, CHANGE_SCHEMA, changes
 from penstock.spark.documents_source import DocumentsSource
 from penstock.spark.functions import Dehydrate, Rehydrate, dehydrate, rehydrate
 from penstock.spark.pipestream import PipeStreamDataSource
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "CHANGE_ARROW_SCHEMA",
+    "CHANGE_SCHEMA",
     "COMPOSITE_ARROW_SCHEMA",
     "COMPOSITE_SCHEMA",
     "PART_ARROW_SCHEMA",
@@ -40,6 +43,7 @@ __all__ = [
     "Rehydrate",
     "Worker",
     "check_workers",
+    "changes",
     "dehydrate",
     "ingest",
     "local_session",

@@ -1,0 +1,143 @@
+"""What an index has to do after documents were taken apart again."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock._previous import Pointer, pointer_of, pointers
+from penstock._receipt_changes import compare
+from penstock._receipt_form import Malformed, load_object
+from penstock.errors import SparkError
+from penstock.spark._batches import resize
+from penstock.spark._paths import from_option
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["CHANGE_ARROW_SCHEMA", "CHANGE_SCHEMA", "changes"]
+
+CHANGE_ARROW_SCHEMA = pa.schema(
+    [
+        pa.field("document", pa.string()),
+        pa.field("change", pa.string()),
+        pa.field("part", pa.string()),
+        pa.field("path", pa.list_(pa.field("element", pa.string()))),
+        pa.field("nth", pa.int32()),
+        pa.field("type", pa.string()),
+        pa.field("bytes", pa.int64()),
+        pa.field("sha256", pa.string()),
+        pa.field("status", pa.string()),
+        pa.field("file", pa.string()),
+    ]
+)
+
+CHANGE_SCHEMA: StructType = from_arrow_schema(CHANGE_ARROW_SCHEMA)
+"""A row for each part that was added, changed or removed: what ``changes`` gives."""
+
+_POINTER = pa.schema([pa.field(name, pa.string()) for name in ("document", "key", "previous")])
+_BATCH = 4096
+
+
+def changes(documents: "DataFrame", receipts: str, *, gone: bool = True) -> "DataFrame":
+    """Tell which parts of documents are not what they were in the version before: rows of `CHANGE_SCHEMA`.
+
+    ``change`` is ``added``, ``changed`` or ``removed``, and ``part`` is `penstock.receipts.part_key`, the key for rows
+    of an index: delete what is removed, put what is not. Applying the same rows once more changes nothing. For each
+    document its latest receipt is compared with the one that had other octets before; of a document's first version
+    all is added.
+
+    Args:
+        documents: Rows with a column ``document``, after they were taken apart.
+        receipts: The folder of receipts that ``dehydrate`` has written.
+        gone: Whether all parts of a document that has a receipt and no row are listed as removed. It looks at a small
+            file for each document that ever had a receipt; without it, only at those of ``documents``.
+
+    Raises:
+        SparkError: There is no column ``document``.
+
+    Example:
+        >>> from penstock.spark import changes
+        >>> dropped = changes(documents, "/data/receipts").where("change = 'removed'")  # doctest: +SKIP
+    """
+    if "document" not in documents.columns:
+        raise SparkError(f"changes needs a column document; there are {', '.join(documents.columns)}")
+    folder = str(Path(from_option(receipts)).absolute())
+    named = documents.select("document").distinct()
+    rows = named.mapInArrow(_Changes(folder, gone=False), CHANGE_SCHEMA)
+    if not gone:
+        return rows
+    known = documents.sparkSession.range(256).mapInArrow(_List(folder), from_arrow_schema(_POINTER))
+    lost = known.join(named, "document", "left_anti")
+    return rows.unionByName(lost.mapInArrow(_Changes(folder, gone=True), CHANGE_SCHEMA))
+
+
+@dataclass(frozen=True)
+class _List:
+    """Lists pointers, for ``mapInArrow``: each number is the folder of the hashes that begin so."""
+
+    folder: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                found = [
+                    {"document": pointer.document, "key": pointer.key, "previous": pointer.previous}
+                    for pointer in pointers(Path(self.folder), f"{number:02x}")
+                ]
+                yield pa.RecordBatch.from_pylist(found, _POINTER)
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """Compares receipts, for ``mapInArrow``; where a document is ``gone``, all of it is removed."""
+
+    folder: str
+    gone: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        names = (name for batch in batches for name in batch.column("document").to_pylist())
+        return resize(batch for name in names for batch in self._document(name))
+
+    def _document(self, name: str | None) -> Iterator[pa.RecordBatch]:
+        pointer = None if name is None else pointer_of(Path(self.folder), name)
+        if pointer is None:
+            return
+        rows: list[dict[str, Any]] = []
+        for row in self._rows(pointer):
+            rows.append(row)
+            if len(rows) == _BATCH:
+                yield pa.RecordBatch.from_pylist(rows, CHANGE_ARROW_SCHEMA)
+                rows = []
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, CHANGE_ARROW_SCHEMA)
+
+    def _rows(self, pointer: Pointer) -> Iterator[dict[str, Any]]:
+        latest = self._load(pointer.key)
+        old, new = (latest, None) if self.gone else (self._load(pointer.previous), latest)
+        for change in compare(old, new):
+            if change.kind == "unchanged":
+                continue
+            part = change.new or change.old or {}
+            yield {
+                "document": pointer.document,
+                "change": change.kind,
+                "part": change.key,
+                "path": list(change.path),
+                "nth": change.nth,
+                **{name: part.get(name) for name in ("type", "bytes", "sha256", "status", "file")},
+            }
+
+    def _load(self, key: str | None) -> dict[str, Any] | None:
+        if key is None:
+            return None
+        try:
+            return load_object(Path(self.folder, f"{key}.json"))
+        except FileNotFoundError:
+            return None
+        except (OSError, Malformed) as error:
+            raise SparkError(f"the receipt {key}.json cannot be read: {error}") from error
