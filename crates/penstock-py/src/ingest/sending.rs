@@ -191,8 +191,13 @@ impl<'a> Sending<'a> {
                 return Ok(());
             }
         };
-        if let Some(place) = self.previous.take(&part, hollow) {
-            self.ledger.keep(index, place);
+        // What stands for a container in this session is announced with the first child that is sent below it.
+        let stands_in = self.children.is_some() && part.depth == self.base;
+        let place = self.previous.take(&part, hollow);
+        if stands_in || place.is_some() {
+            if let Some(place) = place {
+                self.ledger.keep(index, place);
+            }
             self.stack.push(Open { index, key: None, refused: None, headless: 0, kept: Some(payload) });
             return Ok(());
         }

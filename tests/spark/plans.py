@@ -1,0 +1,86 @@
+"""What the tests of plans share: documents that are worth dividing, and what their receipts say."""
+
+import io
+import json
+import tarfile
+import zipfile
+
+from penstock import receipts as receipts_module
+from penstock._previous import find_receipt
+
+OF_A_SESSION = {"session", "scope", "entity", "attempts", "file"}
+
+
+def zip_file(members, *, bomb=0):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, octets in members:
+            archive.writestr(zipfile.ZipInfo(name), octets, zipfile.ZIP_DEFLATED)
+        if bomb:
+            archive.writestr("bomb", bytes(bomb))
+    return file.getvalue()
+
+
+def tar_file(members, mode="w"):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=mode) as archive:
+        for name, octets in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(octets)
+            archive.addfile(member, io.BytesIO(octets))
+    return file.getvalue()
+
+
+def write_outsized(folder):
+    """Archives that are worth dividing: nested, broken, with bombs, and with names that repeat."""
+    nested = (folder / "nested.zip").read_bytes()
+    texts = [(f"{number:03}.txt", f"{number} ".encode() * 900) for number in range(60)]
+    mails = b"".join(
+        b"From a@b Thu Jan  1 00:00:00 2026\n" + (b"Subject: %d\n\nbody %d\n\n" % (number, number))
+        for number in range(25)
+    )
+    files = {
+        "deep.zip": zip_file([*texts, ("nested.zip", nested), ("000.txt", b"again"), ("none.zip", zip_file([]))]),
+        "bombs.zip": zip_file([*texts[:20], ("b/broken.zip", nested[:500])], bomb=4 << 20),
+        "deep.tar.gz": tar_file([*texts, ("nested.zip", nested), ("000.txt", b"again"), ("e", b"")], "w:gz"),
+        "one.tar": tar_file([("only.zip", zip_file([*texts, ("nested.zip", nested)]))]),
+        "cut.tar": tar_file(texts)[:20_000],
+        "box.mbox": mails,
+    }
+    for name, octets in files.items():
+        (folder / name).write_bytes(octets)
+    encrypted = bytearray((folder / "deep.zip").read_bytes())
+    encrypted[encrypted.index(b"PK\x01\x02") + 8] |= 1
+    (folder / "partly.zip").write_bytes(encrypted)
+
+
+def what_is_said(receipt):
+    """A receipt without what depends on the sessions."""
+    kept = {name: value for name, value in receipt.items() if name not in OF_A_SESSION | {"root", "scopes", "parts"}}
+    parts = [{name: value for name, value in part.items() if name not in OF_A_SESSION} for part in receipt["parts"]]
+    return {**kept, "parts": parts, "depths": sorted({scope["depth"] for scope in receipt["scopes"]})}
+
+
+def rows_of(rows):
+    """What the rows say, each document's in their order."""
+    found = {}
+    for row in rows:
+        own = row.asDict()
+        found.setdefault(row.document, []).append({n: v for n, v in own.items() if n not in OF_A_SESSION})
+    return found
+
+
+def sessions_of(receipt):
+    """The sessions that have a document."""
+    return {part["session"] for part in receipt["parts"]} | {receipt["session"]}
+
+
+def latest_receipts(folder):
+    """The latest receipt of each document, by its name."""
+    documents = [json.loads(file.read_text())["document"] for file in folder.glob("*.json")]
+    return {document: find_receipt(folder, document) for document in documents}
+
+
+def differences(receipts, sink):
+    """All that is wrong with the receipts in a folder."""
+    return [difference.text for _, found in receipts_module.verify_all(receipts, sink) for difference in found]
