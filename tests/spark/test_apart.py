@@ -5,7 +5,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from plans import differences, latest_receipts, rows_of, sessions_of, what_is_said, write_outsized, zip_file
+from plan_samples import differences, latest_receipts, rows_of, sessions_of, what_is_said, write_outsized, zip_file
 
 from penstock import receipts as receipts_module
 from penstock.documents import Limits
@@ -79,7 +79,8 @@ def test_no_octets_go_through_the_shuffle(outsized, server):
     tasks = divided([outsized / "deep.zip"], apart)
     assert tasks.num_rows > 5
     assert "nested.zip" not in "".join(tasks.column("task").to_pylist())
-    assert tasks.nbytes < 5000
+    # About as much for a group, whatever is in it.
+    assert tasks.nbytes < 1000 * tasks.num_rows
     first, last = tasks.column("first").to_pylist(), tasks.column("last").to_pylist()
     assert (first, last[-1]) == ([1, *(each + 1 for each in last[:-1])], 63)
 
@@ -140,9 +141,9 @@ def test_whatever_is_changed_in_a_receipt_over_several_sessions_is_named(run, ou
             assert receipts_module.verify(tampered, tmp_path / "sink"), (path, number)
 
 
-def _swap_sessions(receipt, apart):
+def _put_off(receipt, apart):
     first, second = (receipt["scopes"][number] for number in apart[:2])
-    first["session"], second["session"] = second["session"], first["session"]
+    first["session"] = second["session"]
 
 
 def _move(receipt, apart):
@@ -161,7 +162,7 @@ CHANGES = [
     lambda receipt, _: receipt["parts"].pop(),
     lambda receipt, _: receipt.update(status="COMPLETE" if receipt["status"] == "FAILED" else "FAILED"),
     lambda receipt, apart: receipt.update(session=receipt["scopes"][apart[0]]["session"]),
-    _swap_sessions,
+    _put_off,
     _move,
 ]
 

@@ -1,7 +1,7 @@
 """The plans beyond one task for each document, on real Spark: their rows and receipts say the same, and verify."""
 
 import pytest
-from plans import differences, latest_receipts, rows_of, sessions_of, what_is_said, write_outsized
+from plan_samples import differences, latest_receipts, rows_of, sessions_of, what_is_said, write_outsized
 
 from penstock.documents import Limits
 from penstock.spark import changes, dehydrate, ingest
@@ -60,7 +60,7 @@ def test_an_index_is_told_what_to_drop(run, spark, corpus, tmp_path):
     assert len(first) == len(list((tmp_path / "receipts").glob("*.json"))) - 1
 
 
-def test_documents_of_other_columns_are_taken_too(run, spark, sink, corpus, tmp_path):
+def test_documents_of_other_columns_are_taken_too(spark, sink, corpus, tmp_path):
     """Without lengths and names, and with a path that is not there."""
     write_outsized(corpus)
     paths = [(str(corpus / name),) for name in ("deep.zip", "notes.txt", "nobody")]

@@ -65,8 +65,8 @@ def rows_of(rows):
     """What the rows say, each document's in their order."""
     found = {}
     for row in rows:
-        own = row.asDict()
-        found.setdefault(row.document, []).append({n: v for n, v in own.items() if n not in OF_A_SESSION})
+        own = row if isinstance(row, dict) else row.asDict()
+        found.setdefault(own["document"], []).append({n: v for n, v in own.items() if n not in OF_A_SESSION})
     return found
 
 
