@@ -48,6 +48,7 @@ __all__ = [
     "decode_scope_digest",
     "decode_status",
     "default_limits",
+    "divide",
     "document_key",
     "encode_barrier",
     "encode_capabilities",

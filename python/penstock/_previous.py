@@ -7,12 +7,15 @@ receipts there is a small file for each document, found by the document's name a
     receipts/.documents/HH/HASH.json    {"document": NAME, "key": KEY, "previous": KEY | null}
 
 HASH is the first 32 hex digits of the SHA-256 of the name, HH the first two of them; ``previous`` is the receipt that
-``KEY`` has replaced, where that has another name.
+``KEY`` has replaced, where that has another name. The folder is made when somebody first asks for an earlier receipt, out
+of the receipts that are there, and kept up from then on.
 """
 
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +24,7 @@ from typing import Any
 
 from penstock._receipt_form import Malformed, check_form, load_object
 
-__all__ = ["KeptScopes", "Pointer", "find_receipt", "point", "pointer_of", "pointers"]
+__all__ = ["KeptScopes", "Pointer", "find_receipt", "point", "pointer_of", "pointers", "prepare"]
 
 _FOLDER = ".documents"
 
@@ -36,8 +39,9 @@ class Pointer:
 
 
 def _path(folder: Path, document: str) -> Path:
+    """Where a document's pointer is, below the folder of pointers."""
     name = hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return folder / _FOLDER / name[:2] / f"{name}.json"
+    return folder / name[:2] / f"{name}.json"
 
 
 def _read(path: Path) -> Pointer | None:
@@ -56,7 +60,7 @@ def _is_key(key: object) -> bool:
 
 def pointer_of(folder: Path, document: str) -> Pointer | None:
     """Find the pointer of a document; ``None`` if it has none that can be read."""
-    pointer = _read(_path(folder, document))
+    pointer = _read(_path(folder / _FOLDER, document))
     return pointer if pointer is not None and pointer.document == document else None
 
 
@@ -67,13 +71,38 @@ def pointers(folder: Path, start: str) -> Iterator[Pointer]:
             yield pointer
 
 
+def prepare(folder: Path) -> None:
+    """Make the pointers of a folder of receipts that has none yet, out of the receipts; this reads each of them once.
+
+    Raises ``OSError`` if the folder cannot be written.
+    """
+    if (folder / _FOLDER).is_dir() or not folder.is_dir():
+        return
+    made = Path(tempfile.mkdtemp(prefix=".receipts-", dir=folder))
+    try:
+        receipts = [path for path in folder.glob("*.json") if _is_key(path.stem)]
+        for path in sorted(receipts, key=lambda path: path.stat().st_mtime_ns):
+            with suppress(OSError, Malformed, KeyError, TypeError):
+                _point(made, str(load_object(path)["document"]), path.stem)
+        # Somebody else may have been faster; the folder is then the same.
+        with suppress(OSError):
+            made.rename(folder / _FOLDER)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
 def point(folder: Path, document: str, key: str) -> None:
-    """Say that ``KEY.json`` is now the latest receipt of ``document``."""
-    earlier = pointer_of(folder, document)
+    """Say that ``KEY.json`` is now the latest receipt of ``document``, in a folder that has pointers."""
+    if (folder / _FOLDER).is_dir():
+        _point(folder / _FOLDER, document, key)
+
+
+def _point(folder: Path, document: str, key: str) -> None:
+    path = _path(folder, document)
+    earlier = _read(path)
     previous = None
     if earlier is not None:
         previous = earlier.previous if earlier.key == key else earlier.key
-    path = _path(folder, document)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -20,7 +20,7 @@ from penstock import pipestream as ps
 from penstock.documents import Composite, Limits, Node, Part
 from penstock.documents import rehydrate as rehydrate_parts
 from penstock.errors import DocumentsError, Error, PipeStreamError, SparkError
-from penstock.receipts import Difference
+from penstock.receipts import Change, Difference
 from penstock.spark import (
     Dehydrate,
     DocumentsSource,
@@ -59,6 +59,7 @@ SAMPLES: dict[type, Callable[[], object]] = {
     PipeStreamWriter: lambda: PipeStreamWriter(RowSink(Peer("sink:4433", system_ca=True)), "spark/1"),
     PipeStreamStreamWriter: lambda: PipeStreamStreamWriter(RowSink(Peer("sink:4433", system_ca=True))),
     Composite: lambda: COMPOSITE,
+    Change: lambda: Change("removed", "0" * 32, ("a", "b"), 0, {"path": ["a", "b"]}, None),
     Difference: lambda: Difference("parts[0].bytes", 3, 4, "parts[0].bytes: expected 3, found 4"),
     Limits: lambda: Limits(max_depth=2, part_seconds=0.5),
     Node: lambda: COMPOSITE.root,

@@ -6,7 +6,7 @@ import tarfile
 import zipfile
 
 from penstock import receipts as receipts_module
-from penstock._previous import find_receipt
+from penstock._previous import find_receipt, prepare
 
 OF_A_SESSION = {"session", "scope", "entity", "attempts", "file"}
 
@@ -77,6 +77,7 @@ def sessions_of(receipt):
 
 def latest_receipts(folder):
     """The latest receipt of each document, by its name."""
+    prepare(folder)
     documents = [json.loads(file.read_text())["document"] for file in folder.glob("*.json")]
     return {document: find_receipt(folder, document) for document in documents}
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 import pyarrow as pa
 
-from penstock._previous import find_receipt
+from penstock._previous import find_receipt, prepare
 from penstock._staged_receipts import StagedReceipts
 from penstock.documents import DocumentResult, DocumentSender, SentDocument, document_name
 from penstock.errors import DocumentsError, PipeStreamError, SparkError
@@ -61,9 +61,13 @@ def finished(attempt: "Attempt", rows: Iterator[pa.RecordBatch]) -> Iterator[pa.
 def staged_receipts(options: "Dehydrate") -> StagedReceipts:
     """Make the place for a task's receipts until its session is closed."""
     try:
+        if options.previous is not None:
+            prepare(Path(options.previous))
         return StagedReceipts(None if options.receipts is None else Path(options.receipts))
     except DocumentsError as error:
         raise SparkError(error.message) from error
+    except OSError as error:
+        raise SparkError(f"earlier receipts cannot be found in {options.previous}: {error.strerror}") from error
 
 
 class Attempt:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock._previous import Pointer, pointer_of, pointers
+from penstock._previous import Pointer, pointer_of, pointers, prepare
 from penstock._receipt_changes import compare
 from penstock._receipt_form import Malformed, load_object
 from penstock.errors import SparkError
@@ -83,6 +83,7 @@ class _List:
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare(Path(self.folder))
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 found = [
@@ -100,6 +101,7 @@ class _Changes:
     gone: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare(Path(self.folder))
         names = (name for batch in batches for name in batch.column("document").to_pylist())
         return resize(batch for name in names for batch in self._document(name))
 
