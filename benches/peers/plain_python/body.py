@@ -40,7 +40,9 @@ SCHEMA = pa.schema(
 MAX_DEPTH = 7
 BATCH = 4 << 20
 FIELD_LINE = re.compile(rb"[A-Za-z][A-Za-z0-9-]*:")
-MAIL_FIELD = re.compile(rb"^(?:from|received|return-path|delivered-to|mime-version|message-id|to|date|subject):", re.I | re.M)
+MAIL_FIELD = re.compile(
+    rb"^(?:from|received|return-path|delivered-to|mime-version|message-id|to|date|subject):", re.I | re.M
+)
 NONE = (None, None)
 
 
