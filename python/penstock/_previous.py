@@ -7,8 +7,8 @@ receipts there is a small file for each document, found by the document's name a
     receipts/.documents/HH/HASH.json    {"document": NAME, "key": KEY, "previous": KEY | null}
 
 HASH is the first 32 hex digits of the SHA-256 of the name, HH the first two of them; ``previous`` is the receipt that
-``KEY`` has replaced, where that has another name. The folder is made when somebody first asks for an earlier receipt, out
-of the receipts that are there, and kept up from then on.
+``KEY`` has replaced, where that has another name. The folder is made when somebody first asks for an earlier receipt,
+out of the receipts that are there, and kept up from then on.
 """
 
 import hashlib

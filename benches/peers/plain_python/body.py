@@ -1,8 +1,8 @@
 """Documents taken apart by a mapInArrow body of plain Python: the standard library and pypdfium2.
 
-What an engineer writes who needs it once and cares for speed: archives are read in memory, C code does the work where the
-standard library has it (zlib, expat, hashlib), and rows are put into batches of the size that Spark likes. It gives the
-columns of penstock's rows; octets go along in ``content``, because there is no sink that has them.
+What an engineer writes who needs it once and cares for speed: archives are read in memory, C code does the work where
+the standard library has it (zlib, expat, hashlib), and rows are put into batches of the size that Spark likes. It gives
+the columns of penstock's rows; octets go along in ``content``, because there is no sink that has them.
 """
 
 import bz2
@@ -15,7 +15,7 @@ import re
 import tarfile
 import xml.etree.ElementTree as ET
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email import policy
 from html.parser import HTMLParser
 from pathlib import Path
@@ -52,7 +52,7 @@ class _Html(HTMLParser):
         self.texts: list[str] = []
         self._hidden = 0
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
         self._hidden += tag in ("script", "style")
 
     def handle_endtag(self, tag: str) -> None:
@@ -105,7 +105,7 @@ def _parts(way: list[str], name: str, octets: bytes) -> Iterator[Row]:
     if kind in CONTAINERS and len(way) < MAX_DEPTH:
         try:
             children = list(CONTAINERS[kind](name, octets))
-        except Exception as error:  # damage of any kind is a row
+        except Exception as error:  # noqa: BLE001 - damage of any kind is a row
             yield way, kind, octets, None, str(error) or type(error).__name__
             return
         yield way, kind, octets, None, None
@@ -120,7 +120,7 @@ def _parts(way: list[str], name: str, octets: bytes) -> Iterator[Row]:
     text, reason = NONE
     try:
         text = _text(kind, octets)
-    except Exception as error:  # as above
+    except Exception as error:  # noqa: BLE001 - as above
         reason = str(error)
     yield way, kind, octets, text, reason
 
@@ -156,7 +156,7 @@ def _text(kind: str, octets: bytes) -> str | None:
         return None
     if kind == "application/xml":
         try:
-            return "\n".join(text for text in (t.strip() for t in ET.fromstring(octets).itertext()) if text)
+            return "\n".join(text for text in map(str.strip, ET.fromstring(octets).itertext()) if text)  # noqa: S314
         except ET.ParseError:
             kind = "text/plain"
     try:
@@ -180,7 +180,7 @@ def _zip(_: str, octets: bytes) -> Children:
                 continue
             try:
                 yield member.filename, archive.read(member), None
-            except Exception as error:  # encrypted, broken, unsupported: the others live on
+            except Exception as error:  # noqa: BLE001 - encrypted, broken: the others live on
                 yield member.filename, b"", str(error)
 
 
@@ -193,7 +193,7 @@ def _tar(_: str, octets: bytes) -> Children:
                 yield member.name, file.read(), None
 
 
-def _stream(decompress):  # noqa: ANN001, ANN202
+def _stream(decompress: Callable[[bytes], bytes]) -> Callable[[str, bytes], "Children"]:
     def child(name: str, octets: bytes) -> Children:
         yield name.rpartition(".")[0] or "part 1", decompress(octets), None
 
