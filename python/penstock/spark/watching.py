@@ -62,7 +62,8 @@ class _Classic:
     def tasks(self) -> _Tasks:
         for stage in {*self._stages(), *self._seen} - self._before:
             info = self._tracker.getStageInfo(stage)
-            if info is not None:
+            # A stage whose output is there from an earlier job is skipped: it never begins.
+            if info is not None and info.numActiveTasks + info.numCompletedTasks + info.numFailedTasks > 0:
                 self._seen[stage] = _Tasks(info.numTasks, info.numCompletedTasks, info.numFailedTasks)
         return _sum(self._seen.values())
 
@@ -100,7 +101,10 @@ def _sum(tasks: Iterable[_Tasks]) -> _Tasks:
 
 
 def _tracker(spark: "SparkSession") -> _Tracker:
-    return _Connect(spark) if hasattr(spark, "registerProgressHandler") else _Classic(spark.sparkContext)
+    # A session of Spark Connect is of another class, whose module cannot be imported without grpcio.
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        return _Connect(spark)
+    return _Classic(spark.sparkContext)
 
 
 class Progress:
