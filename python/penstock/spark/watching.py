@@ -83,7 +83,11 @@ class _Connect:
     def _handle(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:  # noqa: ARG002 - Spark's
         with self._lock:
             for stage in stages or ():
-                self._seen[operation_id, stage.stage_id] = _Tasks(stage.num_tasks, stage.num_completed_tasks)
+                if done and stage.num_completed_tasks == 0:
+                    # It was skipped: its output is there from an earlier job.
+                    self._seen.pop((operation_id, stage.stage_id), None)
+                else:
+                    self._seen[operation_id, stage.stage_id] = _Tasks(stage.num_tasks, stage.num_completed_tasks)
 
     def tasks(self) -> _Tasks:
         with self._lock:
