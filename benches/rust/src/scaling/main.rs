@@ -18,6 +18,7 @@ mod parts;
 
 use std::alloc::System;
 
+use rustix::time::{ClockId, clock_gettime};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
@@ -33,6 +34,12 @@ pub(crate) fn heap() -> i64 {
     let stats = ALLOCATOR.stats();
     // Reallocations count what they added, which is negative where they shrank.
     stats.bytes_allocated as i64 - stats.bytes_deallocated as i64
+}
+
+/// Seconds of CPU of this thread: other programs on the machine do not count.
+pub(crate) fn cpu() -> f64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
 fn main() -> Result<(), Failure> {

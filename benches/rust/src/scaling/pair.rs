@@ -1,7 +1,7 @@
 //! Two real sessions with nothing between them: what one wants to send is handed to the other. Time is the testkit's
 //! clock; what is measured is the work of the state machines and of their frames, at each end for itself.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use penstock_pipestream::{
@@ -10,7 +10,7 @@ use penstock_pipestream::{
 };
 use penstock_testkit::clock::FakeClock;
 
-use crate::Failure;
+use crate::{Failure, cpu};
 
 /// Announcements before the other end has its turn, as a driver does it.
 const TURN: usize = 256;
@@ -129,21 +129,21 @@ impl Pair {
     /// The producer's turn, the consumer's, and the producer's again with the answers.
     pub(crate) fn turn(&mut self, upto: u64) -> Result<(), Failure> {
         self.clock.advance(LATENCY);
-        let started = Instant::now();
+        let started = cpu();
         self.client.timeouts(now(&self.clock));
         let streams = if self.client.session.agreement().is_some() { self.announce(upto)? } else { Vec::new() };
         let control = self.client.poll()?;
-        self.client.seconds += started.elapsed().as_secs_f64();
+        self.client.seconds += cpu() - started;
 
         self.clock.advance(LATENCY);
-        let started = Instant::now();
+        let started = cpu();
         let answers = self.receive(control, streams)?;
-        self.server.seconds += started.elapsed().as_secs_f64();
+        self.server.seconds += cpu() - started;
 
-        let started = Instant::now();
+        let started = cpu();
         self.client.session.handle_control(now(&self.clock), answers)?;
         let more = self.client.poll()?;
-        self.client.seconds += started.elapsed().as_secs_f64();
+        self.client.seconds += cpu() - started;
         if !more.is_empty() {
             self.server.session.handle_control(now(&self.clock), more)?;
         }

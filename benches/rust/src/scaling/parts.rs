@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::pair::{Pair, Shape, now};
-use crate::{Failure, heap};
+use crate::{Failure, cpu, heap};
 
 /// Passes entities from the beginning to the end of a session.
 pub(crate) fn pass(shape: Shape, entities: u64) -> Result<Value, Failure> {
@@ -90,7 +90,7 @@ pub(crate) fn open(entities: u64) -> Result<Value, Failure> {
 pub(crate) fn manifest(parents: u32, children: u32) -> Result<Value, Failure> {
     let clock = FakeClock::new();
     let before = heap();
-    let started = Instant::now();
+    let started = cpu();
     let mut manifest = Manifest::new(ManifestLimits::default());
     for entity in 1..=parents {
         let key = EntryKey { scope: 0, entity };
@@ -101,7 +101,7 @@ pub(crate) fn manifest(parents: u32, children: u32) -> Result<Value, Failure> {
         manifest.seal(key)?;
     }
     let octets = (heap() - before) as f64 / f64::from(parents);
-    let opened = started.elapsed().as_secs_f64();
+    let opened = cpu() - started;
     for entity in 1..=parents {
         for child in 1..=children {
             manifest.complete_child(now(&clock), EntryKey { scope: 0, entity }, child, Status::Complete)?;
@@ -115,7 +115,7 @@ pub(crate) fn manifest(parents: u32, children: u32) -> Result<Value, Failure> {
         return Err(format!("{resolved} of {parents} parents are resolved").into());
     }
     let each = 1e9 / f64::from(parents);
-    let seconds = started.elapsed().as_secs_f64();
+    let seconds = cpu() - started;
     let refused = manifest_limit(&clock)?;
     Ok(json!({
         "parents": parents, "children": children, "octets": octets, "open_ns": opened * each, "total_ns": seconds * each,
@@ -142,7 +142,7 @@ pub(crate) fn ids(count: u64) -> Result<Value, Failure> {
     const GROUP: usize = 1_024;
     let start = MODULUS - 1 - (count / 2).min(u64::from(MODULUS) / 2) as u32;
     let mut space = EntityIdSpace::with_start(WINDOW, start, start + 1)?;
-    let started = Instant::now();
+    let started = cpu();
     let (mut walked, mut wraps, mut group) = (0, 0, Vec::with_capacity(GROUP));
     while walked < count {
         while group.len() < GROUP {
@@ -158,21 +158,21 @@ pub(crate) fn ids(count: u64) -> Result<Value, Failure> {
             return Err(format!("the cursor is {} after {walked} IDs", space.cursor()).into());
         }
     }
-    let seconds = started.elapsed().as_secs_f64();
+    let seconds = cpu() - started;
     Ok(json!({"ids": walked, "wraps": wraps, "ns": seconds * 1e9 / walked as f64}))
 }
 
 /// What each end hashes for each octet.
 pub(crate) fn hash(octets: u64) -> Value {
     let piece = vec![0x5a; 64 << 10];
-    let started = Instant::now();
+    let started = cpu();
     let mut hasher = Sha256::new();
     let pieces = octets / piece.len() as u64;
     for _ in 0..pieces {
         hasher.update(black_box(&piece));
     }
     black_box(hasher.finalize());
-    json!({"octets": octets, "ns": started.elapsed().as_secs_f64() * 1e9 / (pieces * piece.len() as u64) as f64})
+    json!({"octets": octets, "ns": (cpu() - started) * 1e9 / (pieces * piece.len() as u64) as f64})
 }
 
 /// Files as a sink writes them: each durable by itself, and all of a batch by one call after they were written.
