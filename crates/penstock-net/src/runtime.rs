@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::pipestream::MAX_SEGMENTS;
 use crate::{Error, Result};
 
 /// How often a waiting thread asks its caller whether to go on.
@@ -28,9 +29,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct Runtime {
     process: u32,
     handle: Handle,
-    /// Sockets for clients, one for each address family, shared by all sessions.
-    pub(crate) client_v4: OnceLock<Endpoint>,
-    pub(crate) client_v6: OnceLock<Endpoint>,
+    /// Sockets for clients, one for each address family and number of packets that go at a time, shared by all sessions.
+    pub(crate) clients_v4: [OnceLock<Endpoint>; MAX_SEGMENTS + 1],
+    pub(crate) clients_v6: [OnceLock<Endpoint>; MAX_SEGMENTS + 1],
     /// Ends the thread when this is dropped, which happens only to the loser of a race for the first use.
     _stop: oneshot::Sender<()>,
     /// The runtime of a child process that was forked off this one.
@@ -73,8 +74,8 @@ impl Runtime {
         Ok(Self {
             process,
             handle,
-            client_v4: OnceLock::new(),
-            client_v6: OnceLock::new(),
+            clients_v4: [const { OnceLock::new() }; MAX_SEGMENTS + 1],
+            clients_v6: [const { OnceLock::new() }; MAX_SEGMENTS + 1],
             _stop: stop,
             next: OnceLock::new(),
         })
@@ -202,6 +203,11 @@ impl<T> PerProcess<T> {
         Self { process: std::process::id(), value: Some(value) }
     }
 
+    /// A value of the process with this ID, for those who know it already: to ask costs a system call.
+    pub(crate) fn of(process: u32, value: T) -> Self {
+        Self { process, value: Some(value) }
+    }
+
     /// The value, unless this is a forked child.
     pub(crate) fn get(&self) -> Result<&T> {
         if self.is_ours() { self.value.as_ref().ok_or(Error::Forked) } else { Err(Error::Forked) }
@@ -217,6 +223,16 @@ impl<T> PerProcess<T> {
         if self.is_ours() { self.value.take().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
+    /// The value to be changed, for those who have asked already whether this is the process: it costs a system call.
+    pub(crate) fn asked_mut(&mut self) -> Option<&mut T> {
+        self.value.as_mut()
+    }
+
+    /// The value to be kept, for the same.
+    pub(crate) fn asked_into_inner(mut self) -> Option<T> {
+        self.value.take()
+    }
+
     fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
@@ -224,7 +240,7 @@ impl<T> PerProcess<T> {
 
 impl<T> Drop for PerProcess<T> {
     fn drop(&mut self) {
-        if !self.is_ours() {
+        if self.value.is_some() && !self.is_ours() {
             std::mem::forget(self.value.take());
         }
     }

@@ -21,6 +21,12 @@ impl PayloadCheck {
         Self { length, checksum, seen: 0, hash: Sha256::new() }
     }
 
+    /// The same for a payload that is there at once.
+    pub fn whole(length: u64, checksum: &[u8], octets: &[u8]) -> Result<[u8; 32]> {
+        let seen = octets.len() as u64;
+        conclude(seen, length, checksum, || Sha256::digest(octets).into())
+    }
+
     /// The next octets. More than were announced are ENTITY_INVALID, and are not hashed.
     pub fn update(&mut self, octets: &[u8]) -> Result<()> {
         let seen = self.seen.saturating_add(octets.len() as u64);
@@ -37,18 +43,20 @@ impl PayloadCheck {
 
     /// The payload has ended: its digest, if length (ENTITY_INVALID) and checksum (INTEGRITY_ERROR) are right.
     pub fn finish(self) -> Result<[u8; 32]> {
-        if self.seen != self.length {
-            return Err(Error::violation(
-                ErrorCode::EntityInvalid,
-                format!("the payload has {} octets, its header says {}", self.seen, self.length),
-            ));
-        }
-        let digest: [u8; 32] = self.hash.finalize().into();
-        if digest.as_slice() != self.checksum {
-            return Err(Error::violation(ErrorCode::IntegrityError, "the payload's checksum does not match"));
-        }
-        Ok(digest)
+        conclude(self.seen, self.length, &self.checksum, || self.hash.finalize().into())
     }
+}
+
+fn conclude(seen: u64, length: u64, checksum: &[u8], digest: impl FnOnce() -> [u8; 32]) -> Result<[u8; 32]> {
+    if seen != length {
+        let message = format!("the payload has {seen} octets, its header says {length}");
+        return Err(Error::violation(ErrorCode::EntityInvalid, message));
+    }
+    let digest = digest();
+    if digest.as_slice() != checksum {
+        return Err(Error::violation(ErrorCode::IntegrityError, "the payload's checksum does not match"));
+    }
+    Ok(digest)
 }
 
 #[cfg(test)]
@@ -66,7 +74,9 @@ mod tests {
             for piece in b"hello world".chunks(size) {
                 check.update(piece).expect("within its length");
             }
-            assert_eq!(check.finish().expect("right").as_slice(), Sha256::digest(b"hello world").as_slice());
+            let digest = Sha256::digest(b"hello world");
+            assert_eq!(check.finish().expect("right").as_slice(), digest.as_slice());
+            assert_eq!(PayloadCheck::whole(11, &digest, b"hello world"), Ok(digest.into()));
         }
     }
 

@@ -4,11 +4,13 @@
 //! Nothing here knows a protocol, a socket, a file or a clock.
 
 mod error;
+mod fast_map;
 mod limit;
 mod reader;
 mod writer;
 
 pub use error::ErrorKind;
+pub use fast_map::{FastHash, FastHasher, FastMap};
 pub use limit::{Limit, LimitExceeded};
 pub use reader::{Reader, Truncated};
 pub use writer::Writer;

@@ -8,7 +8,16 @@ import typer
 
 from penstock._addresses import check_address, fingerprint_digits
 
-__all__ = ["AddressArgument", "CaOption", "CertOption", "FingerprintOption", "KeyOption", "SystemCaOption", "trust"]
+__all__ = [
+    "AddressArgument",
+    "CaOption",
+    "CertOption",
+    "FingerprintOption",
+    "KeyOption",
+    "MtuOption",
+    "SystemCaOption",
+    "trust",
+]
 
 
 def _checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
@@ -42,6 +51,16 @@ CertOption = Annotated[
 ]
 KeyOption = Annotated[
     Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Its private key (PEM).")
+]
+
+
+MtuOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1_200,
+        max=9_000,
+        help="Octets of a UDP payload on the path, at most; by default 6,500 on this machine, else 1,452.",
+    ),
 ]
 
 

@@ -18,6 +18,7 @@ from penstock.cli._trust import (
     CertOption,
     FingerprintOption,
     KeyOption,
+    MtuOption,
     SystemCaOption,
     trust,
 )
@@ -49,10 +50,11 @@ def _send(
     system_ca: SystemCaOption = False,
     cert: CertOption = None,
     key: KeyOption = None,
+    mtu: MtuOption = None,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object for each document.")] = False,
 ) -> None:
     """Send documents and wait until every part has arrived; exit 1 if one has not."""
-    options = trust(fingerprint, ca, system_ca, cert, key)
+    options = {**trust(fingerprint, ca, system_ca, cert, key), "mtu": mtu}
     with interruptible():
         from penstock._folders import list_documents
 

@@ -10,6 +10,7 @@ import typer
 
 from penstock._addresses import check_address
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+from penstock.cli._trust import MtuOption
 from penstock.cli.pipestream import commands
 
 __all__ = ["register"]
@@ -41,6 +42,7 @@ def _serve(
         int | None,
         typer.Option(min=1, max=2_147_483_646, help="Unresolved entities of a scope, at most; by default 65,536."),
     ] = None,
+    mtu: MtuOption = None,
     max_payload: Annotated[
         int | None, typer.Option(min=0, max=2**64 - 1, help="Octets of a payload, at most; by default 16 GiB.")
     ] = None,
@@ -87,6 +89,7 @@ def _serve(
         client_ca=client_ca,
         layers=layers,
         window=window,
+        mtu=mtu,
         max_payload=max_payload,
         events=events,
         read_key=read_key,

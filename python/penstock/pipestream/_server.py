@@ -25,6 +25,7 @@ class ServeOptions:
     client_ca: PathLike | None
     layers: int
     window: int | None
+    mtu: int | None
     max_payload: int | None
     events: PathLike | None
     read_key: str | None
@@ -91,6 +92,7 @@ class Server:
         client_ca: PathLike | None = None,
         layers: int = 1,
         window: int | None = None,
+        mtu: int | None = None,
         max_payload: int | None = None,
         events: PathLike | None = None,
         read_key: str | None = None,
@@ -109,6 +111,9 @@ class Server:
             client_ca: A PEM file: clients must show a certificate that it has signed.
             layers: The highest layer, 0 or 1.
             window: The most entities of a scope that may be unresolved, by default 65,536.
+            mtu: The largest UDP payload that is tried on the path to a client, in octets from 1,200 to 9,000; what the
+                path does not carry is found out and not used. By default 6,500 where the client is on this machine,
+                else 1,452.
             max_payload: The largest payload in octets, by default 16 GiB. A larger one fails its entity.
             events: A file to which every event is appended as a line of JSON.
             read_key: Let whoever has this key, a text of at least 16 octets, read the sink over the same port
@@ -130,6 +135,7 @@ class Server:
             client_ca=client_ca,
             layers=layers,
             window=window,
+            mtu=mtu,
             max_payload=max_payload,
             events=events,
             read_key=read_key,

@@ -33,6 +33,7 @@ class ConnectOptions:
     server_name: str | None
     layers: int
     window: int | None
+    mtu: int | None
     timeout: float | None
 
 
@@ -106,6 +107,7 @@ class Session:
         server_name: str | None = None,
         layers: int = 1,
         window: int | None = None,
+        mtu: int | None = None,
         timeout: float | None = 10.0,
     ) -> "Session":
         """Connect to a server and agree on capabilities. Exactly one of the first three says whom to trust.
@@ -121,6 +123,8 @@ class Session:
             layers: The highest layer, 0 or 1.
             window: The most entities of a scope that may be unresolved; by default 65,536. The smaller of both
                 ends' counts.
+            mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; what the path does
+                not carry is found out and not used. By default 6,500 where the peer is on this machine, else 1,452.
             timeout: Seconds for all of it. None leaves it to the handshake's own limit.
 
         Raises:
@@ -136,6 +140,7 @@ class Session:
             server_name=server_name,
             layers=layers,
             window=window,
+            mtu=mtu,
             timeout=timeout,
         )
         return cls(_core.Session.connect(address, options))

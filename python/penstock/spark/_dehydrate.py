@@ -145,6 +145,7 @@ class Attempt:
                 system_ca=options.system_ca,
                 cert=options.cert,
                 key=options.key,
+                mtu=options.mtu,
             )
         except (PipeStreamError, OSError) as error:
             raise SparkError(f"no session with the sink {options.sink}: {error}") from error

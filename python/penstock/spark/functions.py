@@ -31,6 +31,7 @@ class Dehydrate:
     system_ca: bool = False
     cert: str | None = None
     key: str | None = None
+    mtu: int | None = None
     receipts: str | None = None
     previous: str | None = None
     root: str | None = None
@@ -72,6 +73,7 @@ def dehydrate(
     system_ca: bool = False,
     cert: str | None = None,
     key: str | None = None,
+    mtu: int | None = None,
     receipts: str | None = None,
     previous: str | None = None,
     root: str | None = None,
@@ -97,6 +99,8 @@ def dehydrate(
         system_ca: Trust the certificates of the machine instead.
         cert: The client's certificate (PEM file), with ``key``.
         key: Its private key (PEM file).
+        mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; by default 6,500 where
+            the sink is on this machine, else 1,452.
         receipts: A folder that all executors share; each document gets a receipt there, ``KEY.json``.
         previous: A folder of earlier receipts, the same one as ``receipts`` for instance, of what the same sink has. Of
             each document that has one there, only parts are sent that are new, changed, or failed then.
@@ -118,12 +122,14 @@ def dehydrate(
         raise SparkError("say how to trust the sink: exactly one of fingerprint, ca and system_ca")
     if (cert is None) != (key is None):
         raise SparkError("cert and key go together")
+    if mtu is not None and not 1_200 <= mtu <= 9_000:
+        raise SparkError(f"mtu must be from 1200 to 9000 octets, not {mtu}")
     if in_flight < 1:
         raise SparkError(f"in_flight must be at least 1, not {in_flight}")
     pin = None if fingerprint is None else _checked("fingerprint", fingerprint_digits, fingerprint)
     paths = {"ca": ca, "cert": cert, "key": key, "receipts": receipts, "previous": previous, "root": root}
     folders = {name: _absolute(path) for name, path in paths.items()}
-    return Dehydrate(sink, fingerprint=pin, system_ca=system_ca, limits=limits, in_flight=in_flight, **folders)
+    return Dehydrate(sink, fingerprint=pin, system_ca=system_ca, mtu=mtu, limits=limits, in_flight=in_flight, **folders)
 
 
 def rehydrate(*, text: bool = True, max_text: int = _MAX_TEXT, order_by: str | None = None) -> Rehydrate:

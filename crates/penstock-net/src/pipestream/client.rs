@@ -69,9 +69,10 @@ async fn connect(
     server_name: String,
     options: SessionOptions,
 ) -> Result<SessionHandle> {
-    let endpoint = transport::client_endpoint(Runtime::current()?, address)?;
+    options.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
+    let endpoint = transport::client_endpoint(Runtime::current()?, address, options.mtu)?;
     let mut config = ClientConfig::new(crypto);
-    config.transport_config(transport::config(Intake::Sequential, options.idle_timeout, address)?);
+    config.transport_config(transport::config(Intake::Sequential, options.idle_timeout, options.mtu, address)?);
     let late = || Error::Deadline(format!("{address} did not answer within {} s", HANDSHAKE_TIMEOUT.as_secs()));
     let connecting = endpoint
         .connect_with(config, address, &server_name)

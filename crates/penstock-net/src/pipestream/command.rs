@@ -1,7 +1,7 @@
 //! What everybody else asks of the driver, which alone owns the session.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use penstock_pipestream::{
@@ -11,7 +11,8 @@ use penstock_pipestream::{
 use quinn::{RecvStream, SendStream};
 use tokio::sync::{mpsc, oneshot};
 
-use super::incoming::Assembly;
+use super::incoming::{Arrival, Assembly, EntityLink};
+use super::outcomes::lock;
 use super::payload::Payload;
 use super::shared::Shared;
 use crate::{Error, Result};
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     StreamOpened,
     /// An entity stream's header is complete.
     Header { stream: u64, header: Box<EntityHeader>, reply: oneshot::Sender<Verdict> },
+    /// Entity streams that came whole.
+    Arrived(Vec<Arrival>),
     /// An entity stream's header is none.
     HeaderError(core::Error),
     /// The peer reset an admitted entity stream.
@@ -36,8 +39,8 @@ pub(crate) enum Command {
     ChunkFinished { key: EntityKey, index: u32, octets: u64, reply: oneshot::Sender<ChunkProgress> },
     /// An entity, received or sent, has failed at this end.
     Fail { key: EntityKey, reason: Reason },
-    /// Announce an entity and send it.
-    Send(Box<SendRequest>),
+    /// Announce entities and send them.
+    Send(Vec<SendRequest>),
     /// The last child of an entity, or of the root scope, has been announced.
     EndChildren { parent: Option<EntityKey>, reply: Reply<()> },
     /// Send a CHECKPOINT.
@@ -154,7 +157,111 @@ impl EntityDraft {
 pub(crate) struct SendRequest {
     pub(crate) draft: EntityDraft,
     pub(crate) delivery: Delivery,
-    pub(crate) reply: Reply<Ticket>,
+    pub(crate) answer: Answer,
+}
+
+/// Where the ticket of an announced entity goes: to a caller that waits until it has those of a whole batch. One that is
+/// dropped has no ticket, because the session is over.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    batch: Arc<Mutex<Answers>>,
+    index: usize,
+}
+
+/// Who waits for a batch. Whoever does not wait to its end leaves it to nobody: what is announced nevertheless is given
+/// up.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    batch: Arc<Mutex<Answers>>,
+    given: Option<oneshot::Receiver<()>>,
+    link: Arc<EntityLink>,
+}
+
+#[derive(Debug)]
+struct Answers {
+    tickets: Vec<Option<Result<Ticket>>>,
+    missing: usize,
+    given: Option<oneshot::Sender<()>>,
+    abandoned: bool,
+}
+
+impl Answer {
+    /// The answers of a batch, and who waits for them.
+    pub(crate) fn batch(count: usize, link: Arc<EntityLink>) -> (impl Iterator<Item = Self>, Asked) {
+        let (sender, given) = oneshot::channel();
+        let answers = Answers { tickets: vec![None; count], missing: count, given: Some(sender), abandoned: false };
+        let batch = Arc::new(Mutex::new(answers));
+        let asked = Asked { batch: Arc::clone(&batch), given: Some(given), link };
+        ((0..count).map(move |index| Self { batch: Arc::clone(&batch), index }), asked)
+    }
+
+    /// Whether nobody waits any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.batch).abandoned
+    }
+
+    /// The entity is announced. Where nobody waits for its ticket any more, nobody would ever end it, or ask for it.
+    pub(crate) fn give(self, ticket: Ticket, link: &EntityLink) {
+        if !self.put(Ok(ticket)) {
+            abandon(&ticket, &link.shared, &link.commands);
+        }
+    }
+
+    /// It is not.
+    pub(crate) fn fail(self, error: Error) {
+        self.put(Err(error));
+    }
+
+    fn put(&self, ticket: Result<Ticket>) -> bool {
+        let mut batch = lock(&self.batch);
+        if let Some(slot) = batch.tickets.get_mut(self.index) {
+            *slot = Some(ticket);
+            return true;
+        }
+        false
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let mut batch = lock(&self.batch);
+        batch.missing = batch.missing.saturating_sub(1);
+        if batch.missing == 0
+            && let Some(given) = batch.given.take()
+        {
+            // Whoever does not wait any more has said so.
+            let _ = given.send(());
+        }
+    }
+}
+
+impl Asked {
+    /// Waits until every answer is there.
+    pub(crate) async fn ready(&mut self) {
+        if let Some(given) = &mut self.given {
+            let _ = given.await;
+            self.given = None;
+        }
+    }
+
+    /// The tickets; `None` where the session ended before there was one.
+    pub(crate) fn take(self) -> Vec<Option<Result<Ticket>>> {
+        std::mem::take(&mut lock(&self.batch).tickets)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let unread = {
+            let mut batch = lock(&self.batch);
+            // From here on there is no place for a ticket, and whoever has one gives its entity up.
+            batch.abandoned = true;
+            std::mem::take(&mut batch.tickets)
+        };
+        for ticket in unread.into_iter().flatten().flatten() {
+            abandon(&ticket, &self.link.shared, &self.link.commands);
+        }
+    }
 }
 
 /// What follows the announcement.

@@ -11,7 +11,7 @@ use super::consumer::{Consumer, Inlet};
 use super::counters::Counters;
 use super::driver::{Driver, Inbox, inbox};
 use super::handle::SessionHandle;
-use super::incoming::{accept_bidirectional, accept_streams};
+use super::incoming::{EntityLink, accept_bidirectional, accept_streams};
 use super::outgoing::CREDIT;
 use super::shared::{Gate, Link, SessionOptions, Shared, now};
 use super::transport::{Intake, session_id};
@@ -44,6 +44,12 @@ impl Start {
         tracing::info!(session = %id, %peer, "a session begins");
         let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters));
         let (commands, inbox) = inbox();
+        let entity = Arc::new(EntityLink {
+            process: std::process::id(),
+            shared: Arc::clone(&shared),
+            commands: commands.clone(),
+            log: self.options.events.clone(),
+        });
         let (inlet, intake, handle, sink_done) = match folder {
             Some(Consumer::Folder(sink)) => {
                 let (sink, id, commands) = (Arc::clone(sink), Arc::clone(&shared.id), commands.clone());
@@ -55,20 +61,21 @@ impl Start {
             Some(Consumer::Channel(_)) | None => {
                 let intake = Intake::Sequential;
                 let (sender, receiver) = mpsc::channel(places(intake));
-                let handle = SessionHandle::new(Arc::clone(&shared), commands.clone(), receiver);
+                let handle = SessionHandle::new(Arc::clone(&entity), receiver);
                 (Inlet::Queue(sender), intake, Some(handle), None)
             }
         };
         let link = Arc::new(Link {
             shared: Arc::clone(&shared),
             connection: self.connection.clone(),
+            entity,
             commands: commands.clone(),
             inlet,
             intake,
             log: self.options.events.clone(),
             places: Arc::new(Semaphore::new(places(intake))),
             credit: Arc::new(Semaphore::new(CREDIT)),
-            opening: Mutex::new(()),
+            opening: Arc::new(Mutex::new(())),
             gate: Gate::default(),
         });
         self.spawn(session, link, inbox, sink_done);

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use penstock_pipestream::{EntityKey, ErrorCode, Reason};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Mutex, mpsc};
 
 use super::handle::SessionHandle;
@@ -91,11 +92,12 @@ pub(crate) enum Inlet {
 
 impl Inlet {
     /// Hands an entity over. The queue has as many places as streams may be open, and each entity holds one of those.
-    pub(crate) async fn deliver(&self, entity: IncomingEntity) {
+    pub(crate) fn deliver(&self, entity: IncomingEntity) {
         match self {
             Self::Folder(session) => session.take(entity),
             Self::Queue(queue) => {
-                if let Err(mpsc::error::SendError(entity)) = queue.send(entity).await {
+                // It is never full, so this is its end.
+                if let Err(TrySendError::Closed(entity) | TrySendError::Full(entity)) = queue.try_send(entity) {
                     let message = "nobody takes entities of this session".to_owned();
                     entity.reject(Reason { code: ErrorCode::InternalError, message });
                 }

@@ -5,22 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_pipestream::{Agreement, EntityKey, ErrorCode, Event, Reason, Role, ScopeKey, Ticket};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::command::{
-    CheckpointAnswer, Command, Commands, Delivery, EntityDraft, SendRequest, Urgent, abandon, closed,
+    Answer, Asked, CheckpointAnswer, Command, Commands, Delivery, EntityDraft, SendRequest, Urgent, closed,
 };
-use super::incoming::IncomingEntity;
+use super::incoming::{EntityLink, IncomingEntity};
 use super::outcomes::Missing;
 use super::payload::Payload;
 use super::shared::{Phase, Released, Resolution, Shared};
 use crate::runtime::PerProcess;
 use crate::{Error, Result};
 
+/// Entities that are handed to the driver together.
+const TOGETHER: usize = 256;
+
 /// A session. Clones are the same session; when the last one is dropped before the end, it is aborted.
 ///
 /// Futures may be dropped at any time: an entity whose ticket nobody waits for is given up. Outcomes of entities and scopes
-/// of ours are kept, about 100 octets each, until they are taken.
+/// of ours are kept until they are taken: an octet for each entity that is COMPLETE, about 100 for others and scopes.
 #[derive(Debug, Clone)]
 pub struct SessionHandle(Arc<PerProcess<Inner>>);
 
@@ -37,6 +40,8 @@ pub struct EventBatch {
 struct Inner {
     shared: Arc<Shared>,
     commands: Commands,
+    /// Both of these, for whoever has to give up what nobody waits for.
+    link: Arc<EntityLink>,
     entities: Mutex<mpsc::Receiver<IncomingEntity>>,
 }
 
@@ -49,8 +54,9 @@ impl Drop for Inner {
 }
 
 impl SessionHandle {
-    pub(crate) fn new(shared: Arc<Shared>, commands: Commands, entities: mpsc::Receiver<IncomingEntity>) -> Self {
-        Self(Arc::new(PerProcess::new(Inner { shared, commands, entities: Mutex::new(entities) })))
+    pub(crate) fn new(link: Arc<EntityLink>, entities: mpsc::Receiver<IncomingEntity>) -> Self {
+        let (shared, commands) = (Arc::clone(&link.shared), link.commands.clone());
+        Self(Arc::new(PerProcess::new(Inner { shared, commands, link, entities: Mutex::new(entities) })))
     }
 
     fn inner(&self) -> Result<&Inner> {
@@ -93,33 +99,51 @@ impl SessionHandle {
     /// Announces an entity and sends it. Waits while the window is full or too much waits to be sent, and so holds the
     /// caller back. Ok: it is announced, and if it is to have children, its header is on its way before theirs.
     pub async fn send(&self, draft: EntityDraft, payload: Payload) -> Result<Ticket> {
-        self.begin(draft, Delivery::Payload(payload)).await?.ticket().await
+        self.announce_one(draft, Delivery::Payload(payload)).await
     }
 
     /// [`send`](Self::send) for many, in order, with one crossing of threads for all that the window allows.
     pub async fn send_many(&self, items: Vec<(EntityDraft, Payload)>) -> Vec<Result<Ticket>> {
-        let mut announcing = Vec::with_capacity(items.len());
-        for (draft, payload) in items {
-            announcing.push(self.begin(draft, Delivery::Payload(payload)).await);
-        }
-        for each in announcing.iter_mut().flatten() {
-            each.ready().await;
-        }
-        // No wait in between: whoever gives up waiting gives all of them up, or none.
-        announcing.into_iter().map(|each| each.and_then(Announcing::take)).collect()
+        let items = items.into_iter().map(|(draft, payload)| (draft, Delivery::Payload(payload)));
+        self.announce_all(items).await
     }
 
     /// Announces an entity that cannot be delivered, so that it is counted and its reason is known.
     pub async fn announce_failed(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
-        self.begin(draft, Delivery::Failed(reason)).await?.ticket().await
+        self.announce_one(draft, Delivery::Failed(reason)).await
     }
 
-    async fn begin(&self, draft: EntityDraft, delivery: Delivery) -> Result<Announcing> {
-        draft.check(&delivery)?;
-        let (reply, answer) = oneshot::channel();
-        let announcing = Announcing { handle: self.clone(), answer: Some(answer), ticket: None };
-        self.tell(Command::Send(Box::new(SendRequest { draft, delivery, reply }))).await?;
-        Ok(announcing)
+    async fn announce_one(&self, draft: EntityDraft, delivery: Delivery) -> Result<Ticket> {
+        let tickets = self.announce_all(std::iter::once((draft, delivery))).await;
+        tickets.into_iter().next().unwrap_or_else(|| Err(closed(&self.reason())))
+    }
+
+    /// Announces entities in order; a draft that is refused leaves the others alone.
+    async fn announce_all(&self, items: impl ExactSizeIterator<Item = (EntityDraft, Delivery)>) -> Vec<Result<Ticket>> {
+        let Ok(inner) = self.inner() else { return items.map(|_| Err(Error::Forked)).collect() };
+        let link = &inner.link;
+        let mut asked = Vec::new();
+        let mut items = items.peekable();
+        while items.peek().is_some() {
+            let batch: Vec<_> = items.by_ref().take(TOGETHER).collect();
+            let (answers, waiting) = Answer::batch(batch.len(), Arc::clone(link));
+            let mut requests = Vec::with_capacity(batch.len());
+            for ((draft, delivery), answer) in batch.into_iter().zip(answers) {
+                match draft.check(&delivery) {
+                    Ok(()) => requests.push(SendRequest { draft, delivery, answer }),
+                    Err(error) => answer.fail(error),
+                }
+            }
+            asked.push(waiting);
+            // After the end nobody takes it, and the answers say so.
+            let _ = self.tell(Command::Send(requests)).await;
+        }
+        for waiting in &mut asked {
+            waiting.ready().await;
+        }
+        // No wait in between: whoever gives up waiting gives all of them up, or none.
+        let tickets = asked.into_iter().flat_map(Asked::take);
+        tickets.map(|ticket| ticket.unwrap_or_else(|| Err(closed(&self.reason())))).collect()
     }
 
     /// [`give_up`](Self::give_up) for one that nobody will ask for.
@@ -161,7 +185,7 @@ impl SessionHandle {
         outcome.map_err(|missing| self.missing(missing, "entity"))
     }
 
-    /// Waits until entities of ours have ended and takes the outcomes of at most `max`. Empty: the session is over and
+    /// Waits until entities of ours have ended and takes the outcomes of at most `max`, in no particular order. Empty: the session is over and
     /// all are taken.
     pub async fn resolutions(&self, max: usize) -> Result<Vec<(EntityKey, Resolution)>> {
         Ok(self.shared()?.resolutions.wait_any(max).await)
@@ -184,9 +208,43 @@ impl SessionHandle {
     pub async fn next_entity(&self) -> Result<Option<IncomingEntity>> {
         let mut entity = self.inner()?.entities.lock().await.recv().await;
         if let Some(entity) = &mut entity {
-            entity.release_place();
+            drop(entity.take_place());
         }
         Ok(entity)
+    }
+
+    /// Waits for entities of the peer and takes at most `max`; none when the session is over. Several at a time cost
+    /// less than one after another.
+    pub async fn next_entities(&self, max: usize) -> Result<Vec<IncomingEntity>> {
+        let mut entities = Vec::new();
+        self.inner()?.entities.lock().await.recv_many(&mut entities, max.max(1)).await;
+        // Given back together: each by itself would take a lock.
+        let mut places: Option<OwnedSemaphorePermit> = None;
+        for place in entities.iter_mut().filter_map(IncomingEntity::take_place) {
+            match &mut places {
+                Some(places) => places.merge(place),
+                None => places = Some(place),
+            }
+        }
+        Ok(entities)
+    }
+
+    /// [`IncomingEntity::complete`] for many of this session. Gives an error for each that is not what it should be.
+    pub async fn complete_many(&self, entities: Vec<IncomingEntity>) -> Result<Vec<(EntityKey, Error)>> {
+        let inner = self.inner()?;
+        let mut complete = Vec::with_capacity(entities.len());
+        let mut wrong = Vec::new();
+        for entity in entities {
+            let key = entity.key();
+            match entity.finish().await {
+                Ok(()) => complete.push(key),
+                Err(error) => wrong.push((key, error)),
+            }
+        }
+        if complete.is_empty() || inner.commands.urge(Urgent::Complete(complete)) {
+            return Ok(wrong);
+        }
+        Err(closed(&self.reason()))
     }
 
     /// Ends the session: a client waits until everything is terminal (decision 17), a server does not wait. Returns
@@ -236,48 +294,5 @@ impl SessionHandle {
     fn reason(&self) -> Reason {
         let ending = || Reason { code: ErrorCode::InternalError, message: "the session is ending".to_owned() };
         self.shared().ok().and_then(Shared::closed).unwrap_or_else(ending)
-    }
-}
-
-/// An entity that is being announced. Whoever does not wait for its ticket leaves it to nobody: if it is announced
-/// nevertheless, it is given up.
-struct Announcing {
-    handle: SessionHandle,
-    answer: Option<oneshot::Receiver<Result<Ticket>>>,
-    ticket: Option<Result<Ticket>>,
-}
-
-impl Announcing {
-    async fn ticket(mut self) -> Result<Ticket> {
-        self.ready().await;
-        self.take()
-    }
-
-    /// Waits for the ticket and keeps it.
-    async fn ready(&mut self) {
-        if let Some(answer) = &mut self.answer {
-            let ticket = answer.await.unwrap_or_else(|_| Err(closed(&self.handle.reason())));
-            self.answer = None;
-            self.ticket = Some(ticket);
-        }
-    }
-
-    fn take(mut self) -> Result<Ticket> {
-        self.ticket.take().unwrap_or_else(|| Err(closed(&self.handle.reason())))
-    }
-}
-
-impl Drop for Announcing {
-    fn drop(&mut self) {
-        let unread = self.answer.take().and_then(|mut answer| {
-            // From here on the driver sees that nobody waits, and gives the entity up itself.
-            answer.close();
-            answer.try_recv().ok()
-        });
-        if let Some(Ok(ticket)) = unread.or_else(|| self.ticket.take())
-            && let Ok(inner) = self.handle.inner()
-        {
-            abandon(&ticket, &inner.shared, &inner.commands);
-        }
     }
 }

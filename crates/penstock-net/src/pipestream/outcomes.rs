@@ -14,21 +14,21 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The tasks and threads that wait for a change.
 #[derive(Debug, Default)]
-struct Waiters(Vec<Waker>);
+pub(crate) struct Waiters(Vec<Waker>);
 
 impl Waiters {
-    fn add(&mut self, context: &Context<'_>) {
+    pub(crate) fn add(&mut self, context: &Context<'_>) {
         if !self.0.iter().any(|waker| waker.will_wake(context.waker())) {
             self.0.push(context.waker().clone());
         }
     }
 
-    fn take(&mut self) -> Vec<Waker> {
+    pub(crate) fn take(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.0)
     }
 }
 
-fn wake(wakers: Vec<Waker>) {
+pub(crate) fn wake(wakers: Vec<Waker>) {
     wakers.into_iter().for_each(Waker::wake);
 }
 
@@ -41,15 +41,13 @@ pub(crate) enum Missing {
     Closed,
 }
 
-/// Outcomes by key: each is expected, then settled, then taken once, by key or with others in a batch.
+/// Outcomes by key: each is expected, then settled, then taken once.
 #[derive(Debug)]
 pub(crate) struct Outcomes<K, V>(Mutex<OutcomesState<K, V>>);
 
 #[derive(Debug)]
 struct OutcomesState<K, V> {
     slots: HashMap<K, Slot<V>>,
-    settled: VecDeque<K>,
-    any: Waiters,
     closed: bool,
 }
 
@@ -61,12 +59,7 @@ enum Slot<V> {
 
 impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(OutcomesState {
-            slots: HashMap::new(),
-            settled: VecDeque::new(),
-            any: Waiters::default(),
-            closed: false,
-        }))
+        Self(Mutex::new(OutcomesState { slots: HashMap::new(), closed: false }))
     }
 
     /// An outcome will come.
@@ -90,11 +83,8 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
                 {
                     wakers.extend(waiters.take());
                     *slot = Slot::Settled(value);
-                    state.settled.push_back(key);
                 }
             }
-            state.forget_taken();
-            wakers.extend(state.any.take());
         }
         wake(wakers);
     }
@@ -110,7 +100,6 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
                     wakers.extend(waiters.take());
                 }
             }
-            wakers.extend(state.any.take());
         }
         wake(wakers);
     }
@@ -134,27 +123,6 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
         }
         Poll::Ready(state.take(key).ok_or(Missing::Unknown))
     }
-
-    /// Waits until there are outcomes and takes at most `max` of them, in the order in which they were settled. Empty
-    /// when the session is over and all are taken, or nothing is expected any more.
-    pub(crate) async fn wait_any(&self, max: usize) -> Vec<(K, V)> {
-        poll_fn(|context| {
-            let mut state = lock(&self.0);
-            let mut taken = Vec::new();
-            while taken.len() < max.max(1) {
-                let Some(key) = state.settled.pop_front() else { break };
-                if let Some(value) = state.take(key) {
-                    taken.push((key, value));
-                }
-            }
-            if !taken.is_empty() || state.closed {
-                return Poll::Ready(taken);
-            }
-            state.any.add(context);
-            Poll::Pending
-        })
-        .await
-    }
 }
 
 impl<K: Copy + Eq + Hash, V> OutcomesState<K, V> {
@@ -165,14 +133,6 @@ impl<K: Copy + Eq + Hash, V> OutcomesState<K, V> {
         match self.slots.remove(&key) {
             Some(Slot::Settled(value)) => Some(value),
             Some(Slot::Expected(_)) | None => None,
-        }
-    }
-
-    /// Keeps the order's length within that of what is in it, when outcomes are taken by key.
-    fn forget_taken(&mut self) {
-        if self.settled.len() > 64 + 2 * self.slots.len() {
-            let slots = &self.slots;
-            self.settled.retain(|key| matches!(slots.get(key), Some(Slot::Settled(_))));
         }
     }
 }
@@ -260,20 +220,6 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_leaves_out_what_was_taken_by_key() {
-        let outcomes = Outcomes::new();
-        for key in 0..4 {
-            outcomes.expect(key);
-        }
-        outcomes.settle([(0, 'a'), (1, 'b'), (2, 'c')]);
-        assert_eq!(block_on(outcomes.wait(1)).unwrap(), Ok('b'));
-        assert_eq!(block_on(outcomes.wait_any(9)).unwrap(), [(0, 'a'), (2, 'c')]);
-        outcomes.close();
-        assert_eq!(block_on(outcomes.wait_any(9)).unwrap(), []);
-        assert_eq!(block_on(outcomes.wait(3)).unwrap(), Err(Missing::Closed));
-    }
-
-    #[test]
     fn outcomes_taken_by_key_leave_nothing_behind() {
         let outcomes = Outcomes::new();
         for key in 0..1_000 {
@@ -281,7 +227,10 @@ mod tests {
             outcomes.settle([(key, key)]);
             assert_eq!(block_on(outcomes.wait(key)).unwrap(), Ok(key));
         }
-        assert!(lock(&outcomes.0).settled.len() <= 65);
+        assert!(lock(&outcomes.0).slots.is_empty());
+        outcomes.expect(1_000);
+        outcomes.close();
+        assert_eq!(block_on(outcomes.wait(1_000)).unwrap(), Err(Missing::Closed));
     }
 
     #[test]

@@ -9,13 +9,14 @@ use quinn::{SendStream, WriteError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 
-use super::command::{Command, Reply, abandon};
+use super::command::{Answer, Command};
 use super::payload::{Payload, Pieces};
+use super::pump::STOPPED;
 use super::shared::{Gate, Link};
 use super::transport::quic_code;
 
-/// Octets of payloads that may wait in memory for their streams, over a whole session.
-pub(crate) const CREDIT: usize = 32 << 20;
+/// Octets of payloads that may wait in memory for their streams, over a whole session; small ones wait elsewhere.
+pub(crate) const CREDIT: usize = 16 << 20;
 /// What the smallest entity counts for, so that the number of tasks is bounded as well.
 const LEAST_CREDIT: usize = 16 << 10;
 
@@ -28,7 +29,7 @@ pub(crate) struct Outgoing {
     pub(crate) dehydrated: bool,
     /// Fires when the entity was resolved before it was sent.
     pub(crate) reset: oneshot::Receiver<ErrorCode>,
-    pub(crate) reply: Option<Reply<Ticket>>,
+    pub(crate) answer: Option<Answer>,
 }
 
 /// Why an entity was not sent to its end.
@@ -60,9 +61,7 @@ pub(crate) async fn send(mut outgoing: Outgoing, link: Arc<Link>) {
     let reason = match sent {
         // Resolved or lost: whoever resolved it has told the peer.
         Ok(()) | Err(Failure::Resolved(_) | Failure::Lost) => return,
-        Err(Failure::Stopped(code)) => {
-            Reason { code: ErrorCode::from_code(code), message: "the peer stopped the entity's stream".to_owned() }
-        }
+        Err(Failure::Stopped(code)) => Reason { code: ErrorCode::from_code(code), message: STOPPED.to_owned() },
         Err(Failure::Source(error)) => {
             Reason { code: ErrorCode::InternalError, message: format!("cannot read the payload: {error}") }
         }
@@ -96,11 +95,8 @@ impl Outgoing {
 
     /// Tells the caller, once.
     fn announced(&mut self, link: &Link) {
-        if let Some(reply) = self.reply.take()
-            && reply.send(Ok(self.ticket)).is_err()
-        {
-            // Nobody would ever end it, or ask for it.
-            abandon(&self.ticket, &link.shared, &link.commands);
+        if let Some(answer) = self.answer.take() {
+            answer.give(self.ticket, &link.entity);
         }
     }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
+use super::pump::SMALL_PAYLOAD;
 use crate::{Error, Result};
 
 /// A reader's octets stay in memory up to here, then go to an anonymous temporary file.
@@ -101,6 +102,14 @@ impl Payload {
     /// Their SHA-256.
     pub fn sha256(&self) -> [u8; 32] {
         self.sha256
+    }
+
+    /// Its octets, if they are few and in memory.
+    pub(crate) fn small(&self) -> Option<Bytes> {
+        match &self.source {
+            Source::Memory(octets) => Some(octets.clone()).filter(|octets| octets.len() <= SMALL_PAYLOAD),
+            Source::File(_) => None,
+        }
     }
 
     /// How much memory it takes while it is being sent.

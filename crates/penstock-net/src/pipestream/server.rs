@@ -111,6 +111,7 @@ impl Server {
         let crypto = QuicServerConfig::try_from(tls).map_err(|error| Error::Tls(error.to_string()))?;
         let crypto = Arc::new(crypto);
         options.session.session.check()?;
+        options.session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
         let runtime = Runtime::current()?;
         let context = || format!("cannot listen on {}", options.listen);
         let socket = transport::bind(options.listen).map_err(|error| Error::io(context(), &error))?;
@@ -118,7 +119,7 @@ impl Server {
         let mut config = ServerConfig::with_crypto(Arc::clone(&crypto) as Arc<dyn quinn::crypto::ServerConfig>);
         config.max_incoming(WAITING_HANDSHAKES).incoming_buffer_size_total(WAITING_OCTETS);
         let inner = Arc::new(Inner {
-            endpoint: transport::endpoint(runtime, socket, Some(config))?,
+            endpoint: transport::endpoint(runtime, socket, transport::segments_for(options.session.mtu), Some(config))?,
             address,
             fingerprint,
             crypto,
@@ -215,7 +216,8 @@ impl Inner {
 
     fn config(&self, peer: SocketAddr) -> Result<Arc<ServerConfig>> {
         let mut config = ServerConfig::with_crypto(Arc::clone(&self.crypto) as Arc<dyn quinn::crypto::ServerConfig>);
-        config.transport_config(transport::config(self.consumer.intake(), self.session.idle_timeout, peer)?);
+        let SessionOptions { idle_timeout, mtu, .. } = self.session;
+        config.transport_config(transport::config(self.consumer.intake(), idle_timeout, mtu, peer)?);
         Ok(Arc::new(config))
     }
 

@@ -19,6 +19,7 @@ use super::counters::{Counters, Gauges};
 use super::events::EventLog;
 use super::incoming::EntityLink;
 use super::outcomes::{EventQueue, Outcomes};
+use super::resolutions::Resolutions;
 use super::transport::Intake;
 
 /// What one may set for a session, beyond what the core has.
@@ -28,6 +29,9 @@ pub struct SessionOptions {
     pub session: SessionConfig,
     /// The connection is given up after so long without a packet. Default: 30 s.
     pub idle_timeout: Duration,
+    /// The largest UDP payload that is tried on the path to the peer, in octets, from 1,200 to 9,000; what the path does
+    /// not carry is found out and not used. Default: 6,500 where the peer is on a loopback address, 1,452 elsewhere.
+    pub mtu: Option<u16>,
     /// How many events are kept for [`SessionHandle::events`](super::SessionHandle::events). Default: 4,096.
     pub event_queue: usize,
     /// Where events are logged.
@@ -39,6 +43,7 @@ impl Default for SessionOptions {
         Self {
             session: SessionConfig::default(),
             idle_timeout: Duration::from_secs(30),
+            mtu: None,
             event_queue: 4_096,
             events: None,
         }
@@ -84,7 +89,7 @@ pub(crate) struct Shared {
     pub(crate) role: Role,
     pub(crate) peer: SocketAddr,
     pub(crate) phase: watch::Sender<Phase>,
-    pub(crate) resolutions: Outcomes<EntityKey, Resolution>,
+    pub(crate) resolutions: Resolutions,
     pub(crate) releases: Outcomes<ScopeKey, Released>,
     pub(crate) events: EventQueue<Event>,
     pub(crate) counters: Arc<Counters>,
@@ -104,7 +109,7 @@ impl Shared {
             role,
             peer,
             phase: watch::Sender::new(Phase::Negotiating),
-            resolutions: Outcomes::new(),
+            resolutions: Resolutions::default(),
             releases: Outcomes::new(),
             events: EventQueue::new(event_queue),
             counters,
@@ -171,6 +176,8 @@ pub(crate) struct Link {
     pub(crate) shared: Arc<Shared>,
     pub(crate) connection: quinn::Connection,
     pub(crate) commands: Commands,
+    /// What entities that are handed over keep of this.
+    pub(crate) entity: Arc<EntityLink>,
     pub(crate) inlet: Inlet,
     pub(crate) intake: Intake,
     pub(crate) log: Option<EventLog>,
@@ -179,7 +186,7 @@ pub(crate) struct Link {
     /// Octets of payloads that wait for their stream.
     pub(crate) credit: Arc<Semaphore>,
     /// Whose turn it is to open a stream: quinn wakes everybody who waits for one.
-    pub(crate) opening: Mutex<()>,
+    pub(crate) opening: Arc<Mutex<()>>,
     /// Shut while stream 0 waits for room.
     pub(crate) gate: Gate,
 }
@@ -222,11 +229,6 @@ impl Link {
     /// How many entity streams of the peer may be received at once.
     pub(crate) fn streams(&self) -> usize {
         usize::try_from(self.intake.streams()).unwrap_or(usize::MAX)
-    }
-
-    /// What an entity that is handed over keeps of this.
-    pub(crate) fn entity_link(&self) -> EntityLink {
-        EntityLink { shared: Arc::clone(&self.shared), commands: self.commands.clone(), log: self.log.clone() }
     }
 }
 

@@ -6,17 +6,18 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_pipestream::{ErrorCode, Reason};
 use quinn::{
-    Connection, ConnectionError, Endpoint, EndpointConfig, MtuDiscoveryConfig, ServerConfig, TokioRuntime,
-    TransportConfig, VarInt,
+    Connection, ConnectionError, Endpoint, EndpointConfig, MtuDiscoveryConfig, Runtime as _, ServerConfig,
+    TokioRuntime, TransportConfig, VarInt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::segments::{Segmented, segments};
 use crate::runtime::Runtime;
 use crate::{Error, Result};
 
@@ -26,8 +27,13 @@ pub(crate) const ALPN: &[u8] = b"pipestream/1";
 /// How long a handshake, the control stream and the capabilities may take together, each.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Packets between processes of one machine may be larger; ten of them still fit one segmented send.
-const LOOPBACK_PAYLOAD: u16 = 6_500;
+/// The largest UDP payload that is tried where nobody says another. Between processes of one machine it may be large;
+/// ten of these still fit one segmented send.
+const LOOPBACK_MTU: u16 = 6_500;
+const DEFAULT_MTU: u16 = 1_452;
+/// What every path of QUIC carries, and the most that may be asked for: what a jumbo frame of 9,000 octets has room
+/// for, and a little.
+const MTU: RangeInclusive<u16> = 1_200..=9_000;
 const SOCKET_BUFFER: usize = 4 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Unacknowledged octets; more only makes the control stream wait behind them.
@@ -79,8 +85,19 @@ impl Intake {
     }
 }
 
+/// A size for [`SessionOptions::mtu`](super::SessionOptions::mtu); refuses what no path carries.
+pub fn check_mtu(mtu: i64) -> Result<u16> {
+    let refused = || Error::Misuse(format!("mtu={mtu}: it must be from {} to {} octets", MTU.start(), MTU.end()));
+    u16::try_from(mtu).ok().filter(|mtu| MTU.contains(mtu)).ok_or_else(refused)
+}
+
 /// The transport of one connection.
-pub(crate) fn config(intake: Intake, idle_timeout: Duration, peer: SocketAddr) -> Result<Arc<TransportConfig>> {
+pub(crate) fn config(
+    intake: Intake,
+    idle_timeout: Duration,
+    asked: Option<u16>,
+    peer: SocketAddr,
+) -> Result<Arc<TransportConfig>> {
     let idle = idle_timeout.try_into().map_err(|_| Error::Misuse("the idle time-out is too long".into()))?;
     let mut config = TransportConfig::default();
     config
@@ -91,7 +108,7 @@ pub(crate) fn config(intake: Intake, idle_timeout: Duration, peer: SocketAddr) -
         .send_window(SEND_WINDOW)
         .max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(KEEP_ALIVE.min(idle_timeout / 3)))
-        .mtu_discovery_config(Some(mtu_discovery(peer)))
+        .mtu_discovery_config(Some(mtu_discovery(asked, peer)))
         .datagram_receive_buffer_size(None);
     Ok(Arc::new(config))
 }
@@ -105,17 +122,17 @@ pub(crate) fn reader_config(peer: SocketAddr) -> Arc<TransportConfig> {
         .stream_receive_window(READER_WINDOW.into())
         .receive_window(READER_WINDOW.into())
         .keep_alive_interval(Some(KEEP_ALIVE))
-        .mtu_discovery_config(Some(mtu_discovery(peer)))
+        .mtu_discovery_config(Some(mtu_discovery(None, peer)))
         .datagram_receive_buffer_size(None);
     Arc::new(config)
 }
 
-fn mtu_discovery(peer: SocketAddr) -> MtuDiscoveryConfig {
-    let mut mtu = MtuDiscoveryConfig::default();
-    if peer.ip().to_canonical().is_loopback() {
-        mtu.upper_bound(LOOPBACK_PAYLOAD);
-    }
-    mtu
+/// Looks for the largest UDP payload on the way to a peer, up to what was asked for.
+fn mtu_discovery(asked: Option<u16>, peer: SocketAddr) -> MtuDiscoveryConfig {
+    let default = if peer.ip().to_canonical().is_loopback() { LOOPBACK_MTU } else { DEFAULT_MTU };
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(asked.unwrap_or(default));
+    discovery
 }
 
 /// A UDP socket with large buffers, where the system grants them; they end packet loss under load. An IPv6 socket
@@ -133,26 +150,44 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// An endpoint on the IO thread of this process.
-pub(crate) fn endpoint(runtime: &Runtime, socket: UdpSocket, server: Option<ServerConfig>) -> Result<Endpoint> {
+/// An endpoint on the IO thread of this process. It sends so many packets at a time, and takes whatever a peer may try.
+pub(crate) fn endpoint(
+    runtime: &Runtime,
+    socket: UdpSocket,
+    segments: usize,
+    server: Option<ServerConfig>,
+) -> Result<Endpoint> {
     let mut config = EndpointConfig::default();
-    config.max_udp_payload_size(LOOPBACK_PAYLOAD).map_err(|error| Error::Misuse(error.to_string()))?;
+    config.max_udp_payload_size(*MTU.end()).map_err(|error| Error::Misuse(error.to_string()))?;
+    let context = |error| Error::io("cannot use the UDP socket", &error);
     let _entered = runtime.handle().enter();
-    Endpoint::new(config, server, socket, Arc::new(TokioRuntime))
-        .map_err(|error| Error::io("cannot use the UDP socket", &error))
+    let socket = TokioRuntime.wrap_udp_socket(socket).map_err(context)?;
+    let socket = Arc::new(Segmented::new(socket, segments));
+    Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime)).map_err(context)
 }
 
-/// The socket that all clients of this process share, for the peer's address family.
-pub(crate) fn client_endpoint(runtime: &'static Runtime, peer: SocketAddr) -> Result<&'static Endpoint> {
-    let (slot, any) = match peer {
-        SocketAddr::V4(_) => (&runtime.client_v4, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
-        SocketAddr::V6(_) => (&runtime.client_v6, SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))),
+/// The most packets that an endpoint for such an MTU sends at a time, whatever its peers are.
+pub(crate) fn segments_for(asked: Option<u16>) -> usize {
+    segments(asked.unwrap_or(LOOPBACK_MTU))
+}
+
+/// The socket that all clients of this process share, for the peer's address family and the packets of one send.
+pub(crate) fn client_endpoint(
+    runtime: &'static Runtime,
+    peer: SocketAddr,
+    asked: Option<u16>,
+) -> Result<&'static Endpoint> {
+    let (slots, any) = match peer {
+        SocketAddr::V4(_) => (&runtime.clients_v4, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
+        SocketAddr::V6(_) => (&runtime.clients_v6, SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))),
     };
+    let segments = segments_for(asked);
+    let slot = slots.get(segments).ok_or_else(|| Error::Misuse(format!("{segments} packets at a time")))?;
     if let Some(endpoint) = slot.get() {
         return Ok(endpoint);
     }
     let socket = bind(any).map_err(|error| Error::io("cannot open a UDP socket", &error))?;
-    let made = endpoint(runtime, socket, None)?;
+    let made = endpoint(runtime, socket, segments, None)?;
     Ok(slot.get_or_init(|| made))
 }
 
@@ -214,6 +249,14 @@ mod tests {
     fn streams_that_nobody_reads_leave_room_for_the_control_stream() {
         let all = Intake::Sequential.streams() * Intake::Sequential.stream_window();
         assert!(all + (2 << 20) <= Intake::Sequential.connection_window());
+    }
+
+    #[test]
+    fn an_mtu_that_no_path_carries_is_refused() {
+        assert_eq!((check_mtu(1_200), check_mtu(9_000)), (Ok(1_200), Ok(9_000)));
+        for wrong in [-1, 0, 1_199, 9_001, 65_536 + 1_200] {
+            assert!(matches!(check_mtu(wrong), Err(Error::Misuse(message)) if message.contains("1200 to 9000")));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use penstock_net::Error;
 use penstock_net::pipestream::{ErrorCode, IncomingSessions, Payload, Reason, SessionHandle, Status, channel};
-use penstock_net::runtime::wait;
+use penstock_net::runtime::{spawn, wait};
 
 use crate::raw::{RawClient, header, pending, run};
 use crate::support::{Pair, block, container, draft};
@@ -24,6 +24,34 @@ fn both_ends_have_the_same_session() {
     let (_pair, client, server) = both();
     assert_eq!(client.id().unwrap(), server.id().unwrap());
     assert_eq!(client.agreement().unwrap(), server.agreement().unwrap());
+}
+
+#[test]
+fn many_are_sent_taken_and_completed_together() {
+    let (_pair, client, server) = both();
+    let payload = |n: u32| Payload::bytes(n.to_be_bytes().repeat(1 + n as usize % 5_000));
+    let mut items: Vec<_> = (0..600).map(|n| (draft("x/y"), payload(n))).collect();
+    // Refused before it is announced: it takes no ID, and the others keep their order.
+    items[300].0.layer = 9;
+    let sending = spawn({
+        let client = client.clone();
+        async move { client.send_many(items).await }
+    })
+    .unwrap();
+    let mut taken = 0;
+    while taken < 599 {
+        let entities = block(server.next_entities(50)).unwrap();
+        assert!((1..=50).contains(&entities.len()));
+        taken += entities.len();
+        assert!(block(server.complete_many(entities)).unwrap().is_empty());
+    }
+    let tickets = block(sending).unwrap();
+    let ids: Vec<_> = tickets.iter().map(|ticket| ticket.as_ref().map(|ticket| ticket.key.entity).ok()).collect();
+    let expected = (1..=300).map(Some).chain([None]).chain((301..=599).map(Some));
+    assert_eq!(ids, expected.collect::<Vec<_>>());
+    assert_eq!(block(client.close()).unwrap().code, ErrorCode::NoError);
+    assert_eq!(block(client.resolutions(1_000)).unwrap().len(), 599);
+    assert!(block(server.next_entities(1)).unwrap().is_empty());
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod channel;
 mod chunks;
 mod lifecycle;
 mod metrics;
+mod packets;
 mod raw;
 mod reading;
 mod round_trip;

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::{Extent, Frame, VARIABLE_HEAD, measure, parse};
+use super::{Extent, Frame, StatusFrame, VARIABLE_HEAD, measure, parse};
 use crate::error::Result;
 
 /// Takes the control stream as it comes and gives frame after frame.
@@ -33,6 +33,11 @@ impl FrameDecoder {
     /// The next frame; `None` until more octets come. A private frame is given as soon as its length is known. An
     /// error is final: the stream cannot be read beyond it.
     pub fn next_frame(&mut self) -> Result<Option<Frame>> {
+        if let Some((frame, length)) = StatusFrame::parse_plain(&self.buffer)? {
+            // Nearly every frame is such a one.
+            self.buffer.advance(length);
+            return Ok(Some(Frame::Status(frame)));
+        }
         match measure(&self.buffer)? {
             None => Ok(None),
             Some(Extent::Whole(length)) if self.buffer.len() < length => Ok(None),

@@ -61,15 +61,20 @@ pub struct ChunkInfo {
 impl EntityHeader {
     /// The header with its length before it. The same header always gives the same octets.
     pub fn encode(&self) -> Bytes {
+        self.clone().into_octets()
+    }
+
+    /// [`encode`](Self::encode) for the last time.
+    pub fn into_octets(self) -> Bytes {
         let message = EntityHeaderMessage {
             entity_id: Some(self.entity_id),
             parent_id: Some(self.parent_id),
             scope_id: Some(self.scope_id),
             layer: Some(self.layer),
-            content_type: Some(self.content_type.clone()).filter(|content_type| !content_type.is_empty()),
+            content_type: Some(self.content_type).filter(|content_type| !content_type.is_empty()),
             payload_length: Some(self.payload_length),
-            checksum: Some(self.checksum.clone()),
-            metadata: self.metadata.clone(),
+            checksum: Some(self.checksum),
+            metadata: self.metadata,
             chunk_info: self.chunk_info.map(|chunk| ChunkInfoMessage {
                 total_chunks: Some(chunk.total_chunks),
                 chunk_index: Some(chunk.chunk_index),
@@ -77,11 +82,11 @@ impl EntityHeader {
             }),
             completion_policy: self.completion_policy,
         };
-        let header = message.encode_to_vec();
-        let mut writer = Writer::with_capacity(LENGTH_FIELD.saturating_add(header.len()));
-        writer.u32(u32::try_from(header.len()).unwrap_or(u32::MAX));
-        writer.bytes(&header);
-        writer.into_bytes()
+        let length = message.encoded_len();
+        let mut octets = BytesMut::with_capacity(LENGTH_FIELD.saturating_add(length));
+        Writer::new(&mut octets).u32(u32::try_from(length).unwrap_or(u32::MAX));
+        message.encode_raw(&mut octets);
+        octets.freeze()
     }
 
     /// Refuses what fails the entity alone, while the session lives on (decisions 14 to 16): a data layer above 3, a

@@ -212,6 +212,26 @@ impl StatusFrame {
         Ok(usize::try_from(length).ok().map(|length| before + YIELD_HEAD + length))
     }
 
+    /// The first frame of `octets` and its length, if it is a STATUS without extension and all of it is there.
+    pub(super) fn parse_plain(octets: &[u8]) -> Result<Option<(Self, usize)>> {
+        let mut reader = Reader::new(octets);
+        if octets.first() != Some(&TYPE) || reader.remaining() < BASE_LENGTH + CURSOR_LENGTH {
+            return Ok(None);
+        }
+        let head = Head::parse(reader.u32()?)?;
+        if head.has_extension {
+            return Ok(None);
+        }
+        let (entity_id, scope_id) = (reader.u32()?, reader.u16()?);
+        reader.u16()?;
+        let cursor = if head.has_cursor { Some(reader.u32()?) } else { None };
+        let length = octets.len() - reader.remaining();
+        Ok(Some((
+            Self { status: head.status, entity_id, scope_id, depth: head.depth, cursor, extension: None },
+            length,
+        )))
+    }
+
     /// Parses a whole frame.
     pub(super) fn parse(whole: &Bytes) -> Result<Self> {
         let mut reader = Reader::new(whole);

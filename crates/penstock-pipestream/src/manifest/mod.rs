@@ -21,8 +21,9 @@ mod orphans;
 mod tests;
 mod types;
 
-use std::collections::HashMap;
 use std::time::Instant;
+
+use penstock_wire::FastMap;
 
 use crate::entity_id::is_assignable;
 use crate::error::{Error, ErrorCode, Result};
@@ -81,7 +82,7 @@ impl Entry {
 #[derive(Debug, Clone)]
 pub struct Manifest {
     limits: ManifestLimits,
-    by_key: HashMap<EntryKey, u32>,
+    by_key: FastMap<EntryKey, u32>,
     slots: Vec<Option<Entry>>,
     free: Vec<u32>,
     /// Both ends of the list of entries in the order in which they were opened.
@@ -104,7 +105,7 @@ impl Manifest {
     pub fn new(limits: ManifestLimits) -> Self {
         Self {
             limits,
-            by_key: HashMap::new(),
+            by_key: FastMap::default(),
             slots: Vec::new(),
             free: Vec::new(),
             oldest: NIL,

@@ -35,10 +35,11 @@ mod streams;
 mod tests;
 mod types;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use penstock_wire::FastMap;
 
 pub use seen::{Counters, Limit, Usage};
 pub use types::{
@@ -79,10 +80,10 @@ pub struct Session {
     state: State,
     agreement: Option<Agreement>,
     decoder: FrameDecoder,
-    outbound: HashMap<u16, Scope<Outbound>>,
+    outbound: FastMap<u16, Scope<Outbound>>,
     own_scopes: OwnScopes,
     sent: Manifest,
-    inbound: HashMap<u16, Scope<Inbound>>,
+    inbound: FastMap<u16, Scope<Inbound>>,
     peer_scopes: PeerScopes,
     gathering: Manifest,
     held: HeldStreams,
@@ -112,10 +113,10 @@ impl Session {
             state: State::Negotiating,
             agreement: None,
             decoder: FrameDecoder::new(),
-            outbound: HashMap::from([(root, Scope::root(root))]),
+            outbound: FastMap::from_iter([(root, Scope::root(root))]),
             own_scopes: OwnScopes::new(role),
             sent: manifest.clone(),
-            inbound: HashMap::from([(1 - root, Scope::root(1 - root))]),
+            inbound: FastMap::from_iter([(1 - root, Scope::root(1 - root))]),
             peer_scopes: PeerScopes::default(),
             gathering: manifest,
             held: HeldStreams::default(),

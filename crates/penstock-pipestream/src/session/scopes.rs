@@ -1,6 +1,6 @@
 //! Who has which scope ID (decision 6).
 
-use std::collections::HashMap;
+use penstock_wire::FastMap;
 
 use super::types::{Role, ScopeKey};
 
@@ -13,12 +13,12 @@ pub(super) struct OwnScopes {
     first: u16,
     /// How many were taken or passed over, ever.
     taken: u64,
-    uses: HashMap<u16, u32>,
+    uses: FastMap<u16, u32>,
 }
 
 impl OwnScopes {
     pub(super) fn new(role: Role) -> Self {
-        Self { first: role.root_scope() + 2, taken: 0, uses: HashMap::new() }
+        Self { first: role.root_scope() + 2, taken: 0, uses: FastMap::default() }
     }
 
     fn candidate(&self) -> u16 {
@@ -59,7 +59,7 @@ pub(super) struct PeerScopes {
     /// How many entities the peer has dehydrated.
     pub(super) dehydrated: u64,
     opened: u64,
-    used: HashMap<u16, Used>,
+    used: FastMap<u16, Used>,
 }
 
 impl PeerScopes {

@@ -1,6 +1,6 @@
 //! Entity streams of the peer: their headers, those that came too early, and chunks (decisions 7, 9, 10, 14, 15).
 
-use std::collections::HashMap;
+use penstock_wire::FastMap;
 
 use super::owner::metadata;
 use super::receiver::{Inbound, Payload, Streams};
@@ -17,7 +17,7 @@ use crate::{ChunkInfo, EntityHeader};
 /// Streams whose header came before its PENDING, or before its scope was bound.
 #[derive(Debug, Default)]
 pub(super) struct HeldStreams {
-    by_entity: HashMap<(u16, u32), Vec<(u64, EntityHeader)>>,
+    by_entity: FastMap<(u16, u32), Vec<(u64, EntityHeader)>>,
     /// Streams of a server that overtook its CAPABILITIES (decision 2).
     early: Vec<(u64, EntityHeader)>,
     octets: usize,

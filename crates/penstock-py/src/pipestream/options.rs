@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use penstock_net::pipestream::{EventLog, SessionOptions};
+use penstock_net::pipestream::{EventLog, SessionOptions, check_mtu};
 use penstock_net::tls::{ClientTls, Identity, ServerTls, Trust};
 use penstock_net::{Error, Result};
 use pyo3::prelude::*;
@@ -22,6 +22,7 @@ pub(crate) struct ConnectOptions {
     pub(crate) server_name: Option<String>,
     pub(crate) layers: u8,
     pub(crate) window: Option<u32>,
+    pub(crate) mtu: Option<i64>,
     pub(crate) timeout: Timeout,
 }
 
@@ -35,6 +36,7 @@ pub(crate) struct ServeOptions {
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) layers: u8,
     pub(crate) window: Option<u32>,
+    pub(crate) mtu: Option<i64>,
     pub(crate) max_payload: Option<u64>,
     pub(crate) events: Option<PathBuf>,
     pub(crate) metrics: Option<String>,
@@ -71,7 +73,7 @@ impl ConnectOptions {
     }
 
     pub(crate) fn session(&self) -> Result<SessionOptions> {
-        session(self.layers, self.window)
+        session(self.layers, self.window, self.mtu)
     }
 }
 
@@ -91,7 +93,7 @@ impl ServeOptions {
     }
 
     pub(crate) fn session(&self) -> Result<SessionOptions> {
-        let mut options = session(self.layers, self.window)?;
+        let mut options = session(self.layers, self.window, self.mtu)?;
         if let Some(max_payload) = self.max_payload {
             options.session.max_payload = max_payload;
         }
@@ -120,8 +122,8 @@ fn pair(cert: Option<&PathBuf>, key: Option<&PathBuf>) -> Result<Option<(PathBuf
     }
 }
 
-fn session(layers: u8, window: Option<u32>) -> Result<SessionOptions> {
-    let mut options = SessionOptions::default();
+fn session(layers: u8, window: Option<u32>, mtu: Option<i64>) -> Result<SessionOptions> {
+    let mut options = SessionOptions { mtu: mtu.map(check_mtu).transpose()?, ..SessionOptions::default() };
     let capabilities = &mut options.session.capabilities;
     capabilities.layer1 = match layers {
         0 => false,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_net::pipestream::reading::{FolderStore, ReadKey};
-use penstock_net::pipestream::{self as net, FolderSink, IncomingSessions, Reading, ServerOptions, SessionHandle, channel};
+use penstock_net::pipestream::{
+    self as net, FolderSink, IncomingSessions, Reading, ServerOptions, SessionHandle, channel,
+};
 use penstock_net::{Error, Result, tls};
 use pyo3::prelude::*;
 use tokio::sync::watch;

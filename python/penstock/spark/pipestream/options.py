@@ -61,6 +61,15 @@ class Options:
             raise self.error(name, f"must be a positive number, not {given!r}")
         return int(given)
 
+    def within(self, name: str, least: int, most: int) -> int | None:
+        """Read a number between two others; ``None`` if it was not given."""
+        given = self.text(name)
+        if given is None:
+            return None
+        if not (given.isascii() and given.isdecimal() and least <= int(given) <= most):
+            raise self.error(name, f"must be a number from {least} to {most}, not {given!r}")
+        return int(given)
+
     def choice(self, name: str, *choices: str) -> str:
         """Read one of a few words; the first if it was not given."""
         given = self.text(name)
@@ -115,6 +124,7 @@ class Peer:
     system_ca: bool = False
     cert: str | None = None
     key: str | None = None
+    mtu: int | None = None
 
     @classmethod
     def read(cls, options: Options) -> "Peer":
@@ -131,6 +141,7 @@ class Peer:
             system_ca=options.flag("system_ca"),
             cert=options.file("cert"),
             key=options.file("key"),
+            mtu=options.within("mtu", 1_200, 9_000),
         )
         if (peer.fingerprint is not None) + (peer.ca is not None) + peer.system_ca != 1:
             trust = "exactly one of the options fingerprint, ca and system_ca"
@@ -153,6 +164,7 @@ class Peer:
                 system_ca=self.system_ca,
                 cert=self.cert,
                 key=self.key,
+                mtu=self.mtu,
             )
         except (PipeStreamError, OSError) as error:
             raise SparkError(

@@ -3,13 +3,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, Now, Ticket};
+use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Now, Ticket};
 use tokio::sync::oneshot;
 
 use super::super::command::{CheckpointAnswer, Command, Delivery, Reply, SendRequest, Verdict};
+use super::super::incoming::Arrival;
 use super::super::outgoing::{self, Outgoing};
+use super::super::pump::Small;
 use super::super::shared::now;
-use super::super::sink::SinkEvent;
 use super::Driver;
 
 /// Announcements that the window or the number of scopes does not allow yet, in order for each parent. A parent's
@@ -32,6 +33,14 @@ impl Waiting {
     }
 }
 
+/// An announced entity whose PENDING is on its way.
+pub(super) enum Announced {
+    /// The driver writes it itself.
+    Small(Small),
+    /// A task does.
+    Large(Box<Outgoing>),
+}
+
 impl Driver {
     pub(super) fn handle_command(&mut self, command: Command) {
         let now = now();
@@ -41,6 +50,7 @@ impl Driver {
             Command::Bidirectional => drop(self.session.handle_bidirectional(now)),
             Command::StreamOpened => drop(self.session.handle_stream_opened(now)),
             Command::Header { stream, header, reply } => self.handle_header(now, stream, Arc::from(header), reply),
+            Command::Arrived(arrivals) => arrivals.into_iter().for_each(|arrival| self.handle_arrival(now, arrival)),
             Command::HeaderError(error) => drop(self.session.handle_header_error(now, error)),
             Command::StreamReset { stream, key, code } => {
                 self.streams.forget(stream);
@@ -54,7 +64,7 @@ impl Driver {
                 let _ = reply.send(progress);
             }
             Command::Fail { key, reason } => self.session.fail(now, key, reason),
-            Command::Send(request) => self.handle_send(now, *request),
+            Command::Send(requests) => requests.into_iter().for_each(|request| self.handle_send(now, request)),
             Command::EndChildren { parent, reply } => {
                 let ended = match parent {
                     Some(parent) => self.session.end_children(now, parent),
@@ -71,11 +81,7 @@ impl Driver {
     fn handle_header(&mut self, now: Now, stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict>) {
         match self.session.handle_header(now, stream, &header) {
             Ok(Admission::Accepted(accepted)) => {
-                self.batches.sink(SinkEvent::Admitted {
-                    key: accepted.key,
-                    header: Arc::clone(&header),
-                    dehydrated: accepted.dehydrated,
-                });
+                self.tell_sink_admitted(accepted.key, &header, accepted.dehydrated);
                 self.streams.accept(stream, accepted, header, reply);
             }
             Ok(Admission::Held) => self.streams.hold(stream, header, reply),
@@ -84,6 +90,20 @@ impl Driver {
                 let _ = reply.send(Verdict::Stopped(code));
             }
             Err(error) => drop(reply.send(Verdict::Stopped(error.code()))),
+        }
+    }
+
+    fn handle_arrival(&mut self, now: Now, arrival: Arrival) {
+        let header = Arc::clone(&arrival.header);
+        match self.session.handle_header(now, arrival.stream, &header) {
+            Ok(Admission::Accepted(accepted)) => {
+                self.tell_sink_admitted(accepted.key, &header, accepted.dehydrated);
+                self.streams.accept_whole(accepted, arrival);
+            }
+            Ok(Admission::Held) => self.streams.hold_whole(arrival),
+            Ok(Admission::Stopped(_)) => self.batches.rejected(header),
+            // The session closes by itself; its events say why.
+            Err(_) => {}
         }
     }
 
@@ -111,7 +131,7 @@ impl Driver {
 
     /// Announces an entity and sends it on its way, or gives it back if it has to wait.
     fn announce(&mut self, now: Now, request: SendRequest) -> Option<SendRequest> {
-        if request.reply.is_closed() {
+        if request.answer.is_closed() {
             // The caller has given up waiting; the peer has not heard of it.
             return None;
         }
@@ -122,16 +142,16 @@ impl Driver {
                 None
             }
             Err(error) => {
-                let _ = request.reply.send(Err(error.into()));
+                request.answer.fail(error.into());
                 None
             }
         }
     }
 
     fn announced(&mut self, now: Now, request: SendRequest, ticket: Ticket) {
-        let SendRequest { draft, delivery, reply } = request;
+        let SendRequest { draft, delivery, answer } = request;
         let shared = &self.link.shared;
-        shared.resolutions.expect(ticket.key);
+        shared.resolutions.expect([ticket.key]);
         if let Some(scope) = ticket.child_scope {
             shared.releases.expect(scope);
         }
@@ -139,9 +159,7 @@ impl Driver {
             Delivery::Payload(payload) => payload,
             Delivery::Failed(reason) => {
                 self.session.fail(now, ticket.key, reason);
-                if reply.send(Ok(ticket)).is_err() {
-                    shared.forget(&ticket);
-                }
+                answer.give(ticket, &self.link.entity);
                 return;
             }
         };
@@ -154,28 +172,23 @@ impl Driver {
             ..EntityHeader::default()
         };
         self.session.bind_header(&ticket, &mut header);
-        let (stop, reset) = oneshot::channel();
-        self.outgoing.insert(ticket.key, stop);
-        let outgoing = Outgoing {
-            ticket,
-            header,
-            payload,
-            chunk_size: draft.chunk_size,
-            dehydrated: draft.dehydrate,
-            reset,
-            reply: Some(reply),
-        };
+        let (chunk_size, dehydrated, answer) = (draft.chunk_size, draft.dehydrate, Some(answer));
         // Its PENDING is not among the control octets yet.
-        self.announced.push_back((u64::MAX, outgoing));
+        self.announcing.push(match payload.small().filter(|_| chunk_size.is_none()) {
+            Some(octets) => Announced::Small(Small { ticket, head: header.into_octets(), octets, dehydrated, answer }),
+            None => {
+                let (stop, reset) = oneshot::channel();
+                self.outgoing.insert(ticket.key, stop);
+                let outgoing = Outgoing { ticket, header, payload, chunk_size, dehydrated, reset, answer };
+                Announced::Large(Box::new(outgoing))
+            }
+        });
     }
 
     /// What has been announced so far is written with the control octets up to `position`.
     pub(super) fn announcements_end_at(&mut self, position: u64) {
-        for (end, _) in self.announced.iter_mut().rev() {
-            if *end != u64::MAX {
-                break;
-            }
-            *end = position;
+        if !self.announcing.is_empty() {
+            self.announced.push_back((position, std::mem::take(&mut self.announcing)));
         }
     }
 
@@ -183,12 +196,34 @@ impl Driver {
     /// before its PENDING could keep it, and itself, from ever being received.
     pub(super) fn send_announced(&mut self) {
         let written = self.control.written();
-        while let Some((end, _)) = self.announced.front()
-            && *end <= written
-        {
-            if let Some((_, outgoing)) = self.announced.pop_front() {
-                tokio::spawn(outgoing::send(outgoing, Arc::clone(&self.link)));
+        while let Some((_, entities)) = self.announced.pop_front_if(|(end, _)| *end <= written) {
+            for entity in entities {
+                match entity {
+                    Announced::Small(small) => self.pump.push(small, &self.link.entity),
+                    Announced::Large(outgoing) => {
+                        tokio::spawn(outgoing::send(*outgoing, Arc::clone(&self.link)));
+                    }
+                }
             }
+        }
+    }
+
+    /// An entity of ours was resolved before it was sent, or while it is: the rest of it stays here.
+    pub(super) fn stop_outgoing(&mut self, key: EntityKey, code: ErrorCode) {
+        if let Some(stop) = self.outgoing.remove(&key) {
+            // It may have been sent to its end.
+            let _ = stop.send(code);
+            return;
+        }
+        self.pump.stop(key, code, &self.link.entity);
+        for batch in self.announced.iter_mut().map(|(_, batch)| batch).chain([&mut self.announcing]) {
+            batch.retain_mut(|entity| match entity {
+                Announced::Small(small) if small.ticket.key == key => {
+                    small.answered(&self.link.entity);
+                    false
+                }
+                Announced::Small(_) | Announced::Large(_) => true,
+            });
         }
     }
 

@@ -6,6 +6,7 @@ use super::super::command::CheckpointAnswer;
 use super::super::consumer::Inlet;
 use super::super::counters::Counters;
 use super::super::events::LogEvent;
+use super::super::incoming::{Arrival, Body, IncomingEntity};
 use super::super::shared::{Phase, Released, Resolution};
 use super::super::sink::SinkEvent;
 use super::Driver;
@@ -53,6 +54,7 @@ impl Driver {
             self.batches.rejected.clear();
             self.hand_over().await;
             self.streams.admit();
+            self.deliver_whole();
             if count < MAX_EVENTS {
                 break;
             }
@@ -92,6 +94,20 @@ impl Driver {
         }
     }
 
+    pub(super) fn tell_sink_admitted(&mut self, key: EntityKey, header: &Arc<EntityHeader>, dehydrated: bool) {
+        self.batches.sink(SinkEvent::Admitted { key, header: Arc::clone(header), dehydrated });
+    }
+
+    /// Hands over what came whole; the sink has heard of it by now.
+    fn deliver_whole(&mut self) {
+        for (accepted, arrival) in self.streams.take_whole() {
+            let Arrival { header, octets, place, .. } = arrival;
+            let link = Arc::clone(&self.link.entity);
+            let entity = IncomingEntity::new(header, accepted, Body::Whole(octets), link, place);
+            self.link.inlet.deliver(entity);
+        }
+    }
+
     fn handle_event(&mut self, event: Event) {
         if self.link.log.is_some() {
             self.batches.log.extend(LogEvent::of(&event));
@@ -102,11 +118,8 @@ impl Driver {
                 self.link.shared.phase.send_replace(Phase::Open(*agreement));
             }
             Event::Admitted { stream, accepted } => {
-                if let Some((header, reply)) = self.streams.release(*stream) {
-                    let key = accepted.key;
-                    let dehydrated = accepted.dehydrated;
-                    self.batches.sink(SinkEvent::Admitted { key, header: Arc::clone(&header), dehydrated });
-                    self.streams.accept(*stream, *accepted, header, reply);
+                if let Some(header) = self.streams.release(*stream, *accepted) {
+                    self.tell_sink_admitted(accepted.key, &header, accepted.dehydrated);
                 }
             }
             Event::Gathered { key, outcome, .. } => {
@@ -145,12 +158,11 @@ impl Driver {
 
     /// One of ours is terminal: what may still be on its way is stopped.
     fn resolved_owned(&mut self, key: EntityKey, status: Status, reason: Option<Reason>) {
-        if let Some(stop) = self.outgoing.remove(&key)
-            && status != Status::Complete
-        {
+        if status == Status::Complete {
+            self.outgoing.remove(&key);
+        } else {
             let code = reason.as_ref().map_or(ErrorCode::InternalError, |reason| reason.code);
-            // It may have been sent to its end.
-            let _ = stop.send(code);
+            self.stop_outgoing(key, code);
         }
         self.batches.resolved.push((key, Resolution { status, reason }));
     }

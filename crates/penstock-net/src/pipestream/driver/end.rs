@@ -35,7 +35,7 @@ impl Driver {
             self.close_connection(&closing).await;
         }
         for request in self.waiting.take() {
-            let _ = request.reply.send(Err(closed(&reason)));
+            request.answer.fail(closed(&reason));
         }
         let session = self.session.counters();
         let shared = Arc::clone(&self.link.shared);

@@ -21,19 +21,19 @@ use quinn::{ConnectionError, RecvStream, SendStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep_until;
 
-use self::commands::Waiting;
+use self::commands::{Announced, Waiting};
 use self::control::{Control, ControlRead};
 use self::dispatch::Batches;
 use self::streams::Streams;
 use super::command::{CheckpointAnswer, Command, Commands, Reply, Urgent};
-use super::outgoing::Outgoing;
+use super::pump::Pump;
 use super::shared::{Link, now};
 use super::transport::{HANDSHAKE_TIMEOUT, loss};
 
 /// Commands that wait for the driver; beyond it whoever sends them waits.
 const WAITING_COMMANDS: usize = 1_024;
 /// Commands that are worked on before events and transmits are looked at.
-const BATCH: usize = 1_024;
+const BATCH: usize = 128;
 
 /// The other ends of [`Commands`].
 pub(crate) struct Inbox {
@@ -57,8 +57,12 @@ pub(crate) struct Driver {
     streams: Streams,
     /// Entities of ours without a terminal status, and what stops their streams.
     outgoing: HashMap<EntityKey, oneshot::Sender<ErrorCode>>,
+    /// Entities that have just been announced.
+    announcing: Vec<Announced>,
     /// Announced entities whose streams wait for their announcement to be written, and up to where that is.
-    announced: VecDeque<(u64, Outgoing)>,
+    announced: VecDeque<(u64, Vec<Announced>)>,
+    /// Small entities that are being sent.
+    pump: Pump,
     waiting: Waiting,
     checkpoints: HashMap<u64, Reply<CheckpointAnswer>>,
     batches: Batches,
@@ -92,7 +96,9 @@ impl Driver {
             control: Control::new(control),
             streams: Streams::default(),
             outgoing: HashMap::new(),
+            announcing: Vec::new(),
             announced: VecDeque::new(),
+            pump: Pump::default(),
             waiting: Waiting::default(),
             checkpoints: HashMap::new(),
             batches: Batches::default(),
@@ -126,6 +132,7 @@ impl Driver {
                 self.link.shared.counters.control_full.fetch_add(1, Ordering::Relaxed);
             }
             had_room = room;
+            let pumps = self.control.is_flushed() && !self.pump.is_empty();
             tokio::select! {
                 Some(urgent) = self.inbox.urgent.recv() => self.handle_urgent(urgent),
                 error = &mut lost => {
@@ -137,6 +144,7 @@ impl Driver {
                     commands.drain(..).for_each(|command| self.handle_command(command));
                 }
                 event = self.control.next(room) => self.handle_control(event),
+                stopped = self.pump.run(&self.link), if pumps => self.handle_stopped(stopped),
                 () = &mut timer, if deadline.is_some() => self.handle_timeout(),
             }
             if self.retiring {
@@ -185,6 +193,13 @@ impl Driver {
                 Urgent::Abort(reason) => self.session.abort(now, reason),
             }
             next = self.inbox.urgent.try_recv().ok();
+        }
+    }
+
+    /// The peer has stopped streams of ours.
+    fn handle_stopped(&mut self, stopped: Vec<(EntityKey, Reason)>) {
+        for (key, reason) in stopped {
+            self.session.fail(now(), key, reason);
         }
     }
 

@@ -5,7 +5,7 @@ use penstock_pipestream::{Accepted, EntityHeader, EntityKey, ErrorCode};
 use tokio::sync::oneshot;
 
 use super::super::command::Verdict;
-use super::super::incoming::Assembly;
+use super::super::incoming::{Arrival, Assembly};
 use super::super::transport::Intake;
 
 /// The slots of finished streams are forgotten when there are so many.
@@ -20,12 +20,16 @@ pub(super) struct Streams {
     most_held: u32,
     assemblies: HashMap<EntityKey, Arc<Assembly>>,
     admitted: Vec<(oneshot::Sender<Verdict>, Verdict)>,
+    /// Entities that came whole and are admitted.
+    whole: Vec<(Accepted, Arrival)>,
 }
 
 #[derive(Debug)]
 enum Slot {
     /// Waits for its PENDING or its scope.
     Held { header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict> },
+    /// The same, but it came whole: nobody waits for it.
+    HeldWhole(Arrival),
     /// Fires to stop it.
     Receiving(oneshot::Sender<ErrorCode>),
 }
@@ -41,7 +45,7 @@ impl Streams {
     ) {
         if self.slots.len() >= MANY {
             self.slots.retain(|_, slot| match slot {
-                Slot::Held { .. } => true,
+                Slot::Held { .. } | Slot::HeldWhole(_) => true,
                 Slot::Receiving(stop) => !stop.is_closed(),
             });
         }
@@ -59,6 +63,21 @@ impl Streams {
         }
     }
 
+    /// A stream that came whole is admitted; it needs no slot, as there is nothing left to stop.
+    pub(super) fn accept_whole(&mut self, accepted: Accepted, arrival: Arrival) {
+        self.whole.push((accepted, arrival));
+    }
+
+    /// What came whole and may be handed over by now.
+    pub(super) fn take_whole(&mut self) -> Vec<(Accepted, Arrival)> {
+        std::mem::take(&mut self.whole)
+    }
+
+    /// A stream that came whole has to wait. It keeps its octets, at most as many as there are places for streams.
+    pub(super) fn hold_whole(&mut self, arrival: Arrival) {
+        self.slots.insert(arrival.stream, Slot::HeldWhole(arrival));
+    }
+
     /// A stream has to wait.
     pub(super) fn hold(&mut self, stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict>) {
         self.held += 1;
@@ -74,12 +93,18 @@ impl Streams {
         Some(intake.window_with_held(self.held))
     }
 
-    /// A held stream's wait is over: its header and its task.
-    pub(super) fn release(&mut self, stream: u64) -> Option<(Arc<EntityHeader>, oneshot::Sender<Verdict>)> {
+    /// A held stream's wait is over. Gives its header if it may be received.
+    pub(super) fn release(&mut self, stream: u64, accepted: Accepted) -> Option<Arc<EntityHeader>> {
         match self.slots.remove(&stream)? {
             Slot::Held { header, reply } => {
                 self.held = self.held.saturating_sub(1);
-                Some((header, reply))
+                self.accept(stream, accepted, Arc::clone(&header), reply);
+                Some(header)
+            }
+            Slot::HeldWhole(arrival) => {
+                let header = Arc::clone(&arrival.header);
+                self.accept_whole(accepted, arrival);
+                Some(header)
             }
             Slot::Receiving(_) => None,
         }
@@ -94,7 +119,7 @@ impl Streams {
                 self.held = self.held.saturating_sub(1);
                 drop(reply.send(Verdict::Stopped(code)));
             }
-            None => {}
+            Some(Slot::HeldWhole(_)) | None => {}
         }
     }
 
@@ -105,12 +130,11 @@ impl Streams {
 
     /// The header of a held stream, for an entity that fails before it is admitted.
     pub(super) fn held_header(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
-        if self.held == 0 {
-            return None;
-        }
         self.slots.values().find_map(|slot| match slot {
-            Slot::Held { header, .. } if names(header, key) => Some(Arc::clone(header)),
-            Slot::Held { .. } | Slot::Receiving(_) => None,
+            Slot::Held { header, .. } | Slot::HeldWhole(Arrival { header, .. }) if names(header, key) => {
+                Some(Arc::clone(header))
+            }
+            Slot::Held { .. } | Slot::HeldWhole(_) | Slot::Receiving(_) => None,
         })
     }
 

@@ -26,18 +26,37 @@ pub(crate) enum StreamEnd {
     Lost,
 }
 
+impl From<ReadError> for StreamEnd {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Reset(code) => Self::Reset(code.into_inner()),
+            ReadError::ConnectionLost(_)
+            | ReadError::ClosedStream
+            | ReadError::IllegalOrderedRead
+            | ReadError::ZeroRttRejected => Self::Lost,
+        }
+    }
+}
+
 /// The payload of an entity that is still coming in.
 #[derive(Debug)]
 pub(crate) struct StreamBody {
     stream: RecvStream,
     /// What came with the header.
     first: Bytes,
+    /// How the stream ended while that was read, if it did.
+    end: Option<StreamEnd>,
     stop: oneshot::Receiver<ErrorCode>,
 }
 
 impl StreamBody {
-    pub(crate) fn new(stream: RecvStream, first: Bytes, stop: oneshot::Receiver<ErrorCode>) -> Self {
-        Self { stream, first, stop }
+    pub(crate) fn new(
+        stream: RecvStream,
+        first: Bytes,
+        end: Option<StreamEnd>,
+        stop: oneshot::Receiver<ErrorCode>,
+    ) -> Self {
+        Self { stream, first, end, stop }
     }
 
     /// The stream's ID.
@@ -48,6 +67,9 @@ impl StreamBody {
     /// What has come, in order, at least one octet; `None` when the stream has ended. Nothing is buffered here, so
     /// whoever does not call this holds the peer back.
     pub(crate) async fn next(&mut self) -> Result<Option<VecDeque<Bytes>>, StreamEnd> {
+        if let Some(end) = self.end {
+            return Err(end);
+        }
         if !self.first.is_empty() {
             return Ok(Some(VecDeque::from([std::mem::take(&mut self.first)])));
         }
@@ -63,13 +85,7 @@ impl StreamBody {
         match read {
             Ok(Some(count)) => Ok(Some(pieces.into_iter().take(count).collect())),
             Ok(None) => Ok(None),
-            Err(ReadError::Reset(code)) => Err(StreamEnd::Reset(code.into_inner())),
-            Err(
-                ReadError::ConnectionLost(_)
-                | ReadError::ClosedStream
-                | ReadError::IllegalOrderedRead
-                | ReadError::ZeroRttRejected,
-            ) => Err(StreamEnd::Lost),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -133,5 +133,5 @@ async fn finish_chunk(
     // A payload of no octets has never needed a file.
     let spool = lock(&assembly.spool).clone();
     let body = spool.map_or_else(|| Body::Whole(Bytes::new()), Body::Spooled);
-    link.inlet.deliver(IncomingEntity::new(Arc::clone(header), accepted, body, link.entity_link(), place)).await;
+    link.inlet.deliver(IncomingEntity::new(Arc::clone(header), accepted, body, Arc::clone(&link.entity), place));
 }

@@ -25,11 +25,12 @@ impl IncomingEntity {
         header: Arc<EntityHeader>,
         accepted: Accepted,
         body: Body,
-        link: EntityLink,
+        link: Arc<EntityLink>,
         place: OwnedSemaphorePermit,
     ) -> Self {
+        let process = link.process;
         let receiving = Receiving::new(accepted.key, Arc::clone(&header), body, link, place);
-        Self { header, accepted, receiving: PerProcess::new(receiving) }
+        Self { header, accepted, receiving: PerProcess::of(process, receiving) }
     }
 
     /// The entity's name in its session.
@@ -60,8 +61,11 @@ impl IncomingEntity {
         if self.header.payload_length > limit as u64 {
             return Err(Error::Misuse(format!("the payload has more than {limit} octets")));
         }
+        let Some(first) = self.chunk().await? else { return Ok(Bytes::new()) };
+        let Some(second) = self.chunk().await? else { return Ok(first) };
         // What is longer than its header says never gets past the check.
-        let mut all = BytesMut::new();
+        let mut all = BytesMut::from(first);
+        all.extend_from_slice(&second);
         while let Some(piece) = self.chunk().await? {
             all.extend_from_slice(&piece);
         }
@@ -74,16 +78,24 @@ impl IncomingEntity {
         self.receiving.into_inner()?.complete().await
     }
 
+    /// [`complete`](Self::complete) without telling the session, nor asking whether this is its process: whoever does
+    /// this does both for many.
+    pub(crate) async fn finish(self) -> Result<()> {
+        match self.receiving.asked_into_inner() {
+            Some(receiving) => receiving.finish().await,
+            None => Err(Error::Forked),
+        }
+    }
+
     /// The entity is rejected; the peer will be told FAILED and why.
     pub async fn fail(self, reason: Reason) -> Result<()> {
         self.receiving.into_inner()?.reject(reason)
     }
 
-    /// The consumer has taken it: another stream may be received in its place.
-    pub(crate) fn release_place(&mut self) {
-        if let Ok(receiving) = self.receiving.get_mut() {
-            receiving.release_place();
-        }
+    /// The consumer has taken it: another stream may be received in its place. The session has been asked whether this
+    /// is its process.
+    pub(crate) fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.receiving.asked_mut()?.take_place()
     }
 
     /// Nobody takes it.

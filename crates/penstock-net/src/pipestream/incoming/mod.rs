@@ -1,6 +1,7 @@
-//! Entity streams of the peer: one task for each, from its header to its hand-over (sections 5.2 and 6.7).
+//! Entity streams of the peer: one task for each that is not here at once (sections 5.2 and 6.7).
 //!
 //! ```text
+//!  all of it here, up to 64 KiB ──► the driver admits it ──► handed over
 //!  header ──► the driver admits it ──► payload up to 64 KiB ──► collected ──► handed over
 //!                  │                   payload beyond       ──► handed over as a stream, read by its consumer
 //!                  │                   chunk                ──► written to its place; the last one hands over
@@ -9,18 +10,22 @@
 //!
 //! Nothing is hashed and no file is touched here: that is the consumer's part, off the IO thread.
 
+mod arriving;
 mod body;
 mod chunks;
 mod entity;
 mod receiving;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use penstock_pipestream::{self as core, Accepted, EntityHeader, ErrorCode, HeaderDecoder, Reason};
+use penstock_pipestream::{self as core, Accepted, EntityHeader, ErrorCode, Reason};
 use quinn::RecvStream;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+pub(crate) use self::arriving::Arrival;
+use self::arriving::{Arrived, Arriving, Begun, SMALL_PAYLOAD, now};
 pub(crate) use self::body::{Body, Spool, StreamBody, StreamEnd, TempFile};
 pub(crate) use self::chunks::{Assembly, receive_chunk};
 pub use self::entity::IncomingEntity;
@@ -30,29 +35,74 @@ use super::counters::Counters;
 use super::shared::Link;
 use super::transport::quic_code;
 
-/// Payloads up to here are collected before they are handed over.
-const SMALL_PAYLOAD: u64 = 64 << 10;
-/// How much of a stream is read at a time while its header is awaited.
-const HEADER_READ: usize = 16 << 10;
+/// Streams that came whole and are told to the driver together.
+const TOGETHER: usize = 64;
 
-/// Takes the peer's entity streams as they are opened, no more at a time than there are places.
+/// Takes the peer's entity streams as they are opened, no more at a time than there are places. What is small and
+/// here already costs no task of its own.
 pub(crate) async fn accept_streams(link: Arc<Link>) {
-    loop {
-        let place = match Arc::clone(&link.places).try_acquire_owned() {
-            Ok(place) => Ok(place),
-            Err(_) => {
-                Counters::add(&link.shared.counters.streams_full, 1);
-                Arc::clone(&link.places).acquire_owned().await
-            }
-        };
-        let Ok(place) = place else { return };
-        let Ok(stream) = link.connection.accept_uni().await else { return };
+    let mut whole = Vec::new();
+    while let Some((place, stream)) = next_stream(&link, &mut whole).await {
         if link.shared.is_negotiating() && !link.commands.tell(Command::StreamOpened).await {
             return;
         }
-        let link = Arc::clone(&link);
-        tokio::spawn(async move { receive(stream, &link, place).await });
+        let mut arriving = Arriving::new(stream);
+        match now(arriving.head()).await {
+            None => {
+                let link = Arc::clone(&link);
+                tokio::spawn(async move { receive(arriving, &link, place).await });
+            }
+            Some(Err(error)) => header_error(error, &link).await,
+            Some(Ok((header, came))) => {
+                let id = arriving.id();
+                match arriving.rest(header, came).await {
+                    Arrived::Whole(header, octets) => {
+                        whole.push(Arrival { stream: id, header: Arc::new(header), octets, place });
+                    }
+                    Arrived::Begun(begun) => {
+                        let link = Arc::clone(&link);
+                        tokio::spawn(async move { receive_begun(begun, &link, place).await });
+                    }
+                }
+            }
+        }
+        if whole.len() >= TOGETHER && !tell_whole(&link, &mut whole).await {
+            return;
+        }
     }
+}
+
+/// A place and the next stream. Before it waits for either, what has come is told.
+async fn next_stream(link: &Link, whole: &mut Vec<Arrival>) -> Option<(OwnedSemaphorePermit, RecvStream)> {
+    let place = match Arc::clone(&link.places).try_acquire_owned() {
+        Ok(place) => place,
+        Err(_) => {
+            Counters::add(&link.shared.counters.streams_full, 1);
+            if !tell_whole(link, whole).await {
+                return None;
+            }
+            Arc::clone(&link.places).acquire_owned().await.ok()?
+        }
+    };
+    let mut accepting = pin!(link.connection.accept_uni());
+    let accepted = match now(accepting.as_mut()).await {
+        Some(accepted) => accepted,
+        None => {
+            if !tell_whole(link, whole).await {
+                return None;
+            }
+            accepting.await
+        }
+    };
+    let stream = accepted.ok();
+    if stream.is_none() {
+        tell_whole(link, whole).await;
+    }
+    Some((place, stream?))
+}
+
+async fn tell_whole(link: &Link, whole: &mut Vec<Arrival>) -> bool {
+    whole.is_empty() || link.commands.tell(Command::Arrived(std::mem::take(whole))).await
 }
 
 /// Takes whatever bidirectional streams the peer opens; the first one of a client is stream 0 (section 5.1).
@@ -65,9 +115,32 @@ pub(crate) async fn accept_bidirectional(link: Arc<Link>) {
     }
 }
 
-/// One entity stream.
-async fn receive(mut stream: RecvStream, link: &Arc<Link>, place: OwnedSemaphorePermit) {
-    let Some((header, rest)) = read_header(&mut stream, link).await else { return };
+/// One entity stream whose header is not here yet.
+async fn receive(mut arriving: Arriving, link: &Arc<Link>, place: OwnedSemaphorePermit) {
+    match arriving.head().await {
+        Err(error) => header_error(error, link).await,
+        Ok((header, came)) => {
+            let id = arriving.id();
+            match arriving.rest(header, came).await {
+                Arrived::Whole(header, octets) => {
+                    let arrival = Arrival { stream: id, header: Arc::new(header), octets, place };
+                    link.commands.tell(Command::Arrived(vec![arrival])).await;
+                }
+                Arrived::Begun(begun) => receive_begun(begun, link, place).await,
+            }
+        }
+    }
+}
+
+async fn header_error(error: Option<core::Error>, link: &Link) {
+    if let Some(error) = error {
+        link.commands.tell(Command::HeaderError(error)).await;
+    }
+}
+
+/// One entity stream whose header is here.
+async fn receive_begun(begun: Begun, link: &Arc<Link>, place: OwnedSemaphorePermit) {
+    let Begun { mut stream, header, rest, end } = begun;
     let id = u64::from(stream.id());
     let Some(verdict) = admit(id, link, header).await else { return };
     match verdict {
@@ -75,33 +148,13 @@ async fn receive(mut stream: RecvStream, link: &Arc<Link>, place: OwnedSemaphore
             let _ = stream.stop(quic_code(code));
         }
         Verdict::Accepted { accepted, header, stop, assembly } => {
-            let body = StreamBody::new(stream, rest, stop);
+            let body = StreamBody::new(stream, rest, end, stop);
             match assembly {
                 Some(assembly) => receive_chunk(body, &header, accepted, &assembly, link, place).await,
                 None => receive_whole(id, body, header, accepted, link, place).await,
             }
         }
     }
-}
-
-/// The header and the payload octets that came with its end. `None`: there is none, and the session knows.
-async fn read_header(stream: &mut RecvStream, link: &Link) -> Option<(EntityHeader, Bytes)> {
-    let mut decoder = HeaderDecoder::new();
-    let error = loop {
-        match stream.read_chunk(HEADER_READ, true).await {
-            Ok(Some(chunk)) => match decoder.push(chunk.bytes) {
-                Ok(Some(header)) => return Some((header, decoder.take_rest())),
-                Ok(None) => {}
-                Err(error) => break error,
-            },
-            Ok(None) => break core::Error::malformed(ErrorCode::EntityInvalid, "a stream ended inside its header"),
-            // Reset or lost: of which entity, nobody knows.
-            Err(_) => return None,
-        }
-    };
-    let _ = stream.stop(quic_code(error.code()));
-    link.commands.tell(Command::HeaderError(error)).await;
-    None
 }
 
 /// Asks the driver. Where the stream is held, nothing of it is read meanwhile, so a reset is seen later.
@@ -141,7 +194,7 @@ async fn receive_whole(
             }
         }
     };
-    link.inlet.deliver(IncomingEntity::new(header, accepted, body, link.entity_link(), place)).await;
+    link.inlet.deliver(IncomingEntity::new(header, accepted, body, Arc::clone(&link.entity), place));
 }
 
 /// Why a small payload was not collected.

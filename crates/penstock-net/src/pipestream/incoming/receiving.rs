@@ -25,17 +25,21 @@ pub(super) struct Receiving {
     body: Option<Body>,
     pieces: VecDeque<Bytes>,
     offset: u64,
-    /// Gone when the payload has been verified or has failed.
-    check: Option<PayloadCheck>,
+    /// Made when the first octets of a stream come.
+    check: Option<Box<PayloadCheck>>,
+    /// The payload has been verified or has failed.
+    checked: bool,
     sha256: Option<[u8; 32]>,
-    link: EntityLink,
+    link: Arc<EntityLink>,
     place: Option<OwnedSemaphorePermit>,
     decided: bool,
 }
 
-/// An entity's way back to its session.
-#[derive(Debug, Clone)]
+/// An entity's way back to its session. All entities of a session share one.
+#[derive(Debug)]
 pub(crate) struct EntityLink {
+    /// The process that the session lives in.
+    pub(crate) process: u32,
     pub(crate) shared: Arc<Shared>,
     pub(crate) commands: Commands,
     pub(crate) log: Option<EventLog>,
@@ -56,17 +60,17 @@ impl Receiving {
         key: EntityKey,
         header: Arc<EntityHeader>,
         body: Body,
-        link: EntityLink,
+        link: Arc<EntityLink>,
         place: OwnedSemaphorePermit,
     ) -> Self {
-        let check = PayloadCheck::new(header.payload_length, header.checksum.clone());
         Self {
             key,
             header,
             body: Some(body),
             pieces: VecDeque::new(),
             offset: 0,
-            check: Some(check),
+            check: None,
+            checked: false,
             sha256: None,
             link,
             place: Some(place),
@@ -77,16 +81,20 @@ impl Receiving {
     /// The next octets; `None` once they are known to be right.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>> {
         while self.sha256.is_none() {
-            if self.check.is_none() {
+            if self.checked {
                 return Err(Error::Misuse("the entity has failed already".into()));
+            }
+            if let Some(Body::Whole(octets)) = self.body.take_if(|body| matches!(body, Body::Whole(_))) {
+                // It is known to be right before anybody sees it.
+                let digest = PayloadCheck::whole(self.header.payload_length, &self.header.checksum, &octets);
+                self.verified(digest)?;
+                return Ok(Some(octets).filter(|octets| !octets.is_empty()));
             }
             let Some(piece) = self.next_piece().await? else {
                 self.finish_check()?;
                 break;
             };
-            if let Some(check) = &mut self.check
-                && let Err(error) = check.update(&piece)
-            {
+            if let Err(error) = self.check().update(&piece) {
                 return Err(self.give_up(error));
             }
             if !piece.is_empty() {
@@ -96,32 +104,43 @@ impl Receiving {
         Ok(None)
     }
 
+    fn check(&mut self) -> &mut PayloadCheck {
+        self.check.get_or_insert_with(|| Box::new(new_check(&self.header)))
+    }
+
     /// Reads what is left, then tells the session.
-    pub(super) async fn complete(mut self) -> Result<()> {
+    pub(super) async fn complete(self) -> Result<()> {
+        let (key, link) = (self.key, Arc::clone(&self.link));
+        self.finish().await?;
+        if link.commands.urge(Urgent::Complete(vec![key])) { Ok(()) } else { Err(link.closed()) }
+    }
+
+    /// Reads what is left; the session is still to be told.
+    pub(super) async fn finish(mut self) -> Result<()> {
         while self.chunk().await?.is_some() {}
         self.decided = true;
         if let (Some(log), Some(sha256)) = (&self.link.log, self.sha256) {
             let event = LogEvent::entity(self.key, &self.header, None, self.header.payload_length, &hex(&sha256));
             log.write(&self.link.shared.id, vec![event]).await;
         }
-        if self.link.commands.urge(Urgent::Complete(vec![self.key])) { Ok(()) } else { Err(self.closed()) }
+        Ok(())
     }
 
     /// Tells the session that the entity is rejected.
     pub(super) fn reject(mut self, reason: Reason) -> Result<()> {
         self.decided = true;
         self.stop(reason.code);
-        if self.link.commands.urge(Urgent::Fail { key: self.key, reason }) { Ok(()) } else { Err(self.closed()) }
+        if self.link.commands.urge(Urgent::Fail { key: self.key, reason }) { Ok(()) } else { Err(self.link.closed()) }
     }
 
-    pub(super) fn release_place(&mut self) {
-        self.place = None;
+    pub(super) fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.place.take()
     }
 
     /// Leaves verification and decision to the caller.
     pub(super) fn into_parts(mut self, dehydrated: bool) -> Option<Parts> {
         self.decided = true;
-        let (body, check) = (self.body.take()?, self.check.take()?);
+        let (body, check) = (self.body.take()?, new_check(&self.header));
         Some(Parts { key: self.key, dehydrated, body, check, place: self.place.take() })
     }
 
@@ -133,9 +152,7 @@ impl Receiving {
             match &mut self.body {
                 None => return Ok(None),
                 Some(Body::Whole(octets)) => {
-                    let octets = std::mem::take(octets);
-                    self.body = None;
-                    return Ok(Some(octets));
+                    return Ok(Some(std::mem::take(octets)).filter(|octets| !octets.is_empty()));
                 }
                 Some(Body::Spooled(spool)) => {
                     let read = spool.read(READ_SIZE, self.offset);
@@ -159,8 +176,13 @@ impl Receiving {
     }
 
     fn finish_check(&mut self) -> Result<()> {
-        let Some(check) = self.check.take() else { return Ok(()) };
-        match check.finish() {
+        let check = self.check.take().map_or_else(|| new_check(&self.header), |check| *check);
+        self.verified(check.finish())
+    }
+
+    fn verified(&mut self, digest: core::Result<[u8; 32]>) -> Result<()> {
+        self.checked = true;
+        match digest {
             Ok(digest) => {
                 self.sha256 = Some(digest);
                 self.body = None;
@@ -193,7 +215,7 @@ impl Receiving {
                 core::Error::violation(ErrorCode::from_code(code), "the peer reset the entity's stream").into()
             }
             StreamEnd::Stopped(code) => core::Error::violation(code, "the entity has failed meanwhile").into(),
-            StreamEnd::Lost => self.closed(),
+            StreamEnd::Lost => self.link.closed(),
         }
     }
 
@@ -202,12 +224,18 @@ impl Receiving {
             stream.stop(code);
         }
         self.body = None;
-        self.check = None;
+        self.checked = true;
     }
+}
 
-    fn closed(&self) -> Error {
+fn new_check(header: &EntityHeader) -> PayloadCheck {
+    PayloadCheck::new(header.payload_length, header.checksum.clone())
+}
+
+impl EntityLink {
+    pub(crate) fn closed(&self) -> Error {
         let lost = || Reason { code: ErrorCode::InternalError, message: "the connection is lost".to_owned() };
-        closed(&self.link.shared.closed().unwrap_or_else(lost))
+        closed(&self.shared.closed().unwrap_or_else(lost))
     }
 }
 

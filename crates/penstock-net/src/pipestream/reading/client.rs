@@ -50,7 +50,7 @@ impl RemoteSink {
         let (server_name, key) = (server_name.to_owned(), key.to_owned());
         // On the IO thread, because the connection's task lives there.
         let connecting = crate::runtime::spawn(async move {
-            let endpoint = transport::client_endpoint(Runtime::current()?, address)?;
+            let endpoint = transport::client_endpoint(Runtime::current()?, address, None)?;
             let connecting = endpoint
                 .connect_with(config, address, &server_name)
                 .map_err(|error| Error::Misuse(format!("cannot connect to {address}: {error}")))?;

@@ -1,0 +1,25 @@
+//! The same work by penstock-net's sessions: announcements, statuses, cursor and manifest on.
+//!
+//! ```text
+//! ours streams --size N --count N      entities of N octets
+//! ours control --size N --count N      CHECKPOINT round trips while entities of N octets are sent
+//! ours document --size N --part N      documents: one entity each, or with `--part` a parent and parts of N octets
+//! ours flat --count N --repeat N       sessions of N entities, one after another
+//! ```
+//!
+//! Each takes `--mtu` (largest UDP payload; 0: the default profile), `--warmup` (entities before the clock starts),
+//! `--batch` (entities handed over at a time).
+
+mod receiver;
+mod sender;
+
+use peers_common::Arguments;
+
+fn main() {
+    let arguments = Arguments::read();
+    match arguments.command.as_str() {
+        "receive" => receiver::run(&arguments),
+        "streams" | "control" | "document" | "flat" => println!("{}", sender::run(&arguments)),
+        other => panic!("{other:?} is no command"),
+    }
+}

@@ -1,0 +1,37 @@
+"""Round trips on stream 0 while entities of 256 KiB are sent.
+
+`limit` has a frame echoed by quinn alone; `ours` asks by CHECKPOINT for an entity that is complete, so that the answer
+is due at once. Both do so every millisecond while the connection is full.
+"""
+
+from benches.runner import Bench, at_most
+from benches.suites._peers import TUNED, call, column
+
+_MISSED = (
+    "A CHECKPOINT waits for the driver's batch in hand, up to 1 MiB of payloads that quinn takes at a time, then "
+    "for the packets before it; the limit program's echo waits for the packets alone."
+)
+
+
+def run(bench: Bench) -> None:
+    ours, limit = bench.peer("ours"), bench.peer("limit")
+    count = bench.sized(2_000, 20)
+    options = {"size": 256 << 10, "count": count, "mtu": TUNED}
+    made = bench.interleaved(
+        {
+            "penstock": lambda: call(bench, ours, "control", **options, batch=16),
+            "quinn": lambda: call(bench, limit, "control", **options),
+        },
+        runs=5,
+    )
+    for name, bar in (("p50", None), ("p99", at_most(1.5))):
+        bench.record(
+            f"control round trip under bulk, {name}",
+            "µs",
+            column(made["penstock"], f"{name}_us"),
+            peer=column(made["quinn"], f"{name}_us"),
+            peer_name="quinn",
+            ratio_of="ours/peer",
+            bar=bar,
+            missed=_MISSED,
+        )

@@ -1,0 +1,155 @@
+//! A stream from its first octet: its header, and a small payload if all of it is here already.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::{Bytes, BytesMut};
+use penstock_pipestream::{self as core, EntityHeader, ErrorCode, HeaderDecoder};
+use quinn::RecvStream;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::super::transport::quic_code;
+use super::body::StreamEnd;
+
+/// Payloads up to here are collected before they are handed over.
+pub(super) const SMALL_PAYLOAD: u64 = 64 << 10;
+/// How many pieces are taken at a time; a piece is what one packet brought.
+const PIECES: usize = 4;
+
+/// An entity stream that came whole before it was admitted.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) stream: u64,
+    pub(crate) header: Arc<EntityHeader>,
+    pub(crate) octets: Bytes,
+    pub(crate) place: OwnedSemaphorePermit,
+}
+
+/// An entity stream whose header has come, and what it has brought besides.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) stream: RecvStream,
+    pub(super) header: EntityHeader,
+    pub(super) rest: Bytes,
+    /// How the stream has ended, where it has.
+    pub(super) end: Option<StreamEnd>,
+}
+
+/// What becomes of a header that was read.
+#[derive(Debug)]
+pub(super) enum Arrived {
+    /// Its payload is small and whole.
+    Whole(EntityHeader, Bytes),
+    /// Its payload is long, comes in chunks, or is not all here.
+    Begun(Begun),
+}
+
+/// A stream whose header is awaited.
+pub(super) struct Arriving {
+    stream: RecvStream,
+    decoder: HeaderDecoder,
+}
+
+impl Arriving {
+    pub(super) fn new(stream: RecvStream) -> Self {
+        Self { stream, decoder: HeaderDecoder::new() }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.stream.id().into()
+    }
+
+    /// Reads the header, and the payload octets that come in one go with it. It may be given up and called again.
+    /// `Err(None)`: reset or lost, and nobody knows which entity it was.
+    pub(super) async fn head(&mut self) -> Result<(EntityHeader, Pieces), Option<core::Error>> {
+        loop {
+            let mut pieces = [const { Bytes::new() }; PIECES];
+            let Some(count) = self.stream.read_chunks(&mut pieces).await.map_err(|_| None)? else {
+                let error = core::Error::malformed(ErrorCode::EntityInvalid, "a stream ended inside its header");
+                return Err(Some(self.refused(error)));
+            };
+            let mut pieces = pieces.into_iter().take(count);
+            while let Some(piece) = pieces.next() {
+                match self.decoder.push(piece) {
+                    Ok(None) => {}
+                    Ok(Some(header)) => {
+                        let mut came = Pieces { first: self.decoder.take_rest(), more: Vec::new() };
+                        pieces.for_each(|piece| came.push(piece));
+                        return Ok((header, came));
+                    }
+                    Err(error) => return Err(Some(self.refused(error))),
+                }
+            }
+        }
+    }
+
+    fn refused(&mut self, error: core::Error) -> core::Error {
+        let _ = self.stream.stop(quic_code(error.code()));
+        error
+    }
+
+    /// Takes what else is here of a small payload, without waiting for more.
+    pub(super) async fn rest(mut self, header: EntityHeader, mut came: Pieces) -> Arrived {
+        let mut end = None;
+        let collected = header.chunk_info.is_none() && header.payload_length <= SMALL_PAYLOAD;
+        while collected && came.len() <= header.payload_length {
+            let mut pieces = [const { Bytes::new() }; PIECES];
+            match now(self.stream.read_chunks(&mut pieces)).await {
+                None => break,
+                Some(Ok(Some(count))) => {
+                    pieces.into_iter().take(count).for_each(|piece| came.push(piece));
+                }
+                Some(Ok(None)) => return Arrived::Whole(header, came.joined(true)),
+                Some(Err(error)) => {
+                    end = Some(error.into());
+                    break;
+                }
+            }
+        }
+        Arrived::Begun(Begun { stream: self.stream, header, rest: came.joined(false), end })
+    }
+}
+
+/// What has come of a payload. Mostly one piece, which is not worth an allocation.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    first: Bytes,
+    more: Vec<Bytes>,
+}
+
+impl Pieces {
+    fn push(&mut self, piece: Bytes) {
+        if self.first.is_empty() && self.more.is_empty() {
+            self.first = piece;
+        } else {
+            self.more.push(piece);
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.more.iter().fold(self.first.len(), |sum, piece| sum.saturating_add(piece.len())) as u64
+    }
+
+    /// All of them as one; a copy if it is to be kept, because a piece keeps its packet alive.
+    fn joined(self, keep: bool) -> Bytes {
+        if self.more.is_empty() && !keep {
+            return self.first;
+        }
+        let mut all = BytesMut::with_capacity(usize::try_from(self.len()).unwrap_or_default());
+        all.extend_from_slice(&self.first);
+        self.more.iter().for_each(|piece| all.extend_from_slice(piece));
+        all.freeze()
+    }
+}
+
+/// What a future has to say now, without waiting for it.
+pub(super) async fn now<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}

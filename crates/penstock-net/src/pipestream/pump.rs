@@ -1,0 +1,227 @@
+//! Small entities of ours on their way: the driver itself writes them, one after another, because a task, a channel
+//! and two locks for each would cost more than the entity.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_pipestream::{EntityKey, ErrorCode, Reason, Ticket};
+use quinn::{SendStream, WriteError};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use super::command::Answer;
+use super::incoming::EntityLink;
+use super::shared::Link;
+use super::transport::quic_code;
+
+/// Payloads up to here go this way: they fit into the window of any stream, so that none waits for its reader.
+pub(crate) const SMALL_PAYLOAD: usize = 64 << 10;
+/// Octets that may wait; beyond it the caller waits for its answer.
+const CREDIT: usize = 16 << 20;
+/// What the smallest entity counts for.
+const LEAST_CREDIT: usize = 4 << 10;
+/// Entities that are written before the driver looks at anything else.
+const BATCH: usize = 256;
+
+/// An announced entity whose payload is in memory.
+#[derive(Debug)]
+pub(crate) struct Small {
+    pub(crate) ticket: Ticket,
+    /// The header as it goes out.
+    pub(crate) head: Bytes,
+    pub(crate) octets: Bytes,
+    pub(crate) dehydrated: bool,
+    pub(crate) answer: Option<Answer>,
+}
+
+/// Those that wait, and the one that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Pump {
+    waiting: VecDeque<Small>,
+    /// How many of those at the front have been answered, and their octets.
+    answered: usize,
+    answered_octets: usize,
+    current: Option<Current>,
+    turn: Turn,
+}
+
+/// The place in the line of those who want to open a stream; kept when a run is given up, or larger entities would
+/// always be before this.
+#[derive(Default)]
+enum Turn {
+    #[default]
+    None,
+    Awaited(Pin<Box<dyn Future<Output = OwnedMutexGuard<()>> + Send>>),
+    Ours {
+        _guard: OwnedMutexGuard<()>,
+    },
+}
+
+impl Turn {
+    /// Waits until it is ours.
+    async fn take(&mut self, opening: &Arc<Mutex<()>>) {
+        if matches!(self, Self::None) {
+            *self = match Arc::clone(opening).try_lock_owned() {
+                Ok(_guard) => Self::Ours { _guard },
+                Err(_) => Self::Awaited(Box::pin(Arc::clone(opening).lock_owned())),
+            };
+        }
+        if let Self::Awaited(lock) = self {
+            *self = Self::Ours { _guard: lock.await };
+        }
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Awaited(_) => "Awaited",
+            Self::Ours { .. } => "Ours",
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Current {
+    ticket: Ticket,
+    stream: SendStream,
+    rest: [Bytes; 2],
+    answer: Option<Answer>,
+}
+
+impl Small {
+    fn credit(&self) -> usize {
+        self.octets.len().max(LEAST_CREDIT)
+    }
+
+    /// Tells the caller, once.
+    pub(crate) fn answered(&mut self, link: &EntityLink) {
+        if let Some(answer) = self.answer.take() {
+            answer.give(self.ticket, link);
+        }
+    }
+}
+
+impl Pump {
+    /// Takes an entity. Tells its caller at once if there is room, unless children may overtake its header.
+    pub(crate) fn push(&mut self, small: Small, link: &EntityLink) {
+        self.waiting.push_back(small);
+        self.answer_more(link);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.current.is_none() && self.waiting.is_empty()
+    }
+
+    /// Tells those for whom there is room by now.
+    fn answer_more(&mut self, link: &EntityLink) {
+        while self.answered_octets < CREDIT
+            && let Some(next) = self.waiting.get_mut(self.answered)
+        {
+            self.answered_octets = self.answered_octets.saturating_add(next.credit());
+            if !next.dehydrated {
+                next.answered(link);
+            }
+            self.answered += 1;
+        }
+    }
+
+    /// Writes a batch. May be given up at any time; what is written of a stream is remembered. Gives what the peer
+    /// has stopped.
+    pub(crate) async fn run(&mut self, link: &Arc<Link>) -> Vec<(EntityKey, Reason)> {
+        let mut stopped = Vec::new();
+        for _ in 0..BATCH {
+            if self.current.is_none() && !self.open(link).await {
+                break;
+            }
+            let Some(current) = &mut self.current else { break };
+            match current.write().await {
+                Ok(()) => {}
+                Err(WriteError::Stopped(code)) => {
+                    let code = ErrorCode::from_code(code.into_inner());
+                    stopped.push((current.ticket.key, Reason { code, message: STOPPED.to_owned() }));
+                    let _ = current.stream.reset(quic_code(code));
+                }
+                // The session learns it elsewhere.
+                Err(WriteError::ConnectionLost(_) | WriteError::ClosedStream | WriteError::ZeroRttRejected) => {
+                    self.clear();
+                    break;
+                }
+            }
+            if let Some(Current { ticket, answer: Some(answer), .. }) = self.current.take() {
+                answer.give(ticket, &link.entity);
+            }
+            if !stopped.is_empty() {
+                break;
+            }
+        }
+        stopped
+    }
+
+    /// Opens a stream for the next entity, when it is its turn and the peer allows one more.
+    async fn open(&mut self, link: &Link) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        self.turn.take(&link.opening).await;
+        let opened = link.connection.open_uni().await;
+        self.turn = Turn::None;
+        let Ok(stream) = opened else {
+            self.clear();
+            return false;
+        };
+        let Some(small) = self.waiting.pop_front() else { return false };
+        self.answered = self.answered.saturating_sub(1);
+        self.answered_octets = self.answered_octets.saturating_sub(small.credit());
+        self.answer_more(&link.entity);
+        let Small { ticket, head, octets, answer, .. } = small;
+        self.current = Some(Current { ticket, stream, rest: [head, octets], answer });
+        true
+    }
+
+    /// An entity was resolved: nothing more of it is sent.
+    pub(crate) fn stop(&mut self, key: EntityKey, code: ErrorCode, link: &EntityLink) {
+        if let Some(mut current) = self.current.take_if(|current| current.ticket.key == key) {
+            // Dropping the stream would finish it, as if the payload were whole.
+            let _ = current.stream.reset(quic_code(code));
+            if let Some(answer) = current.answer.take() {
+                answer.give(current.ticket, link);
+            }
+        }
+        if let Some(index) = self.waiting.iter().position(|small| small.ticket.key == key)
+            && let Some(mut small) = self.waiting.remove(index)
+        {
+            if index < self.answered {
+                self.answered -= 1;
+                self.answered_octets = self.answered_octets.saturating_sub(small.credit());
+            }
+            small.answered(link);
+            self.answer_more(link);
+        }
+        if self.waiting.is_empty() {
+            self.turn = Turn::None;
+        }
+    }
+
+    /// The connection is lost: whoever waits finds that the session is over.
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// What the peer hears when it stops a stream of ours.
+pub(crate) const STOPPED: &str = "the peer stopped the entity's stream";
+
+impl Current {
+    async fn write(&mut self) -> Result<(), WriteError> {
+        while self.rest.iter().any(|piece| !piece.is_empty()) {
+            self.stream.write_chunks(&mut self.rest).await?;
+        }
+        // Stopped meanwhile: nothing is lost by it.
+        let _ = self.stream.finish();
+        Ok(())
+    }
+}

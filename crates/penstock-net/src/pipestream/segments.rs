@@ -1,0 +1,91 @@
+//! A UDP socket that never sends more at a time than the system takes.
+//!
+//! Segmentation offload hands the system up to ten packets as one; together they must stay below 64 KiB. quinn does
+//! not look at that: ten packets of 8,900 octets are refused each time they are tried, and the connection hangs.
+
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{AsyncUdpSocket, UdpPoller};
+
+/// The most octets that one send may have: a UDP packet over IPv4.
+const MAX_SEND: u16 = 65_507;
+/// The most segments that quinn asks for.
+pub(crate) const MAX_SEGMENTS: usize = 10;
+
+/// How many packets of this size one send may have.
+pub(crate) fn segments(mtu: u16) -> usize {
+    usize::from(MAX_SEND / mtu.max(1)).clamp(1, MAX_SEGMENTS)
+}
+
+/// A socket whose sends have at most so many packets.
+pub(crate) struct Segmented {
+    inner: Arc<dyn AsyncUdpSocket>,
+    segments: usize,
+}
+
+impl Segmented {
+    pub(crate) fn new(inner: Arc<dyn AsyncUdpSocket>, segments: usize) -> Self {
+        Self { inner, segments }
+    }
+}
+
+impl fmt::Debug for Segmented {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segmented").field("segments", &self.segments).finish_non_exhaustive()
+    }
+}
+
+impl AsyncUdpSocket for Segmented {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Arc::clone(&self.inner).create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.inner.try_send(transmit)
+    }
+
+    fn poll_recv(
+        &self,
+        context: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        self.inner.poll_recv(context, buffers, meta)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.inner.max_transmit_segments().min(self.segments)
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.inner.max_receive_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.inner.may_fragment()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_sent_together_stay_below_what_the_system_takes() {
+        for mtu in 1_200..=u16::MAX {
+            let together = segments(mtu) * usize::from(mtu);
+            assert!(together <= usize::from(MAX_SEND) || segments(mtu) == 1, "{mtu}");
+        }
+        assert_eq!((segments(6_500), segments(8_900)), (10, 7));
+    }
+}
