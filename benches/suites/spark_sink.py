@@ -7,6 +7,7 @@ come from a literal of the JVM, so they pass through Arrow, a socket and Python 
 both sides: that of processes, and, in Spark, the time of the same job with one row for each task.
 """
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -75,8 +76,9 @@ def _sink() -> Iterator[tuple[Any, Path]]:
 
 
 def _empty(sink: Path) -> None:
-    """Leave no octets to the next run; the records of transactions stay."""
+    """Leave no octets to the next run, and no work to its disk; the records of transactions stay."""
     for session in sink.iterdir():
         if not session.name.startswith("."):
             # The sink may be writing its last line.
             shutil.rmtree(session, ignore_errors=True)
+    os.sync()
