@@ -1,0 +1,340 @@
+//! The writer of events.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+
+use crate::frame::Window;
+use crate::limits::Limits;
+use crate::{Accepts, Ack, Data, Decoder, Error, Frame, Json, Pair, Result, Version, encoder};
+
+/// How events are numbered (decision 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sequence {
+    /// From 1 in every window, as Beats do: understood by receivers that acknowledge numbers and by those that count.
+    Window,
+    /// On and on over windows and connections, past 2^32 - 1 to 0.
+    Continue,
+}
+
+/// How a writer behaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// The version of its frames: 1.
+    pub version: Version,
+    /// How events are numbered: from 1 in every window.
+    pub sequence: Sequence,
+    /// The most events of a window: 2,048.
+    pub window: u32,
+    /// The most octets of frames that a window is filled with: 8 MiB. A single event may have more.
+    pub window_octets: usize,
+    /// How many windows may be on their way: 2.
+    pub in_flight: usize,
+    /// zlib's level, 0 for none: 3.
+    pub compression: u32,
+    /// How long the reader may say nothing while windows are on their way: 30 s.
+    pub timeout: Duration,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            version: Version::V1,
+            sequence: Sequence::Window,
+            window: 2_048,
+            window_octets: 8 << 20,
+            in_flight: 2,
+            compression: 3,
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Events since the beginning that the reader has acknowledged: they need not be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Acknowledged(pub u64);
+
+/// The writer's end, over as many connections as it takes.
+///
+/// ```text
+///   send_json / send_data ─▶ open window ─▶ full or flushed ─▶ waits ─ poll_transmit ─▶ in flight ─ A ─▶ forgotten
+///                                                                ▲                         │
+///                                                                └──── handle_disconnect ──┘
+/// ```
+///
+/// After each call of `handle_*`, `flush` and `send_*`, poll [`poll_transmit`](Self::poll_transmit) until it says None, then
+/// [`poll_timeout`](Self::poll_timeout). Ask [`wants_events`](Self::wants_events) before sending more.
+#[derive(Debug)]
+pub struct Client {
+    config: ClientConfig,
+    decoder: Decoder,
+    open: Batch,
+    /// Full windows, oldest first; the first `in_flight` of them are on their way.
+    full: VecDeque<Batch>,
+    in_flight: usize,
+    /// Events acknowledged since the beginning.
+    acknowledged: u64,
+    /// The number of the last event, where numbers go on.
+    last_sequence: u32,
+    heard: Instant,
+    failed: Option<Error>,
+}
+
+/// The events of a window.
+#[derive(Debug, Default)]
+struct Batch {
+    /// Their frames, not compressed, and where each begins.
+    frames: BytesMut,
+    starts: Vec<u32>,
+    /// The number of the first.
+    first: u32,
+    /// How many of them the reader has acknowledged.
+    partial: u32,
+}
+
+impl Batch {
+    fn count(&self) -> u32 {
+        u32::try_from(self.starts.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many events an acknowledgement of that number covers, at least 1; more than `count` if it is not of this
+    /// window.
+    fn covered(&self, sequence: u32) -> u64 {
+        u64::from(sequence.wrapping_sub(self.first)) + 1
+    }
+
+    /// Forgets the first events. Where windows begin at 1, so do those that are left.
+    fn drop_front(&mut self, count: usize, sequence: Sequence) {
+        let start = self.starts.get(count).copied().unwrap_or(0);
+        let octets = usize::try_from(start).unwrap_or(usize::MAX).min(self.frames.len());
+        drop(self.frames.split_to(octets));
+        self.starts.drain(..count.min(self.starts.len()));
+        self.starts.iter_mut().for_each(|at| *at = at.saturating_sub(start));
+        match sequence {
+            Sequence::Continue => self.first = self.first.wrapping_add(u32::try_from(count).unwrap_or(0)),
+            Sequence::Window => self.renumber(),
+        }
+    }
+
+    fn renumber(&mut self) {
+        for (number, start) in (self.first..).zip(&self.starts) {
+            let field = usize::try_from(*start).ok().and_then(|at| self.frames.get_mut(at + 2..at + 6));
+            if let Some(field) = field {
+                field.copy_from_slice(&number.to_be_bytes());
+            }
+        }
+    }
+}
+
+impl Client {
+    /// A writer that has sent nothing.
+    ///
+    /// Fails as a misuse where the window or the number of windows is 0, or the level is above 9.
+    pub fn new(now: Instant, config: ClientConfig) -> Result<Self> {
+        if config.window == 0 || config.in_flight == 0 {
+            return Err(Error::misuse("a window has at least 1 event, and at least 1 window is on its way"));
+        }
+        if config.compression > 9 {
+            return Err(Error::misuse(format!("zlib has levels 0 to 9, not {}", config.compression)));
+        }
+        let mut client = Self {
+            config,
+            decoder: Decoder::new(Accepts::Reader, Limits::default()),
+            open: Batch::default(),
+            full: VecDeque::new(),
+            in_flight: 0,
+            acknowledged: 0,
+            last_sequence: 0,
+            heard: now,
+            failed: None,
+        };
+        client.open.first = client.first();
+        Ok(client)
+    }
+
+    /// Whether another event may be given: there are not more full windows than may be on their way.
+    pub fn wants_events(&self) -> bool {
+        self.full.len() < self.config.in_flight
+    }
+
+    /// Events that were given and are not acknowledged.
+    pub fn unacknowledged(&self) -> u64 {
+        self.full.iter().chain([&self.open]).map(|batch| u64::from(batch.count() - batch.partial)).sum()
+    }
+
+    /// Events acknowledged since the beginning.
+    pub fn acknowledged(&self) -> Acknowledged {
+        let partial = self.full.front().map_or(0, |batch| batch.partial);
+        Acknowledged(self.acknowledged + u64::from(partial))
+    }
+
+    /// Gives an event as a JSON document, which is sent as it is.
+    pub fn send_json(&mut self, payload: &[u8]) -> Result<()> {
+        let (version, sequence) = (self.config.version, self.next_sequence());
+        self.append(|out| Json { version, sequence, payload }.encode(out))
+    }
+
+    /// Gives an event of pairs.
+    pub fn send_data<'p, I>(&mut self, pairs: I) -> Result<()>
+    where
+        I: IntoIterator<Item = Pair<'p>>,
+        I::IntoIter: ExactSizeIterator + Clone,
+    {
+        let (version, sequence) = (self.config.version, self.next_sequence());
+        self.append(|out| Data::encode(version, sequence, pairs, out))
+    }
+
+    fn append(&mut self, encode: impl FnOnce(&mut BytesMut) -> Result<()>) -> Result<()> {
+        let start = u32::try_from(self.open.frames.len()).map_err(|_| Error::misuse("a window has 4 GiB or more"))?;
+        encode(&mut self.open.frames)?;
+        self.open.starts.push(start);
+        let full = self.open.count() >= self.config.window || self.open.frames.len() >= self.config.window_octets;
+        if full {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// Lets the events given so far go, though their window is not full.
+    pub fn flush(&mut self) {
+        if self.open.starts.is_empty() {
+            return;
+        }
+        self.last_sequence = self.open.first.wrapping_add(self.open.count() - 1);
+        let next = Batch { first: self.first(), ..Batch::default() };
+        self.full.push_back(std::mem::replace(&mut self.open, next));
+    }
+
+    fn first(&self) -> u32 {
+        match self.config.sequence {
+            Sequence::Window => 1,
+            // 0 says that the reader is still there: no window begins with it, so a window of one is not taken for that.
+            Sequence::Continue => self.last_sequence.wrapping_add(1).max(1),
+        }
+    }
+
+    fn next_sequence(&self) -> u32 {
+        self.open.first.wrapping_add(self.open.count())
+    }
+
+    /// Appends the next window to what is to be written; false if none may go.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut BytesMut) -> Result<bool> {
+        if self.in_flight >= self.config.in_flight || self.failed.is_some() {
+            return Ok(false);
+        }
+        let Some(batch) = self.full.get(self.in_flight) else { return Ok(false) };
+        let version = self.config.version;
+        Window { version, size: batch.count() }.encode(out);
+        match self.config.compression {
+            0 => out.extend_from_slice(&batch.frames),
+            level => encoder::compress(version, &batch.frames, level, out)?,
+        }
+        if self.in_flight == 0 {
+            self.heard = now;
+        }
+        self.in_flight += 1;
+        Ok(true)
+    }
+
+    /// Takes octets from the reader; says how far events are acknowledged.
+    ///
+    /// Fails where they are no acknowledgements, or of events that were never sent.
+    pub fn handle_input(&mut self, now: Instant, octets: &[u8]) -> Result<Acknowledged> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.decoder.push(octets);
+        let result = self.read(now);
+        if let Err(error) = &result {
+            self.failed = Some(error.clone());
+        }
+        result.map(|()| self.acknowledged())
+    }
+
+    fn read(&mut self, now: Instant) -> Result<()> {
+        loop {
+            let at = self.decoder.offset();
+            let ack = match self.decoder.next_frame()? {
+                None => return Ok(()),
+                Some(Frame::Ack(ack)) => ack,
+                Some(Frame::Window(_) | Frame::Data(_) | Frame::Json(_)) => {
+                    return Err(Error::violation("a reader sends acknowledgements only").at(at));
+                }
+            };
+            self.heard = now;
+            self.acknowledge(ack).map_err(|error| error.at(at))?;
+        }
+    }
+
+    fn acknowledge(&mut self, ack: Ack) -> Result<()> {
+        // Numbers that go on may be acknowledged over several windows at once; those that begin anew are of the oldest.
+        let mut windows = 0;
+        for batch in self.full.iter().take(self.in_flight) {
+            let covered = batch.covered(ack.sequence);
+            if covered <= u64::from(batch.count()) {
+                return self.acknowledge_window(windows, covered);
+            }
+            match self.config.sequence {
+                Sequence::Window => break,
+                Sequence::Continue => windows += 1,
+            }
+        }
+        // 0 keeps alive; and what was acknowledged already may be acknowledged again (decision 5).
+        let old = self.config.sequence == Sequence::Continue
+            && self.full.front().is_none_or(|batch| ack.sequence.wrapping_sub(batch.first) > u32::MAX / 2);
+        let idle = self.in_flight == 0;
+        if ack.sequence == 0 || old || idle {
+            return Ok(());
+        }
+        Err(Error::violation(format!("event {} is acknowledged, which was not sent", ack.sequence)))
+    }
+
+    /// Forgets whole windows, and the first events of the one behind them.
+    fn acknowledge_window(&mut self, windows: usize, events: u64) -> Result<()> {
+        for batch in self.full.drain(..windows) {
+            self.acknowledged += u64::from(batch.count());
+            self.in_flight -= 1;
+        }
+        let Some(batch) = self.full.front_mut() else { return Ok(()) };
+        if events == u64::from(batch.count()) {
+            self.acknowledged += events;
+            self.in_flight -= 1;
+            self.full.pop_front();
+            return Ok(());
+        }
+        batch.partial = batch.partial.max(u32::try_from(events).unwrap_or(0));
+        Ok(())
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        (self.in_flight > 0 && self.failed.is_none()).then(|| self.heard + self.config.timeout)
+    }
+
+    /// Time has passed.
+    ///
+    /// Fails where the reader has said nothing for too long: disconnect.
+    pub fn handle_timeout(&mut self, now: Instant) -> Result<()> {
+        if self.poll_timeout().is_some_and(|due| due <= now) {
+            let message = format!("nothing was acknowledged within {} s", self.config.timeout.as_secs());
+            let error = Error::deadline(message);
+            self.failed = Some(error.clone());
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// The connection is lost: everything that is not acknowledged goes again over the next one, in order.
+    pub fn handle_disconnect(&mut self, now: Instant) {
+        if let Some(batch) = self.full.front_mut().filter(|batch| batch.partial > 0) {
+            let events = std::mem::take(&mut batch.partial);
+            self.acknowledged += u64::from(events);
+            batch.drop_front(usize::try_from(events).unwrap_or(0), self.config.sequence);
+        }
+        self.in_flight = 0;
+        self.decoder = Decoder::new(Accepts::Reader, Limits::default());
+        self.heard = now;
+        self.failed = None;
+    }
+}

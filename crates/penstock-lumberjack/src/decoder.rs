@@ -1,0 +1,285 @@
+use bytes::{Buf as _, BytesMut};
+use flate2::{Decompress, FlushDecompress, Status};
+
+use crate::frame::{ACK, Found, Scan};
+use crate::limits::Limits;
+use crate::{Error, Frame, Result};
+
+/// How much is inflated at a time: what a compressed frame costs in memory, beside a frame that is larger.
+const INFLATE: usize = 64 << 10;
+/// Below so many inflated octets the ratio says nothing.
+const RATIO_FROM: u64 = 64 << 10;
+
+/// Whose frames a decoder takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepts {
+    /// A writer's: windows, data, JSON, compressed ones.
+    Writer,
+    /// A reader's: acknowledgements.
+    Reader,
+}
+
+impl Accepts {
+    pub(crate) const fn accepts(self, kind: u8) -> bool {
+        match self {
+            Self::Writer => kind != ACK,
+            Self::Reader => kind == ACK,
+        }
+    }
+
+    pub(crate) fn refusal(self, kind: u8) -> Error {
+        let who = match self {
+            Self::Writer => "writer",
+            Self::Reader => "reader",
+        };
+        Error::violation(format!("a {who} sends no frame of type {}", char::from(kind)))
+    }
+}
+
+/// Finds frames in octets that come in any pieces.
+///
+/// Put what arrives into [`input`](Self::input), then take frames until there is none. A compressed frame is inflated as
+/// it comes, 64 KiB at a time, and its frames are given as if they had come plainly; so it is never in memory as a whole,
+/// and what came before an error in it has been given. After an error the decoder gives nothing more.
+#[derive(Debug)]
+pub struct Decoder {
+    accepts: Accepts,
+    limits: Limits,
+    input: BytesMut,
+    /// Octets that have left `input`.
+    offset: u64,
+    scan: Scan,
+    /// Octets at the front of the frame given last, which may go.
+    given: usize,
+    inflating: Option<Box<Inflating>>,
+    failed: Option<Error>,
+}
+
+/// A compressed frame of which not everything has been given.
+#[derive(Debug)]
+struct Inflating {
+    /// Where it began.
+    offset: u64,
+    /// Compressed octets still to come.
+    left: usize,
+    zlib: Decompress,
+    stream: Stream,
+    output: BytesMut,
+    scan: Scan,
+    given: usize,
+}
+
+/// What is known of a zlib stream.
+#[derive(Debug)]
+enum Stream {
+    Open,
+    Ended,
+    /// The frames that were inflated before are given first (decision 8).
+    Broken(Error),
+}
+
+/// Where the next frame is.
+enum Place {
+    Input(usize),
+    Inflated(usize),
+}
+
+impl Decoder {
+    /// A decoder at the beginning of a connection.
+    pub fn new(accepts: Accepts, limits: Limits) -> Self {
+        Self {
+            accepts,
+            limits,
+            input: BytesMut::new(),
+            offset: 0,
+            scan: Scan::Start,
+            given: 0,
+            inflating: None,
+            failed: None,
+        }
+    }
+
+    /// Where what arrives is appended. Nothing else may be done with it.
+    pub fn input(&mut self) -> &mut BytesMut {
+        self.drop_given();
+        &mut self.input
+    }
+
+    /// Appends octets that arrived.
+    pub fn push(&mut self, octets: &[u8]) {
+        self.input().extend_from_slice(octets);
+    }
+
+    /// Octets that have arrived and belong to no frame given so far.
+    pub fn waiting(&self) -> usize {
+        self.input.len().saturating_sub(self.given)
+    }
+
+    /// Whether a frame has begun that is not whole. A compressed frame is one.
+    pub fn is_mid_frame(&self) -> bool {
+        self.failed.is_none() && (self.waiting() > 0 || self.inflating.is_some())
+    }
+
+    /// How many octets of the connection belong to frames given.
+    pub fn offset(&self) -> u64 {
+        self.offset + self.given as u64
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The next whole frame, or None until more has arrived.
+    ///
+    /// Fails where the octets do not parse, or are a frame that this side never gets, or exceed a limit; from then on it
+    /// fails the same way.
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let place = match self.find() {
+            Ok(Some(place)) => place,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                let at = self.inflating.as_ref().map_or(self.offset, |inflating| inflating.offset);
+                let error = error.at(at);
+                self.failed = Some(error.clone());
+                return Err(error);
+            }
+        };
+        let octets = match (place, &mut self.inflating) {
+            (Place::Inflated(length), Some(inflating)) => {
+                inflating.given = length;
+                inflating.output.get(..length)
+            }
+            (Place::Inflated(length) | Place::Input(length), _) => {
+                self.given = length;
+                self.input.get(..length)
+            }
+        };
+        Frame::decode(octets.unwrap_or_default()).map(Some)
+    }
+
+    fn find(&mut self) -> Result<Option<Place>> {
+        self.drop_given();
+        loop {
+            if let Some(inflating) = &mut self.inflating {
+                let before = self.input.len();
+                let found = inflating.find(&mut self.input, self.accepts, &self.limits);
+                self.offset += before.saturating_sub(self.input.len()) as u64;
+                match found? {
+                    Inflated::Frame(length) => return Ok(Some(Place::Inflated(length))),
+                    Inflated::More => return Ok(None),
+                    Inflated::End => self.inflating = None,
+                }
+            }
+            match self.scan.scan(&self.input, self.accepts, &self.limits)? {
+                None => return Ok(None),
+                Some(Found::Frame(length)) => return Ok(Some(Place::Input(length))),
+                Some(Found::Compressed(length)) => self.begin(length),
+            }
+        }
+    }
+
+    fn begin(&mut self, length: u32) {
+        let offset = self.offset;
+        self.advance(6);
+        self.inflating = Some(Box::new(Inflating {
+            offset,
+            left: usize::try_from(length).unwrap_or(usize::MAX),
+            zlib: Decompress::new(true),
+            stream: Stream::Open,
+            output: BytesMut::new(),
+            scan: Scan::Start,
+            given: 0,
+        }));
+    }
+
+    fn drop_given(&mut self) {
+        let given = std::mem::take(&mut self.given);
+        self.advance(given);
+    }
+
+    fn advance(&mut self, octets: usize) {
+        self.input.advance(octets.min(self.input.len()));
+        self.offset += octets as u64;
+    }
+}
+
+enum Inflated {
+    Frame(usize),
+    More,
+    End,
+}
+
+impl Inflating {
+    fn find(&mut self, input: &mut BytesMut, accepts: Accepts, limits: &Limits) -> Result<Inflated> {
+        let given = std::mem::take(&mut self.given);
+        self.output.advance(given.min(self.output.len()));
+        loop {
+            match self.scan.scan(&self.output, accepts, limits)? {
+                Some(Found::Frame(length)) => return Ok(Inflated::Frame(length)),
+                Some(Found::Compressed(_)) => {
+                    return Err(Error::violation("a compressed frame lies in a compressed frame"));
+                }
+                None => match &self.stream {
+                    Stream::Ended => return self.end(),
+                    Stream::Broken(error) => return Err(error.clone()),
+                    Stream::Open => {}
+                },
+            }
+            if !self.inflate(input, limits) {
+                return Ok(Inflated::More);
+            }
+        }
+    }
+
+    /// Inflates some more; false if that needs octets which have not arrived.
+    fn inflate(&mut self, input: &mut BytesMut, limits: &Limits) -> bool {
+        let available = input.len().min(self.left);
+        if available == 0 && self.left > 0 {
+            return false;
+        }
+        let start = self.output.len();
+        self.output.resize(start + INFLATE, 0);
+        let (before_in, before_out) = (self.zlib.total_in(), self.zlib.total_out());
+        let (from, into) = (input.get(..available), self.output.get_mut(start..));
+        let status = self.zlib.decompress(from.unwrap_or_default(), into.unwrap_or_default(), FlushDecompress::None);
+        let taken = usize::try_from(self.zlib.total_in() - before_in).unwrap_or(available).min(available);
+        let given = usize::try_from(self.zlib.total_out() - before_out).unwrap_or(0);
+        self.output.truncate(start + given);
+        input.advance(taken);
+        self.left -= taken;
+        let left = self.left;
+        let went_well = self.check(limits).and_then(|()| match status {
+            Ok(Status::StreamEnd) => Ok(Stream::Ended),
+            Ok(Status::Ok | Status::BufError) if left == 0 && given == 0 => {
+                Err(Error::malformed("the zlib stream of a compressed frame is cut off"))
+            }
+            Ok(Status::Ok | Status::BufError) => Ok(Stream::Open),
+            Err(error) => Err(Error::malformed(format!("a compressed frame is not zlib: {error}"))),
+        });
+        self.stream = went_well.unwrap_or_else(Stream::Broken);
+        true
+    }
+
+    fn check(&self, limits: &Limits) -> Result<()> {
+        let inflated = self.zlib.total_out();
+        limits.inflated().check(inflated)?;
+        if inflated > RATIO_FROM {
+            limits.ratio().check(inflated / self.zlib.total_in().max(1))?;
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> Result<Inflated> {
+        if self.left > 0 {
+            return Err(Error::malformed(format!("{} octets follow the zlib stream of a compressed frame", self.left)));
+        }
+        if !self.output.is_empty() {
+            return Err(Error::malformed("a compressed frame ends inside of a frame"));
+        }
+        Ok(Inflated::End)
+    }
+}

@@ -1,0 +1,28 @@
+use penstock_wire::Reader;
+
+use super::{ACK, Version, truncated};
+use crate::Result;
+
+/// The reader has taken all events up to this one, or with 0 says that it is still there (decision 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ack {
+    /// The version of the frame that is acknowledged.
+    pub version: Version,
+    /// The event's sequence number.
+    pub sequence: u32,
+}
+
+impl Ack {
+    /// Octets of the frame.
+    pub const LENGTH: usize = 6;
+
+    /// The frame.
+    pub const fn encode(self) -> [u8; Self::LENGTH] {
+        let [a, b, c, d] = self.sequence.to_be_bytes();
+        [self.version.octet(), ACK, a, b, c, d]
+    }
+
+    pub(super) fn decode(version: Version, reader: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { version, sequence: reader.u32().map_err(truncated)? })
+    }
+}

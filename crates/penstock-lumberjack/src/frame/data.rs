@@ -1,0 +1,133 @@
+use bytes::BufMut;
+use penstock_wire::{Reader, Writer};
+
+use super::{DATA, Version, truncated};
+use crate::limits::Limits;
+use crate::{Error, Result};
+
+/// An event of pairs of strings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Data<'a> {
+    /// The frame's version.
+    pub version: Version,
+    /// Its number.
+    pub sequence: u32,
+    /// What it holds.
+    pub pairs: Pairs<'a>,
+}
+
+/// A key and its value. They should be UTF-8, and nobody has checked (decision 9).
+pub type Pair<'a> = (&'a [u8], &'a [u8]);
+
+/// The pairs of an event, in the order in which they were sent; keys may come twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pairs<'a> {
+    count: u32,
+    rest: &'a [u8],
+}
+
+impl Pairs<'_> {
+    /// Octets of all keys, values and lengths.
+    pub const fn octets(&self) -> usize {
+        self.rest.len()
+    }
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = Pair<'a>;
+
+    fn next(&mut self) -> Option<Pair<'a>> {
+        self.count = self.count.checked_sub(1)?;
+        let mut reader = Reader::new(self.rest);
+        let pair = (string(&mut reader)?, string(&mut reader)?);
+        self.rest = reader.take(reader.remaining()).ok()?;
+        Some(pair)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
+        (count, Some(count))
+    }
+}
+
+impl ExactSizeIterator for Pairs<'_> {}
+
+fn string<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
+    let length = reader.u32().ok()?;
+    reader.take(usize::try_from(length).ok()?).ok()
+}
+
+impl<'a> Data<'a> {
+    /// Octets before the first pair.
+    const HEAD: usize = 10;
+
+    /// Appends a frame with the pairs given.
+    ///
+    /// Fails as a misuse if there are more pairs, or a string is longer, than their fields can say; nothing is appended
+    /// then.
+    pub fn encode<'p, I>(version: Version, sequence: u32, pairs: I, out: &mut impl BufMut) -> Result<()>
+    where
+        I: IntoIterator<Item = Pair<'p>>,
+        I::IntoIter: ExactSizeIterator + Clone,
+    {
+        let pairs = pairs.into_iter();
+        let count = u32::try_from(pairs.len()).map_err(|_| Error::misuse("an event has 2^32 pairs or more"))?;
+        if pairs.clone().any(|(key, value)| u32::try_from(key.len().max(value.len())).is_err()) {
+            return Err(Error::misuse("a key or a value has 4 GiB or more"));
+        }
+        let mut writer = Writer::new(out);
+        writer.u8(version.octet());
+        writer.u8(DATA);
+        writer.u32(sequence);
+        writer.u32(count);
+        for text in pairs.flat_map(|(key, value)| [key, value]) {
+            writer.u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
+            writer.bytes(text);
+        }
+        Ok(())
+    }
+
+    pub(super) fn decode(version: Version, reader: &mut Reader<'a>) -> Result<Self> {
+        let sequence = reader.u32().map_err(truncated)?;
+        let count = reader.u32().map_err(truncated)?;
+        let rest = reader.take(reader.remaining()).map_err(truncated)?;
+        Ok(Self { version, sequence, pairs: Pairs { count, rest } })
+    }
+}
+
+/// How far the pairs of an event have been looked at, so that one that comes octet by octet is looked at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PairScan {
+    /// Octets of the frame that belong to strings and lengths seen so far.
+    end: usize,
+    /// Strings still to come, two for each pair.
+    strings: u64,
+}
+
+impl PairScan {
+    /// Begins as soon as the pair count is there.
+    pub(super) fn begin(octets: &[u8], limits: &Limits) -> Result<Option<Self>> {
+        let mut reader = Reader::new(octets.get(6..).unwrap_or_default());
+        let Ok(pairs) = reader.u32() else { return Ok(None) };
+        limits.pairs().check(pairs.into())?;
+        Ok(Some(Self { end: Data::HEAD, strings: u64::from(pairs) * 2 }))
+    }
+
+    /// Goes on; gives the octets of the whole frame, when they are there.
+    pub(super) fn scan(&mut self, octets: &[u8], limits: &Limits) -> Result<Option<usize>> {
+        while self.strings > 0 {
+            let mut reader = Reader::new(octets.get(self.end..).unwrap_or_default());
+            let Ok(length) = reader.u32() else { return Ok(None) };
+            let limit = if self.strings.is_multiple_of(2) { limits.key() } else { limits.value() };
+            limit.check(length.into())?;
+            let end = usize::try_from(length).ok().and_then(|length| self.end.checked_add(4)?.checked_add(length));
+            let end = end.ok_or_else(|| Error::malformed("the length of a data frame does not fit into memory"))?;
+            limits.data().check(u64::try_from(end).unwrap_or(u64::MAX))?;
+            if octets.len() < end {
+                return Ok(None);
+            }
+            (self.end, self.strings) = (end, self.strings - 1);
+        }
+        Ok(Some(self.end))
+    }
+}

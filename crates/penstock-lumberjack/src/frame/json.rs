@@ -1,0 +1,51 @@
+use bytes::BufMut;
+use penstock_wire::{Reader, Writer};
+
+use super::{JSON, Version, truncated};
+use crate::limits::Limits;
+use crate::{Error, Result};
+
+/// An event as a JSON document, which nobody has looked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Json<'a> {
+    /// The frame's version.
+    pub version: Version,
+    /// Its number.
+    pub sequence: u32,
+    /// The document.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Json<'a> {
+    /// Octets before the document.
+    pub(crate) const HEAD: usize = 10;
+
+    /// Appends the frame.
+    ///
+    /// Fails as a limit if the document is longer than the field of its length can say.
+    pub fn encode(&self, out: &mut impl BufMut) -> Result<()> {
+        let length = u32::try_from(self.payload.len()).map_err(|_| Error::misuse("a document has 4 GiB or more"))?;
+        let mut writer = Writer::new(out);
+        writer.u8(self.version.octet());
+        writer.u8(JSON);
+        writer.u32(self.sequence);
+        writer.u32(length);
+        writer.bytes(self.payload);
+        Ok(())
+    }
+
+    pub(super) fn decode(version: Version, reader: &mut Reader<'a>) -> Result<Self> {
+        let sequence = reader.u32().map_err(truncated)?;
+        let _length = reader.u32().map_err(truncated)?;
+        let payload = reader.take(reader.remaining()).map_err(truncated)?;
+        Ok(Self { version, sequence, payload })
+    }
+
+    /// The octets of the whole frame, as soon as the first ten are there.
+    pub(super) fn scan(octets: &[u8], limits: &Limits) -> Result<Option<usize>> {
+        let mut reader = Reader::new(octets.get(6..).unwrap_or_default());
+        let Ok(length) = reader.u32() else { return Ok(None) };
+        limits.json().check(length.into())?;
+        Ok(usize::try_from(length).ok().and_then(|length| length.checked_add(Self::HEAD)))
+    }
+}

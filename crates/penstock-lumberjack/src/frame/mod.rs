@@ -1,0 +1,94 @@
+//! The frames, one file for each: encode beside decode beside its tests.
+
+mod ack;
+mod data;
+mod json;
+mod scan;
+mod window;
+
+pub use ack::Ack;
+pub use data::{Data, Pair, Pairs};
+pub use json::Json;
+pub(crate) use scan::{Found, Scan};
+pub use window::Window;
+
+use penstock_wire::Reader;
+
+use crate::{Error, Result};
+
+pub(crate) const WINDOW: u8 = b'W';
+pub(crate) const DATA: u8 = b'D';
+pub(crate) const JSON: u8 = b'J';
+pub(crate) const COMPRESSED: u8 = b'C';
+pub(crate) const ACK: u8 = b'A';
+
+/// The octet that every frame begins with (decision 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// '1': logstash-forwarder.
+    V1,
+    /// '2': Beats.
+    V2,
+}
+
+impl Version {
+    /// The octet.
+    pub const fn octet(self) -> u8 {
+        match self {
+            Self::V1 => b'1',
+            Self::V2 => b'2',
+        }
+    }
+
+    pub(crate) const fn from_octet(octet: u8) -> Option<Self> {
+        match octet {
+            b'1' => Some(Self::V1),
+            b'2' => Some(Self::V2),
+            _ => None,
+        }
+    }
+}
+
+/// A whole frame; what it carries is borrowed from the decoder. Compressed frames are never seen: the decoder gives what
+/// is in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// The writer announces its window.
+    Window(Window),
+    /// An event of pairs.
+    Data(Data<'a>),
+    /// An event of JSON.
+    Json(Json<'a>),
+    /// The reader acknowledges.
+    Ack(Ack),
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame that `Scan` has found whole.
+    pub(crate) fn decode(octets: &'a [u8]) -> Result<Self> {
+        let mut reader = Reader::new(octets);
+        let (version, kind) = head(&mut reader)?;
+        match kind {
+            WINDOW => Window::decode(version, &mut reader).map(Self::Window),
+            DATA => Data::decode(version, &mut reader).map(Self::Data),
+            JSON => Json::decode(version, &mut reader).map(Self::Json),
+            ACK => Ack::decode(version, &mut reader).map(Self::Ack),
+            other => Err(unknown(other)),
+        }
+    }
+}
+
+fn head(reader: &mut Reader<'_>) -> Result<(Version, u8)> {
+    let octet = reader.u8().map_err(truncated)?;
+    let version = Version::from_octet(octet)
+        .ok_or_else(|| Error::malformed(format!("a frame's version is 0x31 or 0x32, not 0x{octet:02X}")))?;
+    Ok((version, reader.u8().map_err(truncated)?))
+}
+
+fn unknown(kind: u8) -> Error {
+    Error::malformed(format!("no frame has type 0x{kind:02X}"))
+}
+
+fn truncated(error: penstock_wire::Truncated) -> Error {
+    Error::malformed(error.to_string())
+}

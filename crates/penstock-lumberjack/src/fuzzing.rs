@@ -1,0 +1,84 @@
+//! What the fuzz targets in `/fuzz` do with arbitrary octets. Stable tests call the same functions.
+//!
+//! The first octet of the input says how the rest is cut into pieces, so that the fuzzer also finds cuts.
+
+use std::time::Instant;
+
+use penstock_wire::ErrorKind;
+
+use crate::limits::Limits;
+use crate::{Accepts, Decoder, Error, Event, Frame, Server, ServerConfig};
+
+/// Small, so that arbitrary octets reach them.
+fn limits() -> Limits {
+    Limits {
+        compressed: 1 << 16,
+        inflated: 1 << 20,
+        key: 64,
+        value: 1 << 12,
+        pairs: 64,
+        data: 1 << 12,
+        ..Limits::default()
+    }
+}
+
+/// A writer's stream: the same frames and the same error however it is cut.
+pub fn lumberjack_frames(input: &[u8]) {
+    let Some((cut, octets)) = input.split_first() else { return };
+    let whole = decode(octets, octets.len());
+    let pieces = decode(octets, usize::from(*cut));
+    assert_eq!(whole, pieces, "frames depend on how the stream is cut");
+}
+
+/// What each frame is, in octets of its own, and how it ended.
+fn decode(octets: &[u8], size: usize) -> (Vec<String>, Option<(ErrorKind, Option<u64>)>) {
+    let mut decoder = Decoder::new(Accepts::Writer, limits());
+    let mut frames = Vec::new();
+    for piece in octets.chunks(size.max(1)) {
+        decoder.push(piece);
+        loop {
+            match decoder.next_frame() {
+                Ok(Some(frame)) => frames.push(format!("{frame:?}")),
+                Ok(None) => break,
+                Err(error) => {
+                    assert_eq!(decoder.next_frame(), Err::<Option<Frame<'_>>, _>(error.clone()), "an error passed");
+                    return (frames, Some((error.kind(), error.offset())));
+                }
+            }
+        }
+    }
+    (frames, None)
+}
+
+/// A connection to a reader whose application takes everything after each piece: what is acknowledged was received, and
+/// no more than two windows wait.
+pub fn lumberjack_server(input: &[u8]) {
+    let Some((cut, octets)) = input.split_first() else { return };
+    let now = Instant::now();
+    let config = ServerConfig { limits: Limits { window: 100, ..limits() }, ..ServerConfig::default() };
+    let mut server = Server::new(now, config);
+    let mut handed_over = 0_u64;
+    let mut failed: Option<Error> = None;
+    for piece in octets.chunks(usize::from(*cut).max(1)) {
+        server.input().extend_from_slice(piece);
+        loop {
+            let mut take = |_: u32, _: Event<'_>| handed_over += 1;
+            let result = server.handle_input(now, 1 << 12, &mut take);
+            assert_eq!(server.received(), handed_over, "events were lost or made up");
+            assert!(server.received() - server.acknowledged() <= 200, "more than two windows are waited for");
+            assert_eq!(server.acknowledge(now, handed_over), Ok(()));
+            assert!(failed.is_none() || result.as_ref().err() == failed.as_ref(), "an error passed");
+            match result {
+                Ok(progress) if progress.more || progress.events > 0 => {}
+                Ok(_) => break,
+                Err(error) => {
+                    assert_eq!(server.acknowledged(), handed_over, "events before an error are acknowledged");
+                    assert!(server.poll_timeout().is_none() && !server.wants_input());
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        while server.poll_transmit().is_some() {}
+    }
+}

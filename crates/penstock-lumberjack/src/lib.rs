@@ -1,0 +1,34 @@
+//! Lumberjack, versions 1 and 2, without IO: what Filebeat and its relatives speak.
+//!
+//! - [`Decoder`] takes octets as they come and gives frames that borrow them; [`encoder`] writes frames.
+//! - [`Server`] is the reader of events: windows, acknowledgements, back-pressure, time-outs.
+//! - [`Client`] is their writer: windows in flight, compression, what is to be sent again after a disconnect.
+//!
+//! ```text
+//! frame   version ('1' or '2')  type  payload
+//! W 0x57  window size (4)                                        writer → reader
+//! D 0x44  sequence (4)  pairs (4)  { length (4) key  length (4) value } × pairs
+//! J 0x4A  sequence (4)  length (4)  JSON
+//! C 0x43  length (4)  zlib of whole frames
+//! A 0x41  sequence (4)                                           reader → writer
+//! ```
+//!
+//! All integers are big-endian. The decisions cited are those of `docs/protocols/lumberjack.md`.
+
+mod client;
+mod decoder;
+pub mod encoder;
+mod error;
+mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
+mod limits;
+mod server;
+
+pub use client::{Acknowledged, Client, ClientConfig, Sequence};
+pub use decoder::{Accepts, Decoder};
+pub use error::{Error, Result};
+pub use frame::{Ack, Data, Frame, Json, Pair, Pairs, Version, Window};
+pub use limits::Limits;
+pub use penstock_wire::ErrorKind;
+pub use server::{Event, Events, Progress, Server, ServerConfig};

@@ -1,0 +1,432 @@
+//! The reader of events.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+
+use crate::frame::Window;
+use crate::limits::Limits;
+use crate::{Accepts, Ack, Decoder, Error, Frame, Pairs, Result, Version};
+
+/// Windows whose events are not acknowledged; another one is not read (decision 5).
+const OPEN_WINDOWS: usize = 2;
+
+/// How a reader behaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// What the writer may ask for.
+    pub limits: Limits,
+    /// How long a frame may take to arrive once it has begun: 30 s.
+    pub frame_timeout: Duration,
+    /// How long the writer may be silent between frames, while nothing is to be acknowledged: for ever.
+    pub idle_timeout: Option<Duration>,
+    /// How often a writer of version 2 is told that the reader is still there, while the application is slow: 3 s.
+    pub keepalive: Duration,
+    /// Whether a writer of version 1 has its last acknowledgement repeated instead. Default: no.
+    pub repeat_ack: bool,
+    /// After so long a pause between frames, what has been taken of a window is acknowledged: 1 s.
+    pub pause: Duration,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            frame_timeout: Duration::from_secs(30),
+            idle_timeout: None,
+            keepalive: Duration::from_secs(3),
+            repeat_ack: false,
+            pause: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What an event holds, borrowed while it is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A JSON document, or what should be one.
+    Json(&'a [u8]),
+    /// Pairs of strings.
+    Data(Pairs<'a>),
+}
+
+/// Takes events as they are decoded, in their order.
+pub trait Events {
+    /// Takes one.
+    fn event(&mut self, sequence: u32, event: Event<'_>);
+}
+
+impl<F: FnMut(u32, Event<'_>)> Events for F {
+    fn event(&mut self, sequence: u32, event: Event<'_>) {
+        self(sequence, event);
+    }
+}
+
+/// How far [`Server::handle_input`] came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Events that were handed over.
+    pub events: u64,
+    /// It stopped at the budget; there may be more.
+    pub more: bool,
+}
+
+/// The reader's end of a connection.
+///
+/// ```text
+///   octets ─▶ input() ─▶ handle_input ─▶ Events     the application takes them, and says how many it has taken
+///                                                        │ acknowledge(n)
+///   octets ◀─ poll_transmit ◀────────────────────────────┘
+/// ```
+///
+/// After each call of `handle_*` and `acknowledge`, poll [`poll_transmit`](Self::poll_transmit) until it says None, then
+/// [`poll_timeout`](Self::poll_timeout). Read from the socket only while [`wants_input`](Self::wants_input) says so.
+#[derive(Debug)]
+pub struct Server {
+    config: ServerConfig,
+    decoder: Decoder,
+    /// Events handed over, taken by the application, and acknowledged to the writer, since the beginning.
+    received: u64,
+    taken: u64,
+    acknowledged: u64,
+    /// What W said last.
+    window: u32,
+    /// Whether it said so since the last window began.
+    announced: bool,
+    /// Windows with events that are not acknowledged, oldest first. Only the last one may be open.
+    windows: VecDeque<Span>,
+    /// The sequence numbers of events that are not acknowledged.
+    runs: VecDeque<Run>,
+    transmits: VecDeque<Ack>,
+    last_ack: Option<Ack>,
+    /// When the frame that is not whole began.
+    frame_began: Option<Instant>,
+    last_frame: Instant,
+    last_transmit: Instant,
+    failed: Option<Error>,
+}
+
+/// A window: its events end before `end`, which grows while it is open.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    end: u64,
+    left: u32,
+}
+
+/// Events with consecutive sequence numbers, from the position on.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    position: u64,
+    sequence: u32,
+    version: Version,
+}
+
+impl Server {
+    /// A reader at the beginning of a connection.
+    pub fn new(now: Instant, config: ServerConfig) -> Self {
+        Self {
+            decoder: Decoder::new(Accepts::Writer, config.limits.clone()),
+            config,
+            received: 0,
+            taken: 0,
+            acknowledged: 0,
+            window: 1,
+            announced: false,
+            windows: VecDeque::new(),
+            runs: VecDeque::new(),
+            transmits: VecDeque::new(),
+            last_ack: None,
+            frame_began: None,
+            last_frame: now,
+            last_transmit: now,
+            failed: None,
+        }
+    }
+
+    /// Where what arrives is appended; call [`handle_input`](Self::handle_input) then.
+    pub fn input(&mut self) -> &mut BytesMut {
+        self.decoder.input()
+    }
+
+    /// Events handed over since the beginning: what [`acknowledge`](Self::acknowledge) counts in.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Events acknowledged to the writer since the beginning.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// How many octets of the connection belong to frames that were handled.
+    pub fn offset(&self) -> u64 {
+        self.decoder.offset()
+    }
+
+    /// Whether to read from the socket. No: as long as two windows wait for the application, or after an error.
+    pub fn wants_input(&self) -> bool {
+        self.failed.is_none() && !self.is_held()
+    }
+
+    /// Hands over the events that have arrived, until `budget` octets of them were handed over.
+    ///
+    /// Fails where the writer broke a rule; events before that were handed over and are still to be acknowledged
+    /// (decision 8). From then on it fails the same way.
+    pub fn handle_input(&mut self, now: Instant, budget: usize, events: &mut impl Events) -> Result<Progress> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let before = self.received;
+        let result = self.read(now, budget, events);
+        if let Err(error) = &result {
+            self.failed = Some(error.clone());
+        }
+        self.acknowledge_taken(now);
+        result.map(|more| Progress { events: self.received - before, more })
+    }
+
+    fn read(&mut self, now: Instant, budget: usize, events: &mut impl Events) -> Result<bool> {
+        let mut handed_over = 0_usize;
+        let more = loop {
+            if self.is_held() {
+                break false;
+            }
+            if handed_over >= budget {
+                break true;
+            }
+            let at = self.decoder.offset();
+            let (version, sequence, event) = match self.decoder.next_frame()? {
+                None => break false,
+                Some(Frame::Window(window)) => {
+                    self.window(now, window).map_err(|error| error.at(at))?;
+                    handed_over = handed_over.saturating_add(Window::LENGTH);
+                    continue;
+                }
+                Some(Frame::Json(json)) => (json.version, json.sequence, Event::Json(json.payload)),
+                Some(Frame::Data(data)) => (data.version, data.sequence, Event::Data(data.pairs)),
+                Some(Frame::Ack(_)) => return Err(Accepts::Writer.refusal(b'A').at(at)),
+            };
+            handed_over = handed_over.saturating_add(match event {
+                Event::Json(payload) => payload.len(),
+                Event::Data(pairs) => pairs.octets(),
+            });
+            // Not `self.check_room()`: the event borrows the decoder.
+            check_room(&self.windows, self.announced, self.window).map_err(|error| error.at(at))?;
+            events.event(sequence, event);
+            self.event(now, version, sequence);
+        };
+        self.frame_began = match (self.decoder.is_mid_frame() && !self.is_held(), self.frame_began) {
+            (false, _) => None,
+            (true, None) => Some(now),
+            (true, Some(began)) => Some(began.max(self.last_frame)),
+        };
+        Ok(more)
+    }
+
+    fn window(&mut self, now: Instant, window: Window) -> Result<()> {
+        if window.size == 0 {
+            return Err(Error::violation("a window of 0 events"));
+        }
+        self.config.limits.window().check(window.size.into())?;
+        self.window = window.size;
+        self.last_frame = now;
+        // What came before the old window was full is acknowledged with what follows (decision 3).
+        match self.windows.back_mut().filter(|open| open.left > 0) {
+            Some(open) => open.left = window.size,
+            None => self.announced = true,
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, now: Instant, version: Version, sequence: u32) {
+        let run = Run { position: self.received, sequence, version };
+        if self.runs.back().is_none_or(|last| !last.goes_on(&run)) {
+            self.runs.push_back(run);
+        }
+        self.received += 1;
+        match self.windows.back_mut().filter(|open| open.left > 0) {
+            Some(open) => {
+                open.end = self.received;
+                open.left -= 1;
+            }
+            None => {
+                self.windows.push_back(Span { end: self.received, left: self.window.saturating_sub(1) });
+                self.announced = false;
+            }
+        }
+        self.last_frame = now;
+        if self.received - self.acknowledged == 1 {
+            // The application begins to be slow now, not when it was idle.
+            self.last_transmit = now;
+        }
+    }
+
+    /// Whether the next event must wait until the application has taken earlier ones.
+    fn is_held(&self) -> bool {
+        let unacknowledged = self.received - self.acknowledged;
+        let open = self.windows.back().is_some_and(|window| window.left > 0);
+        // A writer that announces windows and never fills them has no more than two of the largest.
+        (self.windows.len() >= OPEN_WINDOWS && !open) || unacknowledged >= 2 * self.config.limits.window
+    }
+
+    /// The application has taken so many events since the beginning: they are safe.
+    ///
+    /// Fails as a misuse if there were not so many.
+    pub fn acknowledge(&mut self, now: Instant, events: u64) -> Result<()> {
+        if events > self.received {
+            return Err(Error::misuse(format!("{events} events are acknowledged, {} were received", self.received)));
+        }
+        self.taken = self.taken.max(events);
+        self.acknowledge_taken(now);
+        Ok(())
+    }
+
+    fn acknowledge_taken(&mut self, now: Instant) {
+        while let Some(window) = self.windows.front().copied().filter(|window| window.end <= self.taken) {
+            // An open one may still grow; a pause or the end decides.
+            if window.left > 0 {
+                break;
+            }
+            self.windows.pop_front();
+            self.transmit_ack(now, window.end);
+        }
+        let partial = self.taken > self.acknowledged;
+        if partial && (now >= self.last_frame + self.config.pause || self.failed.is_some()) {
+            self.transmit_ack(now, self.taken);
+        }
+    }
+
+    /// Acknowledges all events before the position.
+    fn transmit_ack(&mut self, now: Instant, end: u64) {
+        let Some(last) = end.checked_sub(1).filter(|_| end > self.acknowledged) else { return };
+        while self.runs.get(1).is_some_and(|next| next.position <= last) {
+            self.runs.pop_front();
+        }
+        let Some(run) = self.runs.front().copied() else { return };
+        let ack = Ack { version: run.version, sequence: run.sequence_at(last) };
+        self.acknowledged = end;
+        if end == self.received {
+            self.runs.clear();
+        }
+        self.transmits.push_back(ack);
+        (self.last_ack, self.last_transmit) = (Some(ack), now);
+    }
+
+    /// The next six octets to write.
+    pub fn poll_transmit(&mut self) -> Option<[u8; Ack::LENGTH]> {
+        self.transmits.pop_front().map(Ack::encode)
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.failed.is_some() {
+            return None;
+        }
+        [self.frame_due(), self.idle_due(), self.keepalive_due(), self.pause_due()].into_iter().flatten().min()
+    }
+
+    fn frame_due(&self) -> Option<Instant> {
+        self.frame_began.map(|began| began + self.config.frame_timeout)
+    }
+
+    fn idle_due(&self) -> Option<Instant> {
+        let idle = self.frame_began.is_none() && self.received == self.acknowledged;
+        self.config.idle_timeout.filter(|_| idle).map(|timeout| self.last_frame.max(self.last_transmit) + timeout)
+    }
+
+    fn keepalive_due(&self) -> Option<Instant> {
+        let version = self.runs.back()?.version;
+        let slow = self.taken < self.received;
+        let spoken = match version {
+            Version::V1 => self.config.repeat_ack && self.last_ack.is_some(),
+            Version::V2 => true,
+        };
+        (slow && spoken).then(|| self.last_transmit + self.config.keepalive)
+    }
+
+    fn pause_due(&self) -> Option<Instant> {
+        (self.taken > self.acknowledged).then(|| self.last_frame + self.config.pause)
+    }
+
+    /// Time has passed.
+    ///
+    /// Fails where a frame took too long to arrive, or the writer was silent for too long.
+    pub fn handle_timeout(&mut self, now: Instant) -> Result<()> {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let late = if due(self.frame_due()) {
+            Some(format!("a frame has not arrived within {} s", self.config.frame_timeout.as_secs()))
+        } else if due(self.idle_due()) {
+            Some("the writer has been silent for too long".to_owned())
+        } else {
+            None
+        };
+        if let Some(message) = late {
+            let error = Error::deadline(message).at(self.decoder.offset());
+            self.failed = Some(error.clone());
+            self.acknowledge_taken(now);
+            return Err(error);
+        }
+        if due(self.pause_due()) {
+            self.acknowledge_taken(now);
+        }
+        if due(self.keepalive_due()) {
+            self.keep_alive(now);
+        }
+        Ok(())
+    }
+
+    fn keep_alive(&mut self, now: Instant) {
+        let ack = match self.runs.back().map(|run| run.version) {
+            Some(version @ Version::V2) => Some(Ack { version, sequence: 0 }),
+            Some(Version::V1) => self.last_ack,
+            None => None,
+        };
+        self.transmits.extend(ack);
+        self.last_transmit = now;
+    }
+
+    /// The writer has finished its stream. What was taken of an open window is acknowledged now or when it is taken.
+    ///
+    /// Fails as malformed where it ends inside of a frame.
+    pub fn handle_end(&mut self, now: Instant) -> Result<()> {
+        let result = match &self.failed {
+            Some(error) => Err(error.clone()),
+            None if self.decoder.is_mid_frame() && !self.is_held() => {
+                Err(Error::malformed("the stream ends inside of a frame").at(self.decoder.offset()))
+            }
+            None => Ok(()),
+        };
+        if let Err(error) = &result {
+            self.failed = Some(error.clone());
+        }
+        // No more events will fill the window.
+        if let Some(open) = self.windows.back_mut().filter(|_| result.is_ok()) {
+            open.left = 0;
+        }
+        self.acknowledge_taken(now);
+        result
+    }
+}
+
+/// A window that was not announced begins only when the one before is acknowledged: its writer has waited for that.
+fn check_room(windows: &VecDeque<Span>, announced: bool, window: u32) -> Result<()> {
+    match windows.back() {
+        Some(last) if last.left == 0 && !announced => {
+            Err(Error::violation(format!("an event beyond the window of {window}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Run {
+    fn sequence_at(&self, position: u64) -> u32 {
+        // Numbers are compared modulo 2^32 (decision 4), so only the low half of the distance matters.
+        let [.., a, b, c, d] = (position - self.position).to_be_bytes();
+        self.sequence.wrapping_add(u32::from_be_bytes([a, b, c, d]))
+    }
+
+    fn goes_on(&self, next: &Self) -> bool {
+        next.version == self.version && self.sequence_at(next.position) == next.sequence
+    }
+}

@@ -1,0 +1,207 @@
+//! The writer, alone and against our reader, over connections that break.
+#![allow(clippy::expect_used)]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use penstock_lumberjack::{
+    Acknowledged, Client, ClientConfig, ErrorKind, Event, Sequence, Server, ServerConfig, Version,
+};
+use penstock_testkit::clock::FakeClock;
+use proptest::prelude::*;
+
+fn config() -> ClientConfig {
+    ClientConfig { window: 2, compression: 0, ..ClientConfig::default() }
+}
+
+fn client(clock: &FakeClock, config: ClientConfig) -> Client {
+    Client::new(clock.instant(), config).expect("legal")
+}
+
+fn transmit(client: &mut Client, clock: &FakeClock) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    while client.poll_transmit(clock.instant(), &mut out).expect("fits") {}
+    out.to_vec()
+}
+
+fn ack(sequence: u32) -> Vec<u8> {
+    [b"1A".as_slice(), &sequence.to_be_bytes()].concat()
+}
+
+#[test]
+fn a_window_goes_when_it_is_full_or_flushed() {
+    let clock = FakeClock::new();
+    let mut client = client(&clock, config());
+    client.send_json(b"{}").expect("fits");
+    assert_eq!(transmit(&mut client, &clock), b"");
+    client.send_data([(b"k".as_slice(), b"v".as_slice())]).expect("fits");
+    let first = b"1W\0\0\0\x021J\0\0\0\x01\0\0\0\x02{}1D\0\0\0\x02\0\0\0\x01\0\0\0\x01k\0\0\0\x01v";
+    assert_eq!(transmit(&mut client, &clock), first);
+    client.send_json(b"[]").expect("fits");
+    client.flush();
+    client.flush();
+    assert_eq!(transmit(&mut client, &clock), b"1W\0\0\0\x011J\0\0\0\x01\0\0\0\x02[]");
+    assert!(!client.wants_events());
+}
+
+#[test]
+fn acknowledgements_of_pipelined_windows_are_matched_in_order() {
+    let clock = FakeClock::new();
+    let mut client = client(&clock, config());
+    (0..4).for_each(|_| client.send_json(b"{}").expect("fits"));
+    transmit(&mut client, &clock);
+    assert_eq!(client.handle_input(clock.instant(), &ack(0)), Ok(Acknowledged(0)));
+    assert_eq!(client.handle_input(clock.instant(), &ack(1)), Ok(Acknowledged(1)));
+    assert_eq!(client.handle_input(clock.instant(), &ack(2)), Ok(Acknowledged(2)));
+    assert_eq!(client.handle_input(clock.instant(), &ack(2)), Ok(Acknowledged(4)));
+    assert_eq!((client.unacknowledged(), client.poll_timeout()), (0, None));
+}
+
+#[test]
+fn numbers_that_go_on_may_be_acknowledged_over_several_windows() {
+    let clock = FakeClock::new();
+    let mut client = client(&clock, ClientConfig { sequence: Sequence::Continue, in_flight: 3, ..config() });
+    (0..6).for_each(|_| client.send_json(b"{}").expect("fits"));
+    transmit(&mut client, &clock);
+    assert_eq!(client.handle_input(clock.instant(), &ack(5)), Ok(Acknowledged(5)));
+    assert_eq!(client.handle_input(clock.instant(), &ack(2)), Ok(Acknowledged(5)));
+    assert_eq!(client.handle_input(clock.instant(), &ack(6)), Ok(Acknowledged(6)));
+}
+
+#[test]
+fn what_was_never_sent_cannot_be_acknowledged() {
+    let clock = FakeClock::new();
+    let mut client = client(&clock, config());
+    (0..2).for_each(|_| client.send_json(b"{}").expect("fits"));
+    transmit(&mut client, &clock);
+    let error = client.handle_input(clock.instant(), &ack(3)).expect_err("refused");
+    assert_eq!((error.kind(), error.offset()), (ErrorKind::Violation, Some(0)));
+    assert_eq!(client.handle_input(clock.instant(), &ack(2)), Err(error));
+}
+
+#[test]
+fn a_reader_sends_nothing_but_acknowledgements() {
+    let clock = FakeClock::new();
+    for (octets, kind) in [(b"1W\0\0\0\x01", ErrorKind::Violation), (b"HTTP/1", ErrorKind::Malformed)] {
+        let error = client(&clock, config()).handle_input(clock.instant(), octets).expect_err("refused");
+        assert_eq!(error.kind(), kind);
+    }
+}
+
+#[test]
+fn a_reader_that_says_nothing_is_given_up_and_one_that_is_still_there_is_not() {
+    let mut clock = FakeClock::new();
+    let mut client = client(&clock, config());
+    assert_eq!(client.poll_timeout(), None);
+    (0..2).for_each(|_| client.send_json(b"{}").expect("fits"));
+    transmit(&mut client, &clock);
+    clock.advance(Duration::from_secs(29));
+    client.handle_input(clock.instant(), &ack(0)).expect("still there");
+    clock.advance(Duration::from_secs(29));
+    client.handle_timeout(clock.instant()).expect("in time");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(client.handle_timeout(clock.instant()).expect_err("too late").kind(), ErrorKind::Deadline);
+}
+
+#[test]
+fn after_a_disconnect_what_is_not_acknowledged_goes_again_under_numbers_that_fit() {
+    for (sequence, again) in [(Sequence::Window, 1_u8), (Sequence::Continue, 2)] {
+        let clock = FakeClock::new();
+        let mut client = client(&clock, ClientConfig { sequence, ..config() });
+        client.send_json(b"\"a\"").expect("fits");
+        client.send_json(b"\"b\"").expect("fits");
+        transmit(&mut client, &clock);
+        client.handle_input(clock.instant(), &ack(1)).expect("legal");
+        client.handle_disconnect(clock.instant());
+        let expected = [b"1W\0\0\0\x011J\0\0\0".as_slice(), &[again], b"\0\0\0\x03\"b\""].concat();
+        assert_eq!(transmit(&mut client, &clock), expected);
+        assert_eq!(client.handle_input(clock.instant(), &ack(again.into())), Ok(Acknowledged(2)));
+    }
+}
+
+#[test]
+fn options_that_cannot_work_are_refused() {
+    let clock = FakeClock::new();
+    let wrong = [
+        ClientConfig { window: 0, ..config() },
+        ClientConfig { in_flight: 0, ..config() },
+        ClientConfig { compression: 10, ..config() },
+    ];
+    for config in wrong {
+        let error = Client::new(clock.instant(), config).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Misuse);
+    }
+}
+
+/// A connection: what is on its way in both directions.
+#[derive(Default)]
+struct Wire {
+    up: VecDeque<u8>,
+    down: VecDeque<u8>,
+}
+
+proptest! {
+    /// Whatever breaks when: every event arrives, those acknowledged were taken, and order holds but for what was sent
+    /// again.
+    #[test]
+    fn every_event_arrives_over_connections_that_break(
+        sequence in prop_oneof![Just(Sequence::Window), Just(Sequence::Continue)],
+        version in prop_oneof![Just(Version::V1), Just(Version::V2)],
+        compression in prop_oneof![Just(0_u32), Just(3)],
+        window in 1_u32..6,
+        steps in prop::collection::vec((0_u8..6, 1_usize..60), 1..200),
+    ) {
+        let mut clock = FakeClock::new();
+        let config = ClientConfig { version, sequence, compression, window, ..ClientConfig::default() };
+        let mut client = client(&clock, config);
+        let mut server = Server::new(clock.instant(), ServerConfig::default());
+        let (mut wire, mut sent, mut taken) = (Wire::default(), 0_u32, Vec::new());
+        let drain = [(0, 1), (1, 1000), (2, 1), (3, 1000), (5, 1)].repeat(400);
+        for (step, amount) in steps.into_iter().chain(drain) {
+            match step {
+                0 if client.wants_events() && sent < 100 => {
+                    client.send_json(sent.to_string().as_bytes()).expect("fits");
+                    sent += 1;
+                }
+                0 => client.flush(),
+                1 => {
+                    let mut out = BytesMut::new();
+                    while client.poll_transmit(clock.instant(), &mut out).expect("fits") {}
+                    wire.up.extend(out);
+                    let up: Vec<u8> = wire.up.drain(..amount.min(wire.up.len())).collect();
+                    server.input().extend_from_slice(&up);
+                    let mut take = |_: u32, event: Event<'_>| {
+                        let Event::Json(payload) = event else { panic!("{event:?}") };
+                        taken.push(String::from_utf8_lossy(payload).parse::<u32>().expect("a number"));
+                    };
+                    server.handle_input(clock.instant(), amount, &mut take).expect("legal");
+                }
+                2 => server.acknowledge(clock.instant(), server.received()).expect("received"),
+                3 => {
+                    while let Some(ack) = server.poll_transmit() {
+                        wire.down.extend(ack);
+                    }
+                    let down: Vec<u8> = wire.down.drain(..amount.min(wire.down.len())).collect();
+                    let Acknowledged(events) = client.handle_input(clock.instant(), &down).expect("legal");
+                    let distinct = taken.iter().collect::<std::collections::BTreeSet<_>>();
+                    prop_assert!((0..events).all(|event| distinct.contains(&u32::try_from(event).expect("small"))));
+                }
+                4 => {
+                    client.handle_disconnect(clock.instant());
+                    server = Server::new(clock.instant(), ServerConfig::default());
+                    wire = Wire::default();
+                }
+                _ => {
+                    clock.advance(Duration::from_millis(1_100));
+                    server.handle_timeout(clock.instant()).expect("in time");
+                }
+            }
+        }
+        let mut distinct = taken.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        prop_assert_eq!(distinct, (0..sent).collect::<Vec<_>>());
+        prop_assert_eq!(client.acknowledged(), Acknowledged(sent.into()));
+    }
+}
