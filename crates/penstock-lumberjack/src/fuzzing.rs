@@ -52,9 +52,8 @@ fn decode(octets: &[u8], size: usize) -> (Vec<String>, Option<(ErrorKind, Option
 
 /// A connection to a reader whose application takes everything after each piece: what is acknowledged was received, and
 /// no more than two windows wait.
-pub fn lumberjack_server(input: &[u8]) {
+pub fn lumberjack_server(now: Instant, input: &[u8]) {
     let Some((cut, octets)) = input.split_first() else { return };
-    let now = Instant::now();
     let config = ServerConfig { limits: Limits { window: 100, ..limits() }, ..ServerConfig::default() };
     let mut server = Server::new(now, config);
     let mut handed_over = 0_u64;

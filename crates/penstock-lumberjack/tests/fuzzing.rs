@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets, on inputs that are nearly right.
 
 use std::io::Write as _;
+use std::time::Instant;
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
@@ -68,12 +69,12 @@ proptest! {
 
     #[test]
     fn a_reader_keeps_its_account_whatever_comes(input in input()) {
-        lumberjack_server(&input);
+        lumberjack_server(Instant::now(), &input);
     }
 
     #[test]
     fn arbitrary_octets_do_no_harm(input in prop::collection::vec(any::<u8>(), 0..200)) {
         lumberjack_frames(&input);
-        lumberjack_server(&input);
+        lumberjack_server(Instant::now(), &input);
     }
 }

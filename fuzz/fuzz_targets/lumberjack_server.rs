@@ -1,0 +1,6 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_lumberjack::fuzzing::lumberjack_server(
+    std::time::Instant::now(),
+    input
+));
