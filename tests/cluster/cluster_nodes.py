@@ -166,13 +166,14 @@ class Cluster:
         self._stack.callback(node.stop)
 
     @contextmanager
-    def connect_server(self, environment: Path) -> Iterator[str]:
+    def connect_server(self, environment: Path, **variables: str) -> Iterator[str]:
         """A Spark Connect server on a node of its own, whose executors are those of the cluster; gives its URL.
 
         It plans data sources with a Python of its own: a copy of the environment, of which executors know nothing.
         """
         python = self._folder / "connect" / "python"
-        node = self.node("connect", SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=str(python / "bin" / "python"))
+        variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python / "bin" / "python")}
+        node = self.node("connect", **variables)
         shutil.copytree(environment, python, symlinks=True, copy_function=os.link)
         settings = {
             "spark.connect.grpc.binding.address": "127.0.0.1",

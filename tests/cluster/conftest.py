@@ -15,7 +15,7 @@ import pytest
 from cluster_nodes import JAVA_TOOL_OPTIONS, REPOSITORY, SPARK_HOME, Cluster, unshare_command
 
 import penstock
-from penstock import receipts
+from penstock import __version__, receipts
 from penstock._demo.sink import SinkProcess
 from penstock._java import find_java
 from penstock.spark.session import _java_home, require_java
@@ -50,8 +50,16 @@ def cluster(hidden: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def read_key() -> Iterator[str]:
+    """The key with which a sink can be read, in the environment of sinks and drivers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_KEY", "a key of the tests with clusters")
+        yield os.environ["PENSTOCK_KEY"]
+
+
 @pytest.fixture
-def sink(tmp_path: Path) -> Iterator[SinkProcess]:
+def sink(tmp_path: Path, read_key: str) -> Iterator[SinkProcess]:  # noqa: ARG001 - it is in the environment
     with SinkProcess(tmp_path / "sink", tmp_path / "events.jsonl", tmp_path / "sink.log") as process:
         yield process
 
@@ -198,3 +206,22 @@ def differences(tmp_path: Path) -> Callable[[], list[str]]:
         return [f"{path.name}: {difference.text}" for path, each in found for difference in each]
 
     return verify
+
+
+@pytest.fixture
+def check_page(differences: Callable[[], list[str]]) -> Callable[[dict, Path, int], None]:
+    """Every document once and whole, every receipt right, and every task in the environment that travelled."""
+
+    def check(told: dict, documents: Path, parts: int) -> None:
+        assert sorted(row["document"] for row in told["rows"]) == sorted(path.name for path in documents.iterdir())
+        assert {(row["parts"], row["status"]) for row in told["rows"]} == {(parts, "COMPLETE")}
+        assert differences() == []
+        for place in told["places"]:
+            folder = place["folder"]
+            assert place["python"].startswith(f"{folder}/environment/"), place
+            assert place["penstock"].startswith(f"{folder}/environment/"), place
+            assert place["seen"] == []
+        assert {worker["executable"] for worker in told["workers"]} >= {place["python"] for place in told["places"]}
+        assert {(worker["penstock"], worker["problem"]) for worker in told["workers"]} == {(__version__, None)}
+
+    return check
