@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import cluster_environment
 import pytest
-from cluster_nodes import JAVA_TOOL_OPTIONS, REPOSITORY, SPARK_HOME, Cluster, unshare_command
+from cluster_nodes import REPOSITORY, SPARK_HOME, Cluster, java_options, unshare_command
 
 import penstock
 from penstock import __version__, receipts
@@ -25,7 +26,7 @@ JOBS = Path(__file__).parent / "jobs"
 
 
 @pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The driver's folder, with the environment in it, unpacked and packed."""
     if find_java() is None:
         pytest.skip("NO JAVA: no cluster is tested; `penstock doctor` says how to get one")
@@ -35,7 +36,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     else:
         cluster_environment.make(folder / "environment")
     cluster_environment.pack(folder / "environment", folder / "environment.tar.gz")
-    return folder
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +73,8 @@ Submit = Callable[..., subprocess.Popen[str]]
 def submit(driver: Path, tmp_path: Path) -> Iterator[Submit]:
     """Run a job of `jobs` as docs/cluster.md says: from the driver's folder, with the environment that travels."""
     started: list[subprocess.Popen[str]] = []
+    work = tmp_path / "work"
+    work.mkdir()
 
     def start(job: str, options: dict[str, object], master: str, **settings: str) -> subprocess.Popen[str]:
         settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false", **settings}
@@ -83,9 +87,10 @@ def submit(driver: Path, tmp_path: Path) -> Iterator[Submit]:
             }
             environment |= {
                 "PYSPARK_PYTHON": "./environment/bin/python",
-                "JAVA_TOOL_OPTIONS": JAVA_TOOL_OPTIONS,
+                "JAVA_TOOL_OPTIONS": java_options(work),
                 "SPARK_LOCAL_IP": "127.0.0.1",
-                "SPARK_WORKER_DIR": str(tmp_path / "work"),
+                "SPARK_LOCAL_DIRS": str(work),
+                "SPARK_WORKER_DIR": str(work),
             }
             process = subprocess.Popen(
                 command,
@@ -103,6 +108,7 @@ def submit(driver: Path, tmp_path: Path) -> Iterator[Submit]:
     for process in started:
         process.kill()
         process.communicate()
+    shutil.rmtree(work, ignore_errors=True)
 
 
 @pytest.fixture
