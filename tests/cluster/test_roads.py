@@ -23,3 +23,12 @@ def test_local_cluster_takes_its_python_from_the_archive(submit, result, archive
     told = result(submit("page", {**blocks, "hidden": []}, "local-cluster[2,1,1024]"))
     check_page(told, documents, PARTS)
     assert len({place["folder"] for place in told["places"]}) == 2
+
+
+def test_streams_to_and_from_a_sink_carry_each_row_once(cluster, submit, result, page, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    told = result(
+        submit("rows", {**page(SESSION), "rows": 4000, "streams": True, "shared": str(shared)}, cluster.master)
+    )
+    assert told == {"batch": [4000, 4000], "streamed": [4000, 4000], "both": 8000}
