@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 
 # A test is over before the second compiler has paid for itself: this halves what a JVM costs.
-JAVA_TOOL_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _SCRIPT = """
 set -eu
@@ -39,6 +39,11 @@ for folder in $HIDDEN; do [ ! -d "$folder" ] || mount -t tmpfs none "$folder"; d
 cd "$NODE"
 exec "$@"
 """
+
+
+def java_options(temporary: Path) -> str:
+    """Options of every JVM that is started here; what it leaves behind when it is killed is in the folder."""
+    return f"{_JAVA_OPTIONS} -Djava.io.tmpdir={temporary}"
 
 
 def unshare_command() -> list[str]:
@@ -57,7 +62,7 @@ class Node:
 
     def __init__(self, folder: Path, hidden: Sequence[Path], **environment: str) -> None:
         self.folder = folder
-        for name in ("home", "work", "spark", "java"):
+        for name in ("home", "work", "tmp", "spark", "java"):
             (folder / name).mkdir(parents=True)
         java = require_java().path.resolve()
         self._unshare = unshare_command()
@@ -71,7 +76,7 @@ class Node:
             "JAVA_HOME": str(java_home if _has_module(java) else self._shim),
             "SPARK_LOCAL_DIRS": str(folder / "work"),
             "SPARK_WORKER_DIR": str(folder / "work"),
-            "JAVA_TOOL_OPTIONS": JAVA_TOOL_OPTIONS,
+            "JAVA_TOOL_OPTIONS": java_options(folder / "tmp"),
             **environment,
         }
         self._mounts = {
@@ -124,6 +129,9 @@ class Node:
         for pid in [*descendants(self.process.pid), self.process.pid]:
             with_signal(pid, signal.SIGKILL)
         self.process.wait(30)
+        # Archives and what they held: gigabytes, if they are left.
+        for name in ("work", "tmp", "python"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
 class Cluster:
@@ -166,13 +174,14 @@ class Cluster:
         self._stack.callback(node.stop)
 
     @contextmanager
-    def connect_server(self, environment: Path) -> Iterator[str]:
+    def connect_server(self, environment: Path, **variables: str) -> Iterator[str]:
         """A Spark Connect server on a node of its own, whose executors are those of the cluster; gives its URL.
 
         It plans data sources with a Python of its own: a copy of the environment, of which executors know nothing.
         """
         python = self._folder / "connect" / "python"
-        node = self.node("connect", SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=str(python / "bin" / "python"))
+        variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python / "bin" / "python")}
+        node = self.node("connect", **variables)
         shutil.copytree(environment, python, symlinks=True, copy_function=os.link)
         settings = {
             "spark.connect.grpc.binding.address": "127.0.0.1",

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -12,10 +13,10 @@ from pathlib import Path
 
 import cluster_environment
 import pytest
-from cluster_nodes import JAVA_TOOL_OPTIONS, REPOSITORY, SPARK_HOME, Cluster, unshare_command
+from cluster_nodes import REPOSITORY, SPARK_HOME, Cluster, java_options, unshare_command
 
 import penstock
-from penstock import receipts
+from penstock import __version__, receipts
 from penstock._demo.sink import SinkProcess
 from penstock._java import find_java
 from penstock.spark.session import _java_home, require_java
@@ -25,7 +26,7 @@ JOBS = Path(__file__).parent / "jobs"
 
 
 @pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The driver's folder, with the environment in it, unpacked and packed."""
     if find_java() is None:
         pytest.skip("NO JAVA: no cluster is tested; `penstock doctor` says how to get one")
@@ -35,7 +36,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     else:
         cluster_environment.make(folder / "environment")
     cluster_environment.pack(folder / "environment", folder / "environment.tar.gz")
-    return folder
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +52,16 @@ def cluster(hidden: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def read_key() -> Iterator[str]:
+    """The key with which a sink can be read, in the environment of sinks and drivers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_KEY", "a key of the tests with clusters")
+        yield os.environ["PENSTOCK_KEY"]
+
+
 @pytest.fixture
-def sink(tmp_path: Path) -> Iterator[SinkProcess]:
+def sink(tmp_path: Path, read_key: str) -> Iterator[SinkProcess]:  # noqa: ARG001 - it is in the environment
     with SinkProcess(tmp_path / "sink", tmp_path / "events.jsonl", tmp_path / "sink.log") as process:
         yield process
 
@@ -63,6 +73,8 @@ Submit = Callable[..., subprocess.Popen[str]]
 def submit(driver: Path, tmp_path: Path) -> Iterator[Submit]:
     """Run a job of `jobs` as docs/cluster.md says: from the driver's folder, with the environment that travels."""
     started: list[subprocess.Popen[str]] = []
+    work = tmp_path / "work"
+    work.mkdir()
 
     def start(job: str, options: dict[str, object], master: str, **settings: str) -> subprocess.Popen[str]:
         settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false", **settings}
@@ -75,9 +87,10 @@ def submit(driver: Path, tmp_path: Path) -> Iterator[Submit]:
             }
             environment |= {
                 "PYSPARK_PYTHON": "./environment/bin/python",
-                "JAVA_TOOL_OPTIONS": JAVA_TOOL_OPTIONS,
+                "JAVA_TOOL_OPTIONS": java_options(work),
                 "SPARK_LOCAL_IP": "127.0.0.1",
-                "SPARK_WORKER_DIR": str(tmp_path / "work"),
+                "SPARK_LOCAL_DIRS": str(work),
+                "SPARK_WORKER_DIR": str(work),
             }
             process = subprocess.Popen(
                 command,
@@ -95,6 +108,7 @@ def submit(driver: Path, tmp_path: Path) -> Iterator[Submit]:
     for process in started:
         process.kill()
         process.communicate()
+    shutil.rmtree(work, ignore_errors=True)
 
 
 @pytest.fixture
@@ -198,3 +212,22 @@ def differences(tmp_path: Path) -> Callable[[], list[str]]:
         return [f"{path.name}: {difference.text}" for path, each in found for difference in each]
 
     return verify
+
+
+@pytest.fixture
+def check_page(differences: Callable[[], list[str]]) -> Callable[[dict, Path, int], None]:
+    """Every document once and whole, every receipt right, and every task in the environment that travelled."""
+
+    def check(told: dict, documents: Path, parts: int) -> None:
+        assert sorted(row["document"] for row in told["rows"]) == sorted(path.name for path in documents.iterdir())
+        assert {(row["parts"], row["status"]) for row in told["rows"]} == {(parts, "COMPLETE")}
+        assert differences() == []
+        for place in told["places"]:
+            folder = place["folder"]
+            assert place["python"].startswith(f"{folder}/environment/"), place
+            assert place["penstock"].startswith(f"{folder}/environment/"), place
+            assert place["seen"] == []
+        assert {worker["executable"] for worker in told["workers"]} >= {place["python"] for place in told["places"]}
+        assert {(worker["penstock"], worker["problem"]) for worker in told["workers"]} == {(__version__, None)}
+
+    return check

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody does
 
-from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, dehydrate, register, rehydrate
+from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, dehydrate, ingest, register, rehydrate
 
 
 def wait_for(mark: Path) -> None:
@@ -49,31 +49,48 @@ def fail_first_attempt(batches):
         raise RuntimeError("the first attempt is to fail")
 
 
-def composites_of(spark: SparkSession, options: dict, step):
+def parts_of(spark: SparkSession, options: dict, plan: str):
     documents = spark.read.format("documents").option("minPartitions", "4").load(options["documents"])
-    apart = dehydrate(options["sink"], fingerprint=options["fingerprint"], receipts=options["receipts"])
-    parts = documents.mapInArrow(apart, PART_SCHEMA).mapInArrow(step, PART_SCHEMA)
-    parts = parts.withColumn("position", F.monotonically_increasing_id())
-    return parts.groupBy("key").applyInArrow(rehydrate(order_by="position"), COMPOSITE_SCHEMA)
+    receipts = f"{options['receipts']}/{plan}"
+    return ingest(
+        documents, dehydrate(options["sink"], fingerprint=options["fingerprint"], receipts=receipts), plan=plan
+    )
 
 
-def tell(composites) -> None:
-    rows = composites.select("document", "key", "parts", "status", "content_root").collect()
-    print(json.dumps({"rows": [row.asDict() for row in rows]}), flush=True)
+def shuffled(parts):
+    """Composites, behind a shuffle."""
+    numbered = parts.withColumn("position", F.monotonically_increasing_id())
+    return numbered.groupBy("key").applyInArrow(rehydrate(order_by="position"), COMPOSITE_SCHEMA)
+
+
+def tell(**composites) -> None:
+    told = {}
+    for plan, frame in composites.items():
+        rows = frame.select("document", "key", "parts", "status", "content_root").collect()
+        told[plan] = [row.asDict() for row in rows]
+    print(json.dumps(told), flush=True)
+
+
+def speculate(spark: SparkSession, options: dict) -> None:
+    held = parts_of(spark, options, "task").mapInArrow(hold_first_attempt(options["marks"]), PART_SCHEMA)
+    tell(task=shuffled(held))
+
+
+def be_killed(spark: SparkSession, options: dict) -> None:
+    """Each plan while it sends; and then what executors had finished, their shuffle files too, is lost once more."""
+    task = shuffled(parts_of(spark, options, "task").mapInArrow(fail_first_attempt, PART_SCHEMA)).persist()
+    print(f"{task.count()} composites", flush=True)
+    parts = parts_of(spark, options, "shuffle").mapInArrow(fail_first_attempt, PART_SCHEMA)
+    shuffle = parts.mapInArrow(rehydrate(), COMPOSITE_SCHEMA).persist()
+    print(f"{shuffle.count()} composites", flush=True)
+    wait_for(Path(options["marks"], "go"))
+    tell(task=task, shuffle=shuffle)
 
 
 def main(options: dict) -> None:
     spark = SparkSession.builder.getOrCreate()
     register(spark)
-    if options["fault"] == "speculation":
-        tell(composites_of(spark, options, hold_first_attempt(options["marks"])))
-    else:
-        # Killed while it sends; and what an executor had finished, its shuffle files too, is lost once more before
-        # the composites are read.
-        composites = composites_of(spark, options, fail_first_attempt).persist()
-        print(f"{composites.count()} composites", flush=True)
-        wait_for(Path(options["marks"], "go"))
-        tell(composites)
+    {"speculation": speculate, "killed": be_killed}[options["fault"]](spark, options)
     spark.stop()
 
 
