@@ -1,4 +1,4 @@
-"""``penstock pipestream serve``: a server that writes what comes into a folder."""
+"""``penstock pipestream serve``: a server that keeps what comes."""
 
 import os
 import signal
@@ -10,6 +10,7 @@ import typer
 
 from penstock._addresses import check_address
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+from penstock.cli._storage import StorageOption, folder, storage_options
 from penstock.cli._trust import MtuOption
 from penstock.cli.pipestream import commands
 
@@ -33,7 +34,13 @@ def _serve(
         str,
         typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=_check_address),
     ],
-    sink: Annotated[Path, typer.Option(file_okay=False, help="The folder for what comes; made if it is not there.")],
+    sink: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR", callback=folder, help="For what comes: a folder, made if need be, or a URI of a store."
+        ),
+    ],
+    storage: StorageOption = None,
     events: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Append every event to this file, a line of JSON for each.")
     ] = None,
@@ -74,8 +81,9 @@ def _serve(
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
-    """Take entities and keep each whole one in a folder."""
+    """Take entities and keep each whole one in a folder or an object store."""
     read_key = _check_secrets(cert, key, read_key_file)
+    options = storage_options(storage, sink)
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = _Stop()
     from penstock.pipestream import Server
@@ -84,6 +92,7 @@ def _serve(
     server = Server(
         listen,
         sink=sink,
+        storage=options,
         cert=cert,
         key=key,
         client_ca=client_ca,

@@ -1,5 +1,6 @@
 """Servers: into a folder, or into the application."""
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from penstock import _core
+from penstock._places import is_uri, local_path
 from penstock._state import state_dir
 from penstock.pipestream._fields import PathLike
 from penstock.pipestream._session import Session
@@ -19,6 +21,7 @@ class ServeOptions:
     """What `Server` tells the core."""
 
     sink: PathLike | None
+    storage: Mapping[str, str]
     cert: PathLike | None
     key: PathLike | None
     development: PathLike
@@ -61,8 +64,8 @@ class ServerCounters:
 class Server:
     """A PipeStream server, which listens as soon as it is made.
 
-    With ``sink`` it writes each entity's payload into that folder, once its checksum holds and never before. Without,
-    iterating it gives a `Session` for each client, whose entities the application takes.
+    With ``sink`` it writes each entity's payload into that folder or object store, once its checksum holds and never
+    before. Without, iterating it gives a `Session` for each client, whose entities the application takes.
 
     As a context manager it closes at the end: sessions that are open may go on for 10 seconds.
 
@@ -87,6 +90,7 @@ class Server:
         listen: str = "127.0.0.1:0",
         *,
         sink: PathLike | None = None,
+        storage: Mapping[str, str] | None = None,
         cert: PathLike | None = None,
         key: PathLike | None = None,
         client_ca: PathLike | None = None,
@@ -104,7 +108,10 @@ class Server:
         Args:
             listen: ``HOST:PORT``; port 0 picks a free one.
             sink: A folder, made if it is not there: payloads as ``SESSION/SCOPE/ENTITY``, and
-                ``SESSION/entities.jsonl`` with a line for each entity.
+                ``SESSION/entities.jsonl`` with a line for each entity. Or the URI of a prefix in a store,
+                ``s3://bucket/prefix`` for instance (``s3``, ``gs``, ``abfs``): the same names, as objects.
+            storage: Options of the store, ``{"endpoint": "http://127.0.0.1:9000"}`` for instance; by default the
+                environment says it all.
             cert: The server's certificate (PEM), together with ``key``. Without, a development certificate for
                 localhost is made once and kept in the state folder.
             key: Its private key (PEM).
@@ -124,11 +131,12 @@ class Server:
                 ``$XDG_STATE_HOME/penstock``, else ``~/.local/state/penstock``.
 
         Raises:
-            PipeStreamError: Of kind "io" where it cannot listen or read or write a file, "misuse" for options that
-                do not go together.
+            PipeStreamError: Of kind "io" where it cannot listen or read or write a file, or the store does not answer,
+                "misuse" for options that do not go together.
         """
         options = ServeOptions(
-            sink=sink,
+            sink=sink_of(sink),
+            storage=dict(storage or {}),
             cert=cert,
             key=key,
             development=development(state_dir),
@@ -204,6 +212,15 @@ class Server:
     def __repr__(self) -> str:
         """Say where it listens."""
         return f"<Server {self.address}>"
+
+
+def sink_of(sink: PathLike | None) -> PathLike | None:
+    """Give the folder, or the URI of a store."""
+    try:
+        return sink if sink is None or is_uri(os.fspath(sink)) else local_path(os.fspath(sink))
+    except ValueError:
+        # The core says which ones there are.
+        return sink
 
 
 def counters_of(fields: "_core._CounterFields") -> ServerCounters:
