@@ -29,17 +29,37 @@ def _check_address(value: str | None) -> str | None:
         raise typer.BadParameter(str(error)) from None
 
 
+_Sink = Annotated[
+    str,
+    typer.Option(
+        metavar="DIR", callback=folder, help="For what comes: a folder, made if need be, or a URI of a store."
+    ),
+]
+_ReadKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Let whoever has the key in this file read the sink; PENSTOCK_KEY does the same.",
+    ),
+]
+_Metrics = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Where to serve metrics for Prometheus, and /healthz; the log names a port that was picked.",
+        callback=_check_address,
+    ),
+]
+
+
 def _serve(
     listen: Annotated[
         str,
         typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=_check_address),
     ],
-    sink: Annotated[
-        str,
-        typer.Option(
-            metavar="DIR", callback=folder, help="For what comes: a folder, made if need be, or a URI of a store."
-        ),
-    ],
+    sink: _Sink,
     storage: StorageOption = None,
     events: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Append every event to this file, a line of JSON for each.")
@@ -61,23 +81,8 @@ def _serve(
     client_ca: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
     ] = None,
-    read_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Let whoever has the key in this file read the sink; PENSTOCK_KEY does the same.",
-        ),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where to serve metrics for Prometheus, and /healthz; the log names a port that was picked.",
-            callback=_check_address,
-        ),
-    ] = None,
+    read_key_file: _ReadKeyFile = None,
+    metrics: _Metrics = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:

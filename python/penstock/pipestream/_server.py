@@ -107,13 +107,10 @@ class Server:
 
         Args:
             listen: ``HOST:PORT``; port 0 picks a free one.
-            sink: A folder, made if it is not there: payloads as ``SESSION/SCOPE/ENTITY``, and
-                ``SESSION/entities.jsonl`` with a line for each entity. Or the URI of a prefix in a store,
-                ``s3://bucket/prefix`` for instance (``s3``, ``gs``, ``abfs``): the same names, as objects.
-            storage: Options of the store, ``{"endpoint": "http://127.0.0.1:9000"}`` for instance; by default the
-                environment says it all.
-            cert: The server's certificate (PEM), together with ``key``. Without, a development certificate for
-                localhost is made once and kept in the state folder.
+            sink: A folder, made if need be, or a URI of s3, gs or abfs, ``s3://bucket/prefix``: payloads as
+                ``SESSION/SCOPE/ENTITY``, and ``SESSION/entities.jsonl`` with a line for each entity.
+            storage: Options of the store, ``{"endpoint": URL}``; by default the environment says it all.
+            cert: The server's certificate (PEM), with ``key``; without, one for localhost is made once and kept.
             key: Its private key (PEM).
             client_ca: A PEM file: clients must show a certificate that it has signed.
             layers: The highest layer, 0 or 1.
@@ -131,7 +128,7 @@ class Server:
                 ``$XDG_STATE_HOME/penstock``, else ``~/.local/state/penstock``.
 
         Raises:
-            PipeStreamError: Of kind "io" where it cannot listen or read or write a file, or the store does not answer,
+            PipeStreamError: Of kind "io" where it cannot listen, or a file or a store does not do what it should;
                 "misuse" for options that do not go together.
         """
         options = ServeOptions(
