@@ -115,21 +115,16 @@ class Server:
             client_ca: A PEM file: clients must show a certificate that it has signed.
             layers: The highest layer, 0 or 1.
             window: The most entities of a scope that may be unresolved, by default 65,536.
-            mtu: The largest UDP payload that is tried on the path to a client, in octets from 1,200 to 9,000; what the
-                path does not carry is found out and not used. By default 6,500 where the client is on this machine,
-                else 1,452.
+            mtu: The largest UDP payload that is tried on the path to a client, in octets from 1,200 to 9,000; by
+                default 6,500 where the client is on this machine, else 1,452.
             max_payload: The largest payload in octets, by default 16 GiB. A larger one fails its entity.
             events: A file to which every event is appended as a line of JSON.
-            read_key: Let whoever has this key, a text of at least 16 octets, read the sink over the same port
-                (`SinkReader.connect`). Without it nobody can.
-            metrics: ``HOST:PORT`` where metrics for Prometheus (``/metrics``) and ``/healthz`` are served over HTTP;
-                port 0 picks a free one. By default nowhere.
-            state_dir: Where development certificates are kept; by default ``$PENSTOCK_STATE``, else
-                ``$XDG_STATE_HOME/penstock``, else ``~/.local/state/penstock``.
+            read_key: A text of at least 16 octets, for those who may read the sink (`SinkReader.connect`).
+            metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
+            state_dir: For development certificates; by default the state folder of the command line.
 
         Raises:
-            PipeStreamError: Of kind "io" where it cannot listen, or a file or a store does not do what it should;
-                "misuse" for options that do not go together.
+            PipeStreamError: Of kind "io" for an address, a file or a store, "misuse" for options that do not fit.
         """
         options = ServeOptions(
             sink=sink_of(sink),
