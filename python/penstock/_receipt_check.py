@@ -48,6 +48,7 @@ class Verification:
         yield from self._check_scopes()
         for session in sorted({each["session"] for each in (self._document, *self._parts)}):
             yield from self._check_session(session)
+        self._sink.expect(each["file"] for each in (self._document, *self._parts) if each["file"] is not None)
         for index in range(_DOCUMENT, len(self._parts)):
             yield from self._check_payload(index)
             yield from self._check_line(index)

@@ -1,10 +1,7 @@
 """The sink's side of a verification: its files and its logs, read as they are, whatever anybody says of them."""
 
-import hashlib
 import json
-import os
 import re
-import stat
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock._receipt_form import Difference
+from penstock._sink_folders import SinkFolder
 
 __all__ = ["SessionLog", "Sink"]
 
 _LOG = "entities.jsonl"
-_PIECE = 1 << 20
 _MAX_LINE = 16 << 20
 _SETTLE_SECONDS = 3.0
 """A session's last line comes shortly after its client has left; so long is it waited for."""
@@ -24,46 +21,27 @@ _COMPONENT = re.compile(r"[0-9]+(\.[1-9][0-9]*)?")
 
 
 class Sink:
-    """A sink's folder. Logs are indexed once, for all receipts that are verified against it."""
+    """A sink's folder, wherever it is. Logs are indexed once, for all receipts that are verified against it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: SinkFolder) -> None:
         """Take the folder as it is; what is missing shows when it is looked for."""
         self.folder = folder
+        self.expect = folder.expect
+        self.digest = folder.digest
+        self.names = folder.names
         self._logs: dict[str, SessionLog] = {}
         self._strangers: dict[str, list[str]] = {}
 
     def log(self, session: str) -> "SessionLog":
         """Give the log of a session; one that is not closed yet is waited for, a little."""
         if session not in self._logs:
-            path = self.folder / session / _LOG
             deadline = time.monotonic() + _SETTLE_SECONDS
-            log = SessionLog(path)
-            while log.is_open and time.monotonic() < deadline:
+            log = SessionLog(self.folder.log(session))
+            while log.closed is None and self.folder.is_open(session) and time.monotonic() < deadline:
                 time.sleep(0.05)
-                log = SessionLog(path)
+                log = SessionLog(self.folder.log(session))
             self._logs[session] = log
         return self._logs[session]
-
-    def digest(self, file: str) -> tuple[str, int] | str:
-        """Read a payload: its SHA-256 and its length, or why it cannot be read. Links are not followed."""
-        path = self.folder / file
-        try:
-            if any(stat.S_ISLNK(parent.lstat().st_mode) for parent in (path.parent, path.parent.parent)):
-                return "it lies behind a symbolic link"
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                return _digest(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            return error.strerror or "it cannot be read"
-
-    def names(self, folder: str) -> list[str]:
-        """Name everything that lies in ``SESSION/SCOPE``, hidden and temporary files too."""
-        try:
-            return sorted(entry.name for entry in (self.folder / folder).iterdir())
-        except (FileNotFoundError, NotADirectoryError):
-            return []
 
     def strangers(self, folder: str) -> list[str]:
         """Name what lies in ``SESSION/SCOPE`` and is not the payload of any entity in the session's log."""
@@ -88,16 +66,6 @@ class Sink:
                 yield Difference.of_sink(f"{session}/{name}", "nothing", "a file", "no sink makes such a file")
 
 
-def _digest(descriptor: int) -> tuple[str, int] | str:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return "it is not a file"
-    digest, length = hashlib.sha256(), 0
-    while piece := os.read(descriptor, _PIECE):
-        digest.update(piece)
-        length += len(piece)
-    return digest.hexdigest(), length
-
-
 def _is_listed(log: "SessionLog", folder: str, scope: str, name: str) -> bool:
     if not _COMPONENT.fullmatch(name):
         return False
@@ -119,11 +87,6 @@ class SessionLog:
             self._index()
         except OSError as error:
             self.problems.append(f"it cannot be read: {error.strerror}")
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the session may still be going on: its last line is not there."""
-        return self.closed is None and self._path.exists()
 
     def _index(self) -> None:
         with self._path.open("rb") as log:

@@ -6,16 +6,21 @@ import platform
 import shutil
 import tempfile
 import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from penstock import receipts
+from penstock._places import Place, is_uri
 from penstock._previous import point
 from penstock.documents import DocumentResult
 from penstock.errors import DocumentsError
 
 __all__ = ["StagedReceipts"]
+
+_AT_ONCE = 8
 
 
 def _prefix() -> str:
@@ -78,21 +83,32 @@ class StagedReceipts:
     earlier one that can.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        """Write into ``folder``, which is made if need be; without one, nothing is written.
+    def __init__(self, folder: str | os.PathLike[str] | None, storage: Mapping[str, str] | None = None) -> None:
+        """Write into ``folder``, which is made if need be, or below a URI; without one, nothing is written.
 
-        Raises :class:`penstock.DocumentsError` of kind "io" if the folder cannot be written: nothing was sent yet.
+        Raises :class:`penstock.DocumentsError` of kind "io" if the folder cannot be written, or the store does not
+        answer: nothing was sent yet.
         """
-        self._folder = folder
+        self._staging: Path | None = None
+        self._place: Place | None = None
+        self._lock: int | None = None
         self._documents: dict[str, str] = {}
         if folder is None:
             return
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            _clean(folder)
-            self._staging, self._lock = _stage(folder)
-        except OSError as error:
-            raise DocumentsError(f"receipts cannot be written into {folder}: {error.strerror}", "io") from error
+            if is_uri(str(folder)):
+                # Objects appear whole; what is staged need not be near them.
+                self._place = Place.open(str(folder), storage)
+                self._place.info()
+                self._staging = Path(tempfile.mkdtemp(prefix="receipts-"))
+            else:
+                self._folder = Path(folder)
+                self._folder.mkdir(parents=True, exist_ok=True)
+                _clean(self._folder)
+                self._staging, self._lock = _stage(self._folder)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise DocumentsError(f"receipts cannot be written into {folder}: {why}", "io") from error
 
     def __enter__(self) -> Self:
         return self
@@ -100,28 +116,44 @@ class StagedReceipts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._folder is not None:
+        if self._staging is not None:
             shutil.rmtree(self._staging, ignore_errors=True)
-            os.close(self._lock)
+            if self._lock is not None:
+                os.close(self._lock)
 
-    def add(self, result: DocumentResult) -> Path | None:
-        """Write a document's receipt; give the path at which it will be seen."""
-        if self._folder is None:
+    def add(self, result: DocumentResult) -> str | None:
+        """Write a document's receipt; give the path or the URI at which it will be seen."""
+        if self._staging is None:
             return None
         self._documents[result.key] = result.document
-        return self._folder / receipts.write(result, self._staging).name
+        name = receipts.write(result, self._staging).name
+        return str(self._folder / name) if self._place is None else f"{self._place.uri}/{name}"
 
     def place(self, document: str, key: str) -> Path | None:
         """Give the path at which to write a document's receipt oneself, to be shown like any other."""
-        if self._folder is None:
+        if self._staging is None:
             return None
         self._documents[key] = document
         return self._staging / f"{key}.json"
 
     def publish(self) -> None:
-        """Show the receipts, once the session is closed; earlier ones of the same documents are replaced."""
-        if self._folder is not None:
-            for receipt in self._staging.iterdir():
+        """Show the receipts, once the session is closed; earlier ones of the same documents are replaced.
+
+        Raises ``OSError`` if one of them cannot be written.
+        """
+        if self._staging is None:
+            return
+        staged = list(self._staging.iterdir())
+        if self._place is None:
+            for receipt in staged:
                 receipt.replace(self._folder / receipt.name)
             for key, document in self._documents.items():
                 point(self._folder, document, key)
+            return
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(self._put, staged):
+                pass
+
+    def _put(self, receipt: Path) -> None:
+        if self._place is not None:
+            (self._place / receipt.name).write(receipt.read_bytes())

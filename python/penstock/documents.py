@@ -39,7 +39,8 @@ __all__ = [
 ]
 
 Source: TypeAlias = bytes | str | os.PathLike[str] | BinaryIO
-"""What a document is read from. A path is streamed; a binary file is copied from its position to its end."""
+"""What a document is read from. A path is streamed. A binary file is read from its position to its end: it is copied,
+but one of more than 64 MiB that can seek is read in place, so it must stay open as long as parts of it are in use."""
 
 _PIECE = 1 << 20
 # `Part` has a field of that name.

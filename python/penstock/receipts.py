@@ -16,7 +16,7 @@ the sink's payloads and logs, and computes every digest anew.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from penstock._receipt_changes import Change, compare, part_key
 from penstock._receipt_check import Verification
 from penstock._receipt_form import Difference, Malformed, check_form, load_object, shorten
 from penstock._receipt_sink import Sink
+from penstock._sink_folders import local_receipts, sink_folder
 from penstock.errors import DocumentsError
 
 if TYPE_CHECKING:
@@ -71,32 +72,34 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     return receipt
 
 
-def verify(receipt: str | os.PathLike[str], sink: str | os.PathLike[str]) -> list[Difference]:
-    """Compare a receipt with the files in a sink's folder; no difference means that all is there, octet by octet.
+def verify(
+    receipt: str | os.PathLike[str], sink: str | os.PathLike[str], *, storage: Mapping[str, str] | None = None
+) -> list[Difference]:
+    """Compare a receipt with the files of a sink; no difference means that all is there, octet by octet.
 
-    A session that is not closed yet is waited for, up to 3 seconds. Raises ``OSError`` only if the receipt itself
-    cannot be read.
+    Both may be URIs of an object store, with its options in ``storage``. A session that is not closed yet is waited
+    for, up to 3 seconds. Raises ``OSError`` only if the receipt itself cannot be read, ``ValueError`` for a URI or an
+    option that is none.
     """
-    return list(_differences(Path(receipt), Sink(Path(sink))))
+    return [difference for _, differences in verify_all(receipt, sink, storage=storage) for difference in differences]
 
 
 def verify_all(
-    receipts: str | os.PathLike[str], sink: str | os.PathLike[str]
+    receipts: str | os.PathLike[str], sink: str | os.PathLike[str], *, storage: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Path, Iterator[Difference]]]:
     """Verify a receipt, or every ``*.json`` of a folder in the order of the names: each with its differences.
 
-    Differences come while the sink is being read; exhaust one iterator before you take the next. Raises ``OSError`` if
-    there is no such file or folder, :class:`penstock.DocumentsError` if the folder has no receipts.
+    Differences come while the sink is being read; exhaust one iterator before you take the next. Both may be URIs, with
+    options of the store in ``storage``; the path is that of a copy of the receipt then. Raises ``OSError`` if there is
+    no such file or folder, :class:`penstock.DocumentsError` if the folder has no receipts, ``ValueError`` for a URI or
+    an option that is none.
     """
-    place, folder = Path(receipts), Sink(Path(sink))
-    if not place.is_dir():
-        yield place, _differences(place, folder)
-        return
-    found = sorted(path for path in place.iterdir() if path.suffix == ".json" and not path.name.startswith("."))
-    if not found:
-        raise DocumentsError(f"{place} has no receipts: no file ends in .json", "misuse")
-    for path in found:
-        yield path, _differences(path, folder)
+    folder = Sink(sink_folder(sink, storage))
+    with local_receipts(receipts, storage) as found:
+        if not found:
+            raise DocumentsError(f"{os.fspath(receipts)} has no receipts: no file ends in .json", "misuse")
+        for path in found:
+            yield path, _differences(path, folder)
 
 
 def _differences(path: Path, sink: Sink) -> Iterator[Difference]:
@@ -105,8 +108,8 @@ def _differences(path: Path, sink: Sink) -> Iterator[Difference]:
     except Malformed as error:
         yield Difference("receipt", "a receipt", None, str(error))
         return
-    if not sink.folder.is_dir():
-        yield Difference("sink", "a folder", None, f"the sink {sink.folder} is not a folder")
+    if (missing := sink.folder.missing()) is not None:
+        yield Difference("sink", "a folder", None, missing)
         return
     document = receipt.get("document")
     named = f"{shorten(document)}: " if isinstance(document, str) and document else ""

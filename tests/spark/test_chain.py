@@ -90,7 +90,7 @@ def test_what_is_broken_or_encrypted_is_a_row_with_a_reason(take_apart, corpus):
 
 
 def test_a_document_that_cannot_be_read_is_a_row_with_a_reason(spark, sink, corpus, tmp_path, differences, receipts_of):
-    missing = [str(corpus / "gone.txt"), str(corpus / "sub folder"), "s3://bucket/key"]
+    missing = [str(corpus / "gone.txt"), str(corpus / "sub folder"), "ftp://bucket/key"]
     there = [str(corpus / "notes.txt"), (corpus / "page.html").as_uri()]
     paths = spark.createDataFrame([(path,) for path in [missing[0], there[0], *missing[1:], there[1]]], "path string")
     apart = dehydrate(
@@ -101,7 +101,7 @@ def test_a_document_that_cannot_be_read_is_a_row_with_a_reason(spark, sink, corp
         ("gone.txt", "FAILED"),
         ("notes.txt", "COMPLETE"),
         ("sub folder", "FAILED"),
-        ("s3://bucket/key", "FAILED"),
+        ("ftp://bucket/key", "FAILED"),
         ("page.html", "COMPLETE"),
     ]
     assert all(row.reason and row.sha256 is None for row in rows if row.status == "FAILED")

@@ -26,7 +26,7 @@ PIN = "ab" * 32
         ("host:1", {"fingerprint": "abc"}, "64 digits"),
         ("host:1", {"system_ca": True, "cert": "c.pem"}, "cert and key"),
         ("host:1", {"system_ca": True, "in_flight": 0}, "in_flight"),
-        ("host:1", {"system_ca": True, "receipts": "s3://bucket"}, "only local paths"),
+        ("host:1", {"system_ca": True, "receipts": "ftp://bucket"}, "only local paths"),
     ],
 )
 def test_wrong_options_are_named_on_the_driver(sink, options, message):

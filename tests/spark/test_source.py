@@ -75,7 +75,7 @@ def test_what_cannot_be_read_is_listed_too_and_links_to_folders_are_not_followed
     [
         ({}, "needs a folder"),
         ({"path": "/no/such/folder"}, "does not exist"),
-        ({"path": "s3://bucket/folder"}, "only local paths"),
+        ({"path": "ftp://bucket/folder"}, "only local paths"),
         ({"path": "file://elsewhere/folder"}, "another host"),
         ({"path": "/", "minPartitions": "none"}, "minPartitions"),
         ({"path": "/", "targetPartitionBytes": "0"}, "targetPartitionBytes"),

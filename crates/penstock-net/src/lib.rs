@@ -8,6 +8,7 @@ mod error;
 pub mod metrics;
 pub mod pipestream;
 pub mod runtime;
+pub mod storage;
 pub mod tls;
 
 pub use error::{Error, Result};

@@ -6,12 +6,14 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli._interrupt import interruptible
+from penstock.cli._storage import StorageOption, folder, storage_options
 from penstock.cli._trust import (
     AddressArgument,
     CaOption,
@@ -41,9 +43,14 @@ def _send(
         bool, typer.Option("--dehydrate/--no-dehydrate", help="Take documents apart, or send each as one entity.")
     ] = True,
     receipts: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", file_okay=False, help="Write a receipt for each document, KEY.json, at the end."),
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            callback=folder,
+            help="Write receipts, KEY.json, at the end; into a folder or to a URI.",
+        ),
     ] = None,
+    storage: StorageOption = None,
     layers: Annotated[int, typer.Option(min=0, max=1, help="The highest protocol layer.")] = 1,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
@@ -55,6 +62,7 @@ def _send(
 ) -> None:
     """Send documents and wait until every part has arrived; exit 1 if one has not."""
     options = {**trust(fingerprint, ca, system_ca, cert, key), "mtu": mtu}
+    where = _Where(receipts, storage_options(storage, receipts))
     with interruptible():
         from penstock._folders import list_documents
 
@@ -62,14 +70,22 @@ def _send(
         if not documents:
             typer.echo("penstock: there are no files in what was named", err=True)
             raise typer.Exit(1)
-        _deliver(address, options, documents, receipts, dehydrate=dehydrate, layers=layers, json_lines=json_lines)
+        _deliver(address, options, documents, where, dehydrate=dehydrate, layers=layers, json_lines=json_lines)
+
+
+@dataclass(frozen=True)
+class _Where:
+    """Where receipts go."""
+
+    receipts: str | None
+    storage: Mapping[str, str]
 
 
 def _deliver(
     address: str,
     options: Mapping[str, Any],
     documents: list[tuple[str, Path]],
-    folder: Path | None,
+    where: "_Where",
     *,
     dehydrate: bool,
     layers: int,
@@ -80,7 +96,7 @@ def _deliver(
     from penstock.documents import DocumentSender
     from penstock.pipestream import Session
 
-    with StagedReceipts(folder) as receipts:
+    with StagedReceipts(where.receipts, where.storage) as receipts:
         session = Session.connect(address, layers=layers, **options)
         run = _Run(DocumentSender(session, dehydrate=dehydrate, in_flight=_IN_FLIGHT), receipts, json_lines)
         try:
@@ -95,13 +111,15 @@ def _deliver(
             typer.echo(
                 f"penstock: the session {session.id} with {address} ended before its time: {_one_line(error)}; "
                 f"{run.documents} of {len(documents)} documents were settled"
-                + ("" if folder is None else "; no receipts were written"),
+                + ("" if where.receipts is None else "; no receipts were written"),
                 err=True,
             )
             raise typer.Exit(1) from None
         incoming.join()
         receipts.publish()
-    _conclude(run, incoming, f"session {session.id}" + ("" if folder is None else f"; receipts in {folder}"))
+    _conclude(
+        run, incoming, f"session {session.id}" + ("" if where.receipts is None else f"; receipts in {where.receipts}")
+    )
 
 
 def _one_line(error: Exception) -> str:
@@ -145,7 +163,7 @@ class _Run:
             self.progress.advance(self.parts)
 
 
-def _line(result: "DocumentResult", receipt: Path | None) -> dict[str, Any]:
+def _line(result: "DocumentResult", receipt: str | None) -> dict[str, Any]:
     return {
         "document": result.document,
         "key": result.key,
@@ -158,7 +176,7 @@ def _line(result: "DocumentResult", receipt: Path | None) -> dict[str, Any]:
         "content_root": result.content_root,
         "session": result.session,
         "root": result.root,
-        "receipt": None if receipt is None else str(receipt),
+        "receipt": receipt,
     }
 
 

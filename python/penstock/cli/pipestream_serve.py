@@ -1,4 +1,4 @@
-"""``penstock pipestream serve``: a server that writes what comes into a folder."""
+"""``penstock pipestream serve``: a server that keeps what comes."""
 
 import os
 import signal
@@ -10,6 +10,7 @@ import typer
 
 from penstock._addresses import check_address
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+from penstock.cli._storage import StorageOption, folder, storage_options
 from penstock.cli._trust import MtuOption
 from penstock.cli.pipestream import commands
 
@@ -28,12 +29,38 @@ def _check_address(value: str | None) -> str | None:
         raise typer.BadParameter(str(error)) from None
 
 
+_Sink = Annotated[
+    str,
+    typer.Option(
+        metavar="DIR", callback=folder, help="For what comes: a folder, made if need be, or a URI of a store."
+    ),
+]
+_ReadKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Let whoever has the key in this file read the sink; PENSTOCK_KEY does the same.",
+    ),
+]
+_Metrics = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Where to serve metrics for Prometheus, and /healthz; the log names a port that was picked.",
+        callback=_check_address,
+    ),
+]
+
+
 def _serve(
     listen: Annotated[
         str,
         typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=_check_address),
     ],
-    sink: Annotated[Path, typer.Option(file_okay=False, help="The folder for what comes; made if it is not there.")],
+    sink: _Sink,
+    storage: StorageOption = None,
     events: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Append every event to this file, a line of JSON for each.")
     ] = None,
@@ -54,28 +81,14 @@ def _serve(
     client_ca: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
     ] = None,
-    read_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Let whoever has the key in this file read the sink; PENSTOCK_KEY does the same.",
-        ),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where to serve metrics for Prometheus, and /healthz; the log names a port that was picked.",
-            callback=_check_address,
-        ),
-    ] = None,
+    read_key_file: _ReadKeyFile = None,
+    metrics: _Metrics = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
-    """Take entities and keep each whole one in a folder."""
+    """Take entities and keep each whole one in a folder or an object store."""
     read_key = _check_secrets(cert, key, read_key_file)
+    options = storage_options(storage, sink)
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = _Stop()
     from penstock.pipestream import Server
@@ -84,6 +97,7 @@ def _serve(
     server = Server(
         listen,
         sink=sink,
+        storage=options,
         cert=cert,
         key=key,
         client_ca=client_ca,

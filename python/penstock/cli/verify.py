@@ -2,19 +2,26 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from penstock.cli._storage import StorageOption, existing, existing_folder, storage_options
 
 __all__ = ["register"]
 
 
 def _verify(
     receipt: Annotated[
-        Path, typer.Argument(metavar="RECEIPT", exists=True, help="A receipt, or a folder of receipts (*.json).")
+        str,
+        typer.Argument(
+            metavar="RECEIPT", callback=existing, help="A receipt, or a folder of receipts (*.json); a path or a URI."
+        ),
     ],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="The sink's folder.")],
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", callback=existing_folder, help="The sink's folder; a path or a URI.")
+    ],
+    storage: StorageOption = None,
     json_lines: Annotated[
         bool, typer.Option("--json", help="One JSON object for each difference, instead of text.")
     ] = False,
@@ -23,7 +30,7 @@ def _verify(
     from penstock import receipts
 
     verified = differing = 0
-    for path, differences in receipts.verify_all(receipt, folder):
+    for path, differences in receipts.verify_all(receipt, folder, storage=storage_options(storage, receipt, folder)):
         verified += 1
         differs = False
         for difference in differences:

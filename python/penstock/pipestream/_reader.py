@@ -1,8 +1,8 @@
 """Reading a sink: the rows of its closed sessions, from its folder or from the server that keeps it."""
 
 import os
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 import pyarrow as pa
@@ -58,6 +58,7 @@ class ReaderOptions:
     """What `SinkReader` tells the core."""
 
     folder: str | None = None
+    storage: Mapping[str, str] = field(default_factory=dict)
     address: str | None = None
     fingerprint: str | None = None
     ca: PathLike | None = None
@@ -93,9 +94,12 @@ class SinkReader:
 
     __slots__ = ("_native", "_options", "_process")
 
-    def __init__(self, folder: PathLike) -> None:
-        """Take a sink's folder, to be read where it lies."""
-        self._take(ReaderOptions(folder=os.fspath(folder)))
+    def __init__(self, folder: PathLike, *, storage: Mapping[str, str] | None = None) -> None:
+        """Take a sink's folder, or its URI in an object store, to be read where it lies.
+
+        ``storage`` has options of the store; by default the environment says it all.
+        """
+        self._take(ReaderOptions(folder=os.fspath(folder), storage=dict(storage or {})))
 
     def _take(self, options: ReaderOptions) -> None:
         self._options = options

@@ -1,5 +1,6 @@
 """Servers: into a folder, or into the application."""
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from penstock import _core
+from penstock._places import is_uri, local_path
 from penstock._state import state_dir
 from penstock.pipestream._fields import PathLike
 from penstock.pipestream._session import Session
@@ -19,6 +21,7 @@ class ServeOptions:
     """What `Server` tells the core."""
 
     sink: PathLike | None
+    storage: Mapping[str, str]
     cert: PathLike | None
     key: PathLike | None
     development: PathLike
@@ -61,8 +64,8 @@ class ServerCounters:
 class Server:
     """A PipeStream server, which listens as soon as it is made.
 
-    With ``sink`` it writes each entity's payload into that folder, once its checksum holds and never before. Without,
-    iterating it gives a `Session` for each client, whose entities the application takes.
+    With ``sink`` it writes each entity's payload into that folder or object store, once its checksum holds and never
+    before. Without, iterating it gives a `Session` for each client, whose entities the application takes.
 
     As a context manager it closes at the end: sessions that are open may go on for 10 seconds.
 
@@ -87,6 +90,7 @@ class Server:
         listen: str = "127.0.0.1:0",
         *,
         sink: PathLike | None = None,
+        storage: Mapping[str, str] | None = None,
         cert: PathLike | None = None,
         key: PathLike | None = None,
         client_ca: PathLike | None = None,
@@ -103,32 +107,28 @@ class Server:
 
         Args:
             listen: ``HOST:PORT``; port 0 picks a free one.
-            sink: A folder, made if it is not there: payloads as ``SESSION/SCOPE/ENTITY``, and
-                ``SESSION/entities.jsonl`` with a line for each entity.
-            cert: The server's certificate (PEM), together with ``key``. Without, a development certificate for
-                localhost is made once and kept in the state folder.
+            sink: A folder, made if need be, or a URI of s3, gs or abfs, ``s3://bucket/prefix``: payloads as
+                ``SESSION/SCOPE/ENTITY``, and ``SESSION/entities.jsonl`` with a line for each entity.
+            storage: Options of the store, ``{"endpoint": URL}``; by default the environment says it all.
+            cert: The server's certificate (PEM), with ``key``; without, one for localhost is made once and kept.
             key: Its private key (PEM).
             client_ca: A PEM file: clients must show a certificate that it has signed.
             layers: The highest layer, 0 or 1.
             window: The most entities of a scope that may be unresolved, by default 65,536.
-            mtu: The largest UDP payload that is tried on the path to a client, in octets from 1,200 to 9,000; what the
-                path does not carry is found out and not used. By default 6,500 where the client is on this machine,
-                else 1,452.
+            mtu: The largest UDP payload that is tried on the path to a client, in octets from 1,200 to 9,000; by
+                default 6,500 where the client is on this machine, else 1,452.
             max_payload: The largest payload in octets, by default 16 GiB. A larger one fails its entity.
             events: A file to which every event is appended as a line of JSON.
-            read_key: Let whoever has this key, a text of at least 16 octets, read the sink over the same port
-                (`SinkReader.connect`). Without it nobody can.
-            metrics: ``HOST:PORT`` where metrics for Prometheus (``/metrics``) and ``/healthz`` are served over HTTP;
-                port 0 picks a free one. By default nowhere.
-            state_dir: Where development certificates are kept; by default ``$PENSTOCK_STATE``, else
-                ``$XDG_STATE_HOME/penstock``, else ``~/.local/state/penstock``.
+            read_key: A text of at least 16 octets, for those who may read the sink (`SinkReader.connect`).
+            metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
+            state_dir: For development certificates; by default the state folder of the command line.
 
         Raises:
-            PipeStreamError: Of kind "io" where it cannot listen or read or write a file, "misuse" for options that
-                do not go together.
+            PipeStreamError: Of kind "io" for an address, a file or a store, "misuse" for options that do not fit.
         """
         options = ServeOptions(
-            sink=sink,
+            sink=sink_of(sink),
+            storage=dict(storage or {}),
             cert=cert,
             key=key,
             development=development(state_dir),
@@ -204,6 +204,15 @@ class Server:
     def __repr__(self) -> str:
         """Say where it listens."""
         return f"<Server {self.address}>"
+
+
+def sink_of(sink: PathLike | None) -> PathLike | None:
+    """Give the folder, or the URI of a store."""
+    try:
+        return sink if sink is None or is_uri(os.fspath(sink)) else local_path(os.fspath(sink))
+    except ValueError:
+        # The core says which ones there are.
+        return sink
 
 
 def counters_of(fields: "_core._CounterFields") -> ServerCounters:

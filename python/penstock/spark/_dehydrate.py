@@ -11,7 +11,7 @@
 
 import io
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 import pyarrow as pa
 
+from penstock._places import Place, is_uri
 from penstock._previous import find_receipt, prepare
 from penstock._staged_receipts import StagedReceipts
 from penstock.documents import DocumentResult, DocumentSender, SentDocument, document_name
 from penstock.errors import DocumentsError, PipeStreamError, SparkError
 from penstock.pipestream import Session
 from penstock.spark._batches import resize
+from penstock.spark._object_sink import ObjectSink
 from penstock.spark._paths import from_column
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ def staged_receipts(options: "Dehydrate") -> StagedReceipts:
     try:
         if options.previous is not None:
             prepare(Path(options.previous))
-        return StagedReceipts(None if options.receipts is None else Path(options.receipts))
+        return StagedReceipts(options.receipts, options.storage)
     except DocumentsError as error:
         raise SparkError(error.message) from error
     except OSError as error:
@@ -78,6 +80,7 @@ class Attempt:
         self._receipts = receipts
         self._on_their_way: deque[SentDocument] = deque()
         self._settled = 0
+        self._sink = ObjectSink(options.sink, options.storage) if is_uri(options.sink) else None
         self._session = self._connect()
 
     def __enter__(self) -> Self:
@@ -89,6 +92,8 @@ class Attempt:
         # Without an error finish() has closed the session. With one, a consumer that stopped early (GeneratorExit)
         # included, the session is aborted: its entities count for nobody.
         self._session.__exit__(kind, error, traceback)
+        if self._sink is not None:
+            self._sink.stop()
         if isinstance(error, PipeStreamError):
             raise SparkError(self._account(error)) from error
 
@@ -115,6 +120,8 @@ class Attempt:
         """Close the session, then show the receipts."""
         self.check_session()
         self._session.close()
+        if self._sink is not None:
+            self._sink.finish(self._session.id)
         self._receipts.publish()
 
     def wait(self) -> DocumentResult:
@@ -137,6 +144,8 @@ class Attempt:
 
     def _connect(self) -> Session:
         options = self._options
+        if self._sink is not None:
+            return self._sink.connect()
         try:
             return Session.connect(
                 options.sink,
@@ -191,10 +200,23 @@ def source_of(path: str, name: str | None, options: "Dehydrate") -> tuple[str, s
         local = from_column(path)
     except OSError as error:
         return name or path, cast("BinaryIO", _Unreadable(error))
-    return name or _name(local, options.root), local
+    source = _open(local, options.storage) if is_uri(local) else local
+    return name or _name(local, options.root), source
+
+
+def _open(uri: str, storage: Mapping[str, str]) -> BinaryIO:
+    try:
+        return cast("BinaryIO", Place.open(uri, storage).open_file())
+    except ValueError as error:
+        return cast("BinaryIO", _Unreadable(OSError(str(error))))
+    except OSError as error:
+        return cast("BinaryIO", _Unreadable(error))
 
 
 def _name(path: str, root: str | None) -> str:
+    if is_uri(path):
+        below = path.removeprefix(f"{root.rstrip('/')}/") if root is not None else path
+        return below if below != path else path.rstrip("/").rpartition("/")[2]
     if root is not None and Path(path).is_relative_to(root):
         return document_name(path, root)
     return document_name(path)

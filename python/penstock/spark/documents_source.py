@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -22,8 +23,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock._folders import list_documents
+from penstock._places import Place, check_storage, is_uri
 from penstock.errors import SparkError
 from penstock.spark._paths import from_option, to_column
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo
 
 __all__ = ["DocumentsPartition", "DocumentsReader", "DocumentsSource"]
 
@@ -40,6 +45,7 @@ _TARGET_BYTES = 64 << 20
 _BATCH_ROWS = 4096
 # What opening a document and announcing it costs, as octets: it keeps thousands of small files from sharing one task.
 _OPEN_COST = 64 << 10
+_STORAGE = "storage."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +73,12 @@ class DocumentsReader(DataSourceReader):
     paths: tuple[str, ...]
     target_bytes: int
     min_partitions: int
+    storage: tuple[tuple[str, str], ...] = ()
 
     def partitions(self) -> list[DocumentsPartition]:
         """Spread the files so that the partitions weigh about the same, heaviest file first."""
-        files = [_file(*found) for path in self.paths for found in list_documents(path)]
+        storage = dict(self.storage)
+        files = [file for path in self.paths for file in (_objects(path, storage) if is_uri(path) else _files(path))]
         total = sum(_cost(file) for file in files)
         count = min(len(files), max(self.min_partitions, -(-total // self.target_bytes)))
         filled: list[list[_File]] = [[] for _ in range(count)]
@@ -99,13 +107,15 @@ class DocumentsSource(DataSource):
     """``spark.read.format("documents").load(folder)``, once ``penstock.spark.register(spark)`` was called.
 
     Options:
-        path, paths: Folders, listed with all that is below them, or files; local paths or ``file:`` URIs.
+        path, paths: Folders, listed with all that is below them, or files; local paths, ``file:`` URIs, or URIs of
+            stores: ``s3://``, ``gs://``, ``abfs(s)://``, ``hdfs://``.
+        storage.NAME: An option of the store, ``storage.endpoint`` for instance; ``docs/objects.md`` lists them.
         targetPartitionBytes: The octets of files that one task should get, 64 MiB by default. A file is never divided.
         minPartitions: How many tasks there should be at least, as far as there are files; by default the number of the
             driver's cores.
 
-    Columns: ``path`` (a ``file:`` URI where a name is not UTF-8), ``document`` (the path relative to the folder, with
-    ``/``; the base name of a file that was named itself), ``length`` in octets, ``modified``.
+    Columns: ``path`` (a URI in a store; a ``file:`` URI where a name is not UTF-8), ``document`` (the path relative to
+    the folder, with ``/``; the base name of a file that was named itself), ``length`` in octets, ``modified``.
     """
 
     options: MutableMapping[str, str]
@@ -123,14 +133,18 @@ class DocumentsSource(DataSource):
         """Check the options; nothing is listed yet."""
         if schema != self.schema():
             raise SparkError(f"the data source documents has the columns {', '.join(ARROW_SCHEMA.names)} and no others")
+        storage = {
+            name.removeprefix(_STORAGE): value for name, value in self.options.items() if name.startswith(_STORAGE)
+        }
         return DocumentsReader(
-            tuple(_paths(self.options)),
+            tuple(_paths(self.options, storage)),
             _positive(self.options, "targetPartitionBytes", _TARGET_BYTES),
             _positive(self.options, "minPartitions", os.cpu_count() or 1),
+            tuple(storage.items()),
         )
 
 
-def _paths(options: Mapping[str, str]) -> list[str]:
+def _paths(options: Mapping[str, str], storage: Mapping[str, str]) -> list[str]:
     # Spark hands over what load() takes as `path`, or as `paths`, a JSON array, where it takes several.
     given: list[str] = json.loads(options["paths"]) if "paths" in options else []
     if "path" in options:
@@ -139,12 +153,28 @@ def _paths(options: Mapping[str, str]) -> list[str]:
         raise SparkError('the data source documents needs a folder: spark.read.format("documents").load(folder)')
     paths = []
     for path in given:
+        if is_uri(path):
+            paths.append(_checked(path, storage))
+            continue
         local = from_option(path)
         if not os.path.lexists(local):
             raise SparkError(f"the data source documents is to list {path}, which does not exist")
         # Relative paths are relative to the driver's folder, which executors do not have.
         paths.append(str(Path(local).absolute()))
     return paths
+
+
+def _checked(uri: str, storage: Mapping[str, str]) -> str:
+    from pyarrow.fs import FileType
+
+    try:
+        check_storage(storage, uri)
+        found = Place.open(uri, storage).info()
+    except (ValueError, OSError) as error:
+        raise SparkError(f"the data source documents cannot list {uri}: {error}") from None
+    if found.type == FileType.NotFound:
+        raise SparkError(f"the data source documents is to list {uri}, which does not exist")
+    return uri
 
 
 def _positive(options: Mapping[str, str], name: str, default: int) -> int:
@@ -158,6 +188,24 @@ def _positive(options: Mapping[str, str], name: str, default: int) -> int:
 
 def _cost(file: _File) -> int:
     return file.length + _OPEN_COST
+
+
+def _files(path: str) -> Iterator[_File]:
+    return (_file(*found) for found in list_documents(path))
+
+
+def _objects(uri: str, storage: Mapping[str, str]) -> Iterator[_File]:
+    place = Place.open(uri, storage)
+    if not place.is_folder():
+        yield _object(place, place.name, place.info())
+        return
+    for info in place.files(recursive=True):
+        found = place.below(info)
+        yield _object(found, found.uri[len(place.uri) + 1 :], info)
+
+
+def _object(place: Place, document: str, info: "FileInfo") -> _File:
+    return _File(place.uri, document, info.size or 0, (info.mtime_ns or 0) // 1000)
 
 
 def _file(document: str, path: str) -> _File:

@@ -5,13 +5,14 @@ opened before a worker sees the first row, and the runtime of the Rust core belo
 worker may be forked at any time.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from penstock._addresses import check_address, fingerprint_digits
+from penstock._places import check_storage, is_uri
 from penstock.documents import Limits
 from penstock.errors import SparkError
 from penstock.spark._paths import from_option
@@ -37,6 +38,7 @@ class Dehydrate:
     root: str | None = None
     limits: Limits | None = None
     in_flight: int = 8
+    storage: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take apart what the paths name; Spark calls this once for each attempt of a task."""
@@ -79,13 +81,15 @@ def dehydrate(
     root: str | None = None,
     limits: Limits | None = None,
     in_flight: int = 8,
+    storage: Mapping[str, str] | None = None,
 ) -> Dehydrate:
     """Make a function for ``mapInArrow`` that takes documents apart and sends every part to a sink.
 
-    It reads the columns ``path`` (a local path or a ``file:`` URI, read as a stream inside of the task) and, where
-    there is one, ``document`` (the name in rows and receipts), and gives ``PART_SCHEMA``: for each document its own
-    row, then one for each part, depth first, in the order of the input. A row comes only when the status of its part is
-    final; failed parts have rows too, with the reason. A document that cannot be read is a FAILED row.
+    It reads the columns ``path`` (a local path, a ``file:`` URI, or the URI of an object, read as a stream inside of
+    the task) and, where there is one, ``document`` (the name in rows and receipts), and gives ``PART_SCHEMA``: for each
+    document its own row, then one for each part, depth first, in the order of the input. A row comes only when the
+    status of its part is final; failed parts have rows too, with the reason. A document that cannot be read is a FAILED
+    row.
 
     Each attempt of a task is a PipeStream session of its own, closed before the last rows are given out, so whoever
     reads the sink's closed sessions finds what the results tell of. Where an attempt fails or is stopped early the
@@ -93,7 +97,8 @@ def dehydrate(
     of the attempt that ended.
 
     Args:
-        sink: ``host:port`` of a PipeStream server.
+        sink: ``host:port`` of a PipeStream server; or a URI, ``s3://bucket/prefix`` for instance: then each task runs a
+            server of its own on loopback that writes there, and there is nobody to trust.
         fingerprint: SHA-256 of the server's certificate in hex, as ``serve`` prints it, to trust just this one.
         ca: A file of certificates (PEM) to trust instead; like ``cert`` and ``key`` it is read on the executors.
         system_ca: Trust the certificates of the machine instead.
@@ -101,13 +106,15 @@ def dehydrate(
         key: Its private key (PEM file).
         mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; by default 6,500 where
             the sink is on this machine, else 1,452.
-        receipts: A folder that all executors share; each document gets a receipt there, ``KEY.json``.
+        receipts: A folder that all executors share, or a URI; each document gets a receipt there, ``KEY.json``.
         previous: A folder of earlier receipts, the same one as ``receipts`` for instance, of what the same sink has. Of
             each document that has one there, only parts are sent that are new, changed, or failed then.
         root: The folder that names are relative to where there is no column ``document``; without it documents are
             named by the last part of their path.
         limits: What a document may cost; the defaults of ``penstock.documents.Limits``.
         in_flight: How many documents of a task are sent before the first of them is settled.
+        storage: Options of the store for all URIs: of documents, ``receipts`` and ``sink``. By default the environment
+            of the executors says it all.
 
     Raises:
         SparkError: An option is wrong. Raised here, on the driver.
@@ -117,19 +124,42 @@ def dehydrate(
         >>> dehydrate("127.0.0.1:4433", fingerprint="ab" * 32).in_flight
         8
     """
-    _checked("sink", check_address, sink)
-    if (fingerprint is not None) + (ca is not None) + system_ca != 1:
-        raise SparkError("say how to trust the sink: exactly one of fingerprint, ca and system_ca")
-    if (cert is None) != (key is None):
+    rest = (mtu, receipts, previous, root, limits, in_flight, _storage(storage, sink, receipts, root))
+    return _checked_options(Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest))
+
+
+def _checked_options(given: Dehydrate) -> Dehydrate:
+    _check_sink(given)
+    if (given.cert is None) != (given.key is None):
         raise SparkError("cert and key go together")
-    if mtu is not None and not 1_200 <= mtu <= 9_000:
-        raise SparkError(f"mtu must be from 1200 to 9000 octets, not {mtu}")
-    if in_flight < 1:
-        raise SparkError(f"in_flight must be at least 1, not {in_flight}")
-    pin = None if fingerprint is None else _checked("fingerprint", fingerprint_digits, fingerprint)
-    paths = {"ca": ca, "cert": cert, "key": key, "receipts": receipts, "previous": previous, "root": root}
-    folders = {name: _absolute(path) for name, path in paths.items()}
-    return Dehydrate(sink, fingerprint=pin, system_ca=system_ca, mtu=mtu, limits=limits, in_flight=in_flight, **folders)
+    if given.mtu is not None and not 1_200 <= given.mtu <= 9_000:
+        raise SparkError(f"mtu must be from 1200 to 9000 octets, not {given.mtu}")
+    if given.in_flight < 1:
+        raise SparkError(f"in_flight must be at least 1, not {given.in_flight}")
+    pin = None if given.fingerprint is None else _checked("fingerprint", fingerprint_digits, given.fingerprint)
+    return replace(
+        given,
+        fingerprint=pin,
+        ca=_absolute(given.ca),
+        cert=_absolute(given.cert),
+        key=_absolute(given.key),
+        receipts=_place(given.receipts),
+        previous=_absolute(given.previous),
+        root=_place(given.root),
+    )
+
+
+def _check_sink(given: Dehydrate) -> None:
+    trust = (given.fingerprint is not None) + (given.ca is not None) + given.system_ca
+    if not is_uri(given.sink):
+        _checked("sink", check_address, given.sink)
+        if trust != 1:
+            raise SparkError("say how to trust the sink: exactly one of fingerprint, ca and system_ca")
+        return
+    if given.sink.startswith("hdfs:"):
+        raise SparkError(f"{given.sink}: URIs of hdfs cannot be sinks; those of s3, gs and abfs can")
+    if trust or given.cert is not None or given.key is not None:
+        raise SparkError("a sink that is a URI has no certificate: leave out fingerprint, ca, system_ca, cert and key")
 
 
 def rehydrate(*, text: bool = True, max_text: int = _MAX_TEXT, order_by: str | None = None) -> Rehydrate:
@@ -172,3 +202,14 @@ def _checked(option: str, check: Callable[[str], str], value: str) -> str:
 def _absolute(option: str | None) -> str | None:
     # A relative path is relative to the driver's folder, which the workers do not have.
     return None if option is None else str(Path(from_option(option)).absolute())
+
+
+def _place(option: str | None) -> str | None:
+    return option if option is not None and is_uri(option) else _absolute(option)
+
+
+def _storage(storage: Mapping[str, str] | None, *uris: str | None) -> dict[str, str]:
+    try:
+        return check_storage(storage, *uris)
+    except ValueError as error:
+        raise SparkError(str(error)) from None

@@ -58,6 +58,11 @@ impl Start {
                 let (session, done) = opened.map_err(|error| Error::Misuse(error.to_string()))??;
                 (Inlet::Folder(session), Intake::Concurrent, None, Some(done))
             }
+            Some(Consumer::Objects(sink)) => {
+                let counters = Arc::clone(&self.counters);
+                let (session, done) = sink.session(&shared.id, commands.clone(), counters).await?;
+                (Inlet::Objects(session), Intake::Concurrent, None, Some(done))
+            }
             Some(Consumer::Channel(_)) | None => {
                 let intake = Intake::Sequential;
                 let (sender, receiver) = mpsc::channel(places(intake));

@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, mpsc};
 
 use super::handle::SessionHandle;
 use super::incoming::{IncomingEntity, Spool};
-use super::sink::{FolderSink, SinkCounters, SinkSession};
+use super::sink::{FolderSink, ObjectSession, ObjectSink, SinkCounters, SinkSession};
 use super::transport::Intake;
 use crate::runtime::PerProcess;
 
@@ -18,6 +18,8 @@ use crate::runtime::PerProcess;
 pub enum Consumer {
     /// Every whole entity becomes a file.
     Folder(Arc<FolderSink>),
+    /// Every whole entity becomes an object.
+    Objects(Arc<ObjectSink>),
     /// Every session becomes a handle for the caller.
     Channel(ChannelConsumer),
 }
@@ -25,6 +27,12 @@ pub enum Consumer {
 impl From<Arc<FolderSink>> for Consumer {
     fn from(sink: Arc<FolderSink>) -> Self {
         Self::Folder(sink)
+    }
+}
+
+impl From<Arc<ObjectSink>> for Consumer {
+    fn from(sink: Arc<ObjectSink>) -> Self {
+        Self::Objects(sink)
     }
 }
 
@@ -39,13 +47,14 @@ impl Consumer {
     pub(crate) fn counters(&self) -> Option<&SinkCounters> {
         match self {
             Self::Folder(sink) => sink.counters(),
+            Self::Objects(sink) => sink.counters(),
             Self::Channel(_) => None,
         }
     }
 
     pub(crate) const fn intake(&self) -> Intake {
         match self {
-            Self::Folder(_) => Intake::Concurrent,
+            Self::Folder(_) | Self::Objects(_) => Intake::Concurrent,
             Self::Channel(_) => Intake::Sequential,
         }
     }
@@ -87,6 +96,7 @@ pub fn channel(capacity: usize) -> (ChannelConsumer, IncomingSessions) {
 #[derive(Debug)]
 pub(crate) enum Inlet {
     Folder(SinkSession),
+    Objects(ObjectSession),
     Queue(mpsc::Sender<IncomingEntity>),
 }
 
@@ -95,6 +105,7 @@ impl Inlet {
     pub(crate) fn deliver(&self, entity: IncomingEntity) {
         match self {
             Self::Folder(session) => session.take(entity),
+            Self::Objects(session) => session.take(entity),
             Self::Queue(queue) => {
                 // It is never full, so this is its end.
                 if let Err(TrySendError::Closed(entity) | TrySendError::Full(entity)) = queue.try_send(entity) {
@@ -109,6 +120,7 @@ impl Inlet {
     pub(crate) fn spool(&self, key: EntityKey) -> io::Result<Spool> {
         match self {
             Self::Folder(session) => session.spool(key),
+            Self::Objects(session) => session.spool(),
             Self::Queue(_) => tempfile::tempfile().map(Spool::anonymous),
         }
     }

@@ -49,5 +49,5 @@ pub use self::payload::Payload;
 pub(crate) use self::segments::MAX_SEGMENTS;
 pub use self::server::{Reading, Server, ServerOptions};
 pub use self::shared::{Released, Resolution, SessionOptions};
-pub use self::sink::FolderSink;
+pub use self::sink::{FolderSink, ObjectSink};
 pub use self::transport::check_mtu;

@@ -4,6 +4,7 @@ mod content;
 mod interrupts;
 mod limits;
 mod pdf;
+mod python_file;
 mod receipt;
 mod source;
 mod workspace;

@@ -6,15 +6,18 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use penstock_documents::{Payload, Source};
-use pyo3::exceptions::{PyException, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::PyString;
 
 use super::interrupts::Interrupts;
+use super::python_file::{self, PythonFile};
 use super::workspace::spool;
 
-/// How much of a Python file is asked for at once.
-const PIECE: usize = 1 << 20;
+/// How much of a Python file is asked for at once, to be copied.
+const PIECE: usize = 8 << 20;
+/// Python files up to so many octets are copied.
+const COPIED: u64 = 64 << 20;
 
 /// A document's source as it came from Python.
 pub(crate) enum SourceArgument {
@@ -47,7 +50,7 @@ impl SourceArgument {
         let opened: io::Result<Payload> = match self {
             Self::Octets(octets) => Ok(Box::new(Cursor::new(octets))),
             Self::Path(path) => open_file(&path).map(|file| watched(Box::new(file), interrupts)),
-            Self::File(file) => copy(&file, interrupts).map(|spool| watched(spool, interrupts)),
+            Self::File(file) => take(&file, interrupts).map(|source| watched(source, interrupts)),
         };
         opened.unwrap_or_else(|error| Box::new(Unreadable(Some(error))))
     }
@@ -62,38 +65,23 @@ fn open_file(path: &std::path::Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Copies a Python file, from its position to its end: it may not be seekable, and asking it again for each piece
-/// would take the interpreter's lock each time.
-fn copy(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Payload> {
+/// Reads a Python file, from its position to its end. A large one is read in place, so that nothing is as large as it;
+/// any other is copied, because all of it is read twice: for its digest, and for its parts.
+fn take(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Payload> {
+    if let Some(seekable) = PythonFile::new(file, interrupts)?
+        && seekable.len() > COPIED
+    {
+        return Ok(Box::new(seekable));
+    }
     let mut spool = spool(interrupts);
     loop {
-        let piece = Python::attach(|py| {
-            let read = file.bind(py).call_method1("read", (PIECE,));
-            read.map_err(|error| failed(py, error, interrupts)).and_then(|piece| match piece.cast::<PyBytes>() {
-                Ok(octets) => Ok(Bytes::copy_from_slice(octets.as_bytes())),
-                Err(_) => {
-                    // Not the file's fault but the caller's.
-                    let text = "the document's file gives no bytes: open it in binary mode";
-                    interrupts.keep(PyTypeError::new_err(text));
-                    Err(io::Error::other(text))
-                }
-            })
-        })?;
+        let piece = python_file::read(file, PIECE, interrupts)?;
         if piece.is_empty() {
             spool.seek(SeekFrom::Start(0))?;
             return Ok(Box::new(spool));
         }
         spool.write_all(&piece)?;
     }
-}
-
-/// An exception of the file is its own damage. What is above it (KeyboardInterrupt) is nobody's to keep.
-fn failed(py: Python<'_>, error: PyErr, interrupts: &Interrupts) -> io::Error {
-    let text = error.to_string();
-    if !error.is_instance_of::<PyException>(py) {
-        interrupts.keep(error);
-    }
-    io::Error::other(text)
 }
 
 fn watched(inner: Payload, interrupts: &Interrupts) -> Payload {

@@ -1,9 +1,13 @@
 //! What Python may set for a session: capabilities, limits, trust.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use penstock_net::pipestream::{EventLog, SessionOptions, check_mtu};
+use penstock_net::pipestream::reading::{ReadKey, Store};
+use penstock_net::pipestream::{EventLog, Reading, SessionOptions, check_mtu};
+use penstock_net::storage::{self, Place, StorageOptions};
 use penstock_net::tls::{ClientTls, Identity, ServerTls, Trust};
 use penstock_net::{Error, Result};
 use pyo3::prelude::*;
@@ -29,7 +33,9 @@ pub(crate) struct ConnectOptions {
 /// The attributes of the dataclass that `penstock.pipestream.Server` makes.
 #[derive(FromPyObject)]
 pub(crate) struct ServeOptions {
+    /// A folder, or the URI of a prefix in an object store.
     pub(crate) sink: Option<PathBuf>,
+    pub(crate) storage: BTreeMap<String, String>,
     pub(crate) cert: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
     pub(crate) development: PathBuf,
@@ -46,8 +52,9 @@ pub(crate) struct ServeOptions {
 /// The attributes of the dataclass that `penstock.pipestream.SinkReader` makes.
 #[derive(FromPyObject)]
 pub(crate) struct ReaderOptions {
-    /// The sink's folder; else the server's address.
+    /// The sink's folder, or the URI of its prefix in an object store; else the server's address.
     pub(crate) folder: Option<PathBuf>,
+    pub(crate) storage: BTreeMap<String, String>,
     pub(crate) address: Option<String>,
     pub(crate) fingerprint: Option<String>,
     pub(crate) ca: Option<PathBuf>,
@@ -92,6 +99,17 @@ impl ServeOptions {
         Ok(address::resolve(listen)?.0.first().copied())
     }
 
+    /// The prefix, where the sink is one.
+    pub(crate) fn place(&self) -> Result<Option<Place>> {
+        place(self.sink.as_deref(), &self.storage)
+    }
+
+    /// Who may read the sink, if anybody may.
+    pub(crate) fn reading(&self, store: impl FnOnce() -> Result<Arc<dyn Store>>) -> Result<Option<Reading>> {
+        let key = self.read_key.as_deref().map(ReadKey::new).transpose()?;
+        key.map(|key| Ok(Reading { key, store: store()? })).transpose()
+    }
+
     pub(crate) fn session(&self) -> Result<SessionOptions> {
         let mut options = session(self.layers, self.window, self.mtu)?;
         if let Some(max_payload) = self.max_payload {
@@ -112,6 +130,15 @@ fn trust(fingerprint: Option<&str>, ca: Option<&PathBuf>, system_ca: bool) -> Re
         (None, None, true) => Ok(Trust::System),
         _ => Err(Error::Misuse("exactly one of fingerprint, ca and system_ca must be given".into())),
     }
+}
+
+/// The prefix in an object store that a sink is, unless it is a folder.
+pub(crate) fn place(sink: Option<&Path>, storage: &StorageOptions) -> Result<Option<Place>> {
+    let uri = sink.and_then(Path::to_str).filter(|sink| storage::is_uri(sink));
+    if uri.is_none() && !storage.is_empty() {
+        return Err(Error::Misuse("storage has options of an object store, and the sink is none".into()));
+    }
+    uri.map(|uri| Place::open(uri, storage)).transpose()
 }
 
 fn pair(cert: Option<&PathBuf>, key: Option<&PathBuf>) -> Result<Option<(PathBuf, PathBuf)>> {

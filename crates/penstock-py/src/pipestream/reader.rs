@@ -1,21 +1,23 @@
 //! Reading a sink for Python; `penstock.pipestream.SinkReader` wraps it.
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use arrow_array::RecordBatch;
 use penstock_net::pipestream::reading::{
-    BatchLimits, ClosedSession, FolderStore, Followed, Journal, MAX_CONTENT, Piece, Plan, PlanLimits, Refiner,
-    RemoteSink, Selection, Store, examine, plan, read_batch,
+    BatchLimits, ClosedSession, FolderStore, Followed, Journal, MAX_CONTENT, ObjectReader, Piece, Plan, PlanLimits,
+    Refiner, RemoteSink, Selection, Store, examine, plan, read_batch,
 };
+use penstock_net::storage::StorageOptions;
 use penstock_net::{Error, Result, runtime};
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatch;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::address;
-use super::options::ReaderOptions;
+use super::options::{ReaderOptions, place};
 use super::rows::record_batch;
 use super::waiting::{Timeout, wait};
 use crate::error::IntoPyErr;
@@ -52,13 +54,20 @@ pub(crate) struct SinkReader {
     sink: Sink,
 }
 
+fn store(folder: &Path, storage: &StorageOptions) -> Result<Arc<dyn Store>> {
+    Ok(match place(Some(folder), storage)? {
+        Some(place) => Arc::new(ObjectReader::open(place)?),
+        None => Arc::new(FolderStore::open(folder)?),
+    })
+}
+
 #[pymethods]
 impl SinkReader {
     #[new]
     fn new(py: Python<'_>, options: ReaderOptions) -> PyResult<Self> {
         let sink = match (&options.folder, &options.address) {
             (Some(folder), _) => {
-                let store: Arc<dyn Store> = Arc::new(FolderStore::open(folder).map_err(IntoPyErr::into_py_err)?);
+                let store = py.detach(|| store(folder, &options.storage)).map_err(IntoPyErr::into_py_err)?;
                 let journal = Journal::new(Arc::clone(&store)).map_err(IntoPyErr::into_py_err)?;
                 Sink::Here(Arc::new(Here { store, journal, examined: Mutex::default() }))
             }

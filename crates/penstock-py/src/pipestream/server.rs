@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_net::pipestream::reading::{FolderStore, ReadKey};
+use penstock_net::pipestream::reading::{FolderStore, ObjectReader};
 use penstock_net::pipestream::{
-    self as net, FolderSink, IncomingSessions, Reading, ServerOptions, SessionHandle, channel,
+    self as net, FolderSink, IncomingSessions, ObjectSink, ServerOptions, SessionHandle, channel,
 };
 use penstock_net::{Error, Result, tls};
 use pyo3::prelude::*;
@@ -125,12 +125,13 @@ impl Server {
         let mut listening = ServerOptions::new(*address, options.tls()?);
         listening.session = session;
         listening.metrics = options.metrics()?;
-        let (server, sessions) = if let Some(folder) = &options.sink {
+        let (server, sessions) = if let Some(place) = options.place()? {
+            let sink = ObjectSink::open(place.clone(), events)?;
+            listening.reading = options.reading(|| Ok(Arc::new(ObjectReader::open(place)?)))?;
+            (net::Server::bind(listening, sink)?, None)
+        } else if let Some(folder) = &options.sink {
             let sink = FolderSink::open(folder, events)?;
-            if let Some(key) = &options.read_key {
-                let (key, store) = (ReadKey::new(key)?, Arc::new(FolderStore::open(folder)?));
-                listening.reading = Some(Reading { key, store });
-            }
+            listening.reading = options.reading(|| Ok(Arc::new(FolderStore::open(folder)?)))?;
             (net::Server::bind(listening, sink)?, None)
         } else if options.read_key.is_some() {
             return Err(Error::Misuse("a read key is for servers with a sink: there is nothing to read".into()));

@@ -1,6 +1,6 @@
 """Servers, for asyncio."""
 
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -9,7 +9,7 @@ from penstock.aio._loop import futures, limit, result
 from penstock.aio.pipestream._session import Session
 from penstock.pipestream._fields import PathLike
 from penstock.pipestream._keys import misuse
-from penstock.pipestream._server import ServeOptions, ServerCounters, counters_of, development
+from penstock.pipestream._server import ServeOptions, ServerCounters, counters_of, development, sink_of
 
 __all__ = ["Server"]
 
@@ -45,12 +45,14 @@ class Server:
         listen: str = "127.0.0.1:0",
         *,
         sink: PathLike | None = None,
+        storage: Mapping[str, str] | None = None,
         cert: PathLike | None = None,
         key: PathLike | None = None,
         client_ca: PathLike | None = None,
         layers: int = 1,
         window: int | None = None,
         max_payload: int | None = None,
+        mtu: int | None = None,
         events: PathLike | None = None,
         read_key: str | None = None,
         metrics: str | None = None,
@@ -59,7 +61,8 @@ class Server:
         """Take the arguments of `penstock.pipestream.Server`. Await or enter it to begin to listen."""
         self._listen = listen
         self._options = ServeOptions(
-            sink=sink,
+            sink=sink_of(sink),
+            storage=dict(storage or {}),
             cert=cert,
             key=key,
             development=development(state_dir),
@@ -67,6 +70,7 @@ class Server:
             layers=layers,
             window=window,
             max_payload=max_payload,
+            mtu=mtu,
             events=events,
             read_key=read_key,
             metrics=metrics,

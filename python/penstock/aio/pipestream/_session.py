@@ -89,6 +89,7 @@ class Session:
         server_name: str | None = None,
         layers: int = 1,
         window: int | None = None,
+        mtu: int | None = None,
         timeout: float | None = 10.0,
     ) -> "Starting[Session]":
         """Connect to a server and agree on capabilities: await it, or enter it with ``async with``.
@@ -104,6 +105,7 @@ class Session:
             server_name=server_name,
             layers=layers,
             window=window,
+            mtu=mtu,
             timeout=None,
         )
 

@@ -3,19 +3,23 @@
 All of it happens on the driver, before a task runs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock._addresses import check_address, fingerprint_digits
+from penstock._places import check_storage, is_uri
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import Session
+from penstock.spark._object_sink import ObjectSink
 from penstock.spark._paths import from_option
 
 __all__ = ["Options", "Peer"]
 
 # What Spark puts among the options of a query for itself.
 _SPARK_OWN = frozenset({"checkpointlocation", "queryname"})
+_STORAGE = "storage."
 _FLAGS = {"true": True, "false": False}
 
 
@@ -92,6 +96,15 @@ class Options:
         except ValueError as error:
             raise self.error(name, str(error)) from None
 
+    def storage(self, *uris: str) -> dict[str, str]:
+        """Read the options ``storage.NAME`` for these URIs of an object store."""
+        names = [name for name in self.given if name.startswith(_STORAGE)]
+        self._known.update(names)
+        try:
+            return check_storage({name.removeprefix(_STORAGE): self.given[name] for name in names}, *uris)
+        except ValueError as error:
+            raise SparkError(f"the pipestream {self.what}: {error}") from None
+
     def target(self) -> str:
         """Read what names the server or the sink: the option ``address``, or what ``load`` and ``save`` were given."""
         address, path = self.text("address"), self.text("path")
@@ -116,7 +129,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Peer:
-    """A PipeStream server, and how to trust it."""
+    """A PipeStream server, and how to trust it; or a prefix in an object store, to which each task runs a server."""
 
     address: str
     fingerprint: str | None = None
@@ -125,11 +138,14 @@ class Peer:
     cert: str | None = None
     key: str | None = None
     mtu: int | None = None
+    storage: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, options: Options) -> "Peer":
         """Read the options that ``penstock.spark.dehydrate`` has as well, and the address of a server."""
         address = options.target()
+        if is_uri(address):
+            return cls(address, storage=options.storage(address))
         try:
             check_address(address)
         except ValueError as error:
@@ -149,6 +165,25 @@ class Peer:
         if (peer.cert is None) != (peer.key is None):
             raise SparkError(f"the options cert and key of the pipestream {options.what} go together")
         return peer
+
+    @contextmanager
+    def session(self, *, listed: bool) -> Iterator[Session]:
+        """Open a session, and close it at the end; ``listed``: then it can be read.
+
+        Raises:
+            SparkError: As `connect` does, or the store does not answer.
+        """
+        if not is_uri(self.address):
+            with self.connect() as session:
+                yield session
+            return
+        sink = ObjectSink(self.address, self.storage)
+        try:
+            with sink.connect() as session:
+                yield session
+            sink.finish(session.id if listed else None)
+        finally:
+            sink.stop()
 
     def connect(self) -> Session:
         """Open a session.

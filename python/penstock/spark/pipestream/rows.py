@@ -86,9 +86,8 @@ class RowSink:
         if first is None:
             return Written(None, transaction, 0, 0)
         metadata = {} if transaction is None else {TRANSACTION: transaction}
-        session = self.peer.connect()
         try:
-            with session:
+            with self.peer.session(listed=transaction is None) as session:
                 sender = _core.RowSender(session._native, metadata, self.scopes)
                 for batch in chain([first], batches):
                     sender.send(batch)
@@ -127,7 +126,7 @@ class RowSink:
         self._tell(transaction, ABORT, json.dumps({} if whole else {"sessions": sessions}).encode())
 
     def _tell(self, transaction: str, kind: str, payload: bytes) -> None:
-        with self.peer.connect() as session:
+        with self.peer.session(listed=False) as session:
             told = session.send(payload, content_type=kind, metadata={TRANSACTION: transaction})
             if told.wait() is Status.COMPLETE:
                 return

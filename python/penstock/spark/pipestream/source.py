@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock._places import is_uri
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ROW_SCHEMA, ClosedSession, Piece, SinkReader
 from penstock.spark._batches import resize
@@ -166,11 +167,13 @@ def _names(options: Options, name: str) -> frozenset[str] | None:
 
 
 def read_sink(options: Options) -> tuple[SinkReader, bool]:
-    """Read which sink is meant; and whether it is a folder that this machine has."""
+    """Read which sink is meant; and whether whoever reads it may delete there: in a folder, or a store."""
     target = options.target()
     if "/" not in target and re.search(r":[0-9]+$", target):
         peer = Peer.read(options)
         return _remote(peer, _read_key(options)), False
+    if is_uri(target):
+        return SinkReader(target, storage=options.storage(target)), True
     folder = str(Path(from_option(target)).absolute())
     if not Path(folder).is_dir():
         raise SparkError(f"the pipestream source is to read {target}, which is neither HOST:PORT nor a folder")

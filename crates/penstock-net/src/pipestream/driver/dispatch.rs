@@ -202,7 +202,8 @@ impl Driver {
         }
         match &self.link.inlet {
             Inlet::Folder(sink) if !batches.sink.is_empty() => sink.observe(std::mem::take(&mut batches.sink)).await,
-            Inlet::Folder(_) => {}
+            Inlet::Objects(sink) if !batches.sink.is_empty() => sink.observe(std::mem::take(&mut batches.sink)).await,
+            Inlet::Folder(_) | Inlet::Objects(_) => {}
             Inlet::Queue(_) => batches.sink.clear(),
         }
         if let Some(log) = &self.link.log

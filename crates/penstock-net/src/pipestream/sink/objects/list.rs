@@ -1,0 +1,294 @@
+//! A session's list, piece by piece while the session is open, and whole at its end.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use object_store::{ObjectMeta, ObjectStoreExt as _, PutPayload, Result, WriteMultipart};
+
+use super::super::entries::LOG;
+use crate::storage::{Place, plain};
+
+/// Where the pieces of lists lie that are not closed yet.
+const OPEN: &str = ".open";
+/// Pieces of so many octets together are put into one.
+const ROLL: usize = 4 << 20;
+/// Beyond this a list is uploaded in parts of this size; every store takes them.
+const PART: usize = 8 << 20;
+/// Requests that a session's end makes at once.
+const CONCURRENT: usize = 16;
+/// What a session's end has left behind is removed when it is so old; it may still be at it otherwise.
+const LEFT: Duration = Duration::from_secs(600);
+/// Leftovers that one start looks for.
+const LOOKED_AT: usize = 1_000;
+
+/// The list of an open session.
+#[derive(Debug)]
+pub(super) struct List {
+    place: Place,
+    session: Arc<str>,
+    /// The number of the next commit.
+    next: u64,
+    /// Pieces that are in the store, in order.
+    pieces: Vec<Piece>,
+    /// How many of the last pieces are in `recent` as well.
+    small: usize,
+    /// Lines that are not in a large piece yet.
+    recent: Vec<u8>,
+}
+
+/// Commits `first` to `last`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    first: u64,
+    last: u64,
+}
+
+impl Piece {
+    fn name(self) -> String {
+        format!("{:010}-{:010}.jsonl", self.first, self.last)
+    }
+
+    /// `None`: no piece of a list has such a name.
+    fn parse(name: &str) -> Option<Self> {
+        let (first, last) = name.strip_suffix(".jsonl")?.split_once('-')?;
+        Some(Self { first: first.parse().ok()?, last: last.parse().ok()? })
+    }
+}
+
+impl List {
+    pub(super) fn new(place: Place, session: Arc<str>) -> Self {
+        Self { place, session, next: 0, pieces: Vec::new(), small: 0, recent: Vec::new() }
+    }
+
+    /// Makes lines durable, all or nothing. After an error nobody knows whether they are there; they are never part
+    /// of the whole list.
+    pub(super) async fn append(&mut self, lines: Vec<u8>) -> Result<()> {
+        let piece = Piece { first: self.next, last: self.next };
+        self.next = self.next.saturating_add(1);
+        self.put(piece, lines.clone().into()).await?;
+        self.pieces.push(piece);
+        self.small += 1;
+        self.recent.extend(lines);
+        if self.recent.len() > ROLL {
+            self.roll().await?;
+        }
+        Ok(())
+    }
+
+    async fn put(&self, piece: Piece, lines: Bytes) -> Result<()> {
+        let path = self.place.path(&format!("{OPEN}/{}/{}", self.session, piece.name()));
+        self.place.store().put(&path, PutPayload::from_bytes(lines)).await.map(drop)
+    }
+
+    /// One piece instead of many, so that a long session does not end with a hundred thousand of them.
+    async fn roll(&mut self) -> Result<()> {
+        let small = self.pieces.split_off(self.pieces.len().saturating_sub(self.small));
+        self.small = 0;
+        let lines = std::mem::take(&mut self.recent);
+        let (Some(first), Some(last)) = (small.first(), small.last()) else { return Ok(()) };
+        let large = Piece { first: first.first, last: last.last };
+        match self.put(large, lines.into()).await {
+            Ok(()) => {
+                self.pieces.push(large);
+                remove(&self.place, &self.session, small).await;
+            }
+            // Nothing is lost: the small ones stay.
+            Err(error) => {
+                tracing::warn!(session = %self.session, error = plain(&error), "pieces of the list stay apart");
+                self.pieces.extend(small);
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole list, then the pieces go.
+    pub(super) async fn close(self, last_line: Vec<u8>) -> Result<()> {
+        whole(&self.place, &self.session, &self.pieces, last_line).await?;
+        remove(&self.place, &self.session, self.pieces).await;
+        Ok(())
+    }
+}
+
+/// Puts a session's list together.
+async fn whole(place: &Place, session: &str, pieces: &[Piece], last_line: Vec<u8>) -> Result<()> {
+    let read = pieces
+        .iter()
+        .map(|piece| place.path(&format!("{OPEN}/{session}/{}", piece.name())))
+        .map(|path| async move { place.store().get(&path).await?.bytes().await });
+    let last_line = Bytes::from(last_line);
+    let mut lines = stream::iter(read).buffered(CONCURRENT).chain(stream::iter([Ok(last_line)])).boxed();
+    let path = place.path(&format!("{session}/{LOG}"));
+    let mut all = Vec::new();
+    while let Some(piece) = lines.try_next().await? {
+        all.extend_from_slice(&piece);
+        if all.len() > PART {
+            let mut upload = WriteMultipart::new_with_chunk_size(place.store().put_multipart(&path).await?, PART);
+            upload.write(&all);
+            while let Some(piece) = lines.try_next().await? {
+                upload.wait_for_capacity(2).await?;
+                upload.write(&piece);
+            }
+            return upload.finish().await.map(drop);
+        }
+    }
+    place.store().put(&path, PutPayload::from(all)).await.map(drop)
+}
+
+/// Removes pieces. They are nobody's any more, so a failure costs room and nothing else.
+async fn remove(place: &Place, session: &str, pieces: Vec<Piece>) {
+    let paths: Vec<_> =
+        pieces.into_iter().map(|piece| Ok(place.path(&format!("{OPEN}/{session}/{}", piece.name())))).collect();
+    let mut removed = place.store().delete_stream(stream::iter(paths).boxed());
+    while let Some(result) = removed.next().await {
+        match result {
+            Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => tracing::warn!(session, error = plain(&error), "a piece of a closed list stays"),
+        }
+    }
+}
+
+/// Whether a session has pieces, so that it may still be going on.
+pub(super) async fn is_open(place: &Place, session: &str) -> Result<bool> {
+    let mut pieces = place.store().list(Some(&place.path(&format!("{OPEN}/{session}"))));
+    Ok(pieces.try_next().await?.is_some())
+}
+
+/// Puts the list of a session together that has ended and waited for its transaction, whoever received it.
+pub(super) async fn close_prepared(place: &Place, session: &str, last_line: Vec<u8>) -> Result<()> {
+    let found: Vec<ObjectMeta> =
+        place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
+    let mut pieces: Vec<_> = found.iter().filter_map(|object| Piece::parse(object.location.filename()?)).collect();
+    let all = pieces.clone();
+    // A large piece comes before the small ones that it has taken the place of.
+    pieces.sort_by_key(|piece| (piece.first, std::cmp::Reverse(piece.last)));
+    let mut next = 0;
+    pieces.retain(|piece| {
+        let wanted = piece.first >= next;
+        next = if wanted { piece.last.saturating_add(1) } else { next };
+        wanted
+    });
+    let list = place.path(&format!("{session}/{LOG}"));
+    match place.store().head(&list).await {
+        // Somebody was faster.
+        Ok(_) => {}
+        Err(object_store::Error::NotFound { .. }) if pieces.is_empty() => {
+            tracing::warn!(session, "a prepared session is not there any more");
+            return Ok(());
+        }
+        Err(object_store::Error::NotFound { .. }) => match whole(place, session, &pieces, last_line).await {
+            Err(object_store::Error::NotFound { .. }) if place.store().head(&list).await.is_ok() => {}
+            put => put?,
+        },
+        Err(error) => return Err(error),
+    }
+    remove(place, session, all).await;
+    Ok(())
+}
+
+/// Some of what lies below a prefix, from anywhere on.
+pub(super) async fn some(place: &Place, prefix: &str) -> Result<Vec<ObjectMeta>> {
+    let from = place.path(&format!("{prefix}/{:04x}", fastrand::u16(..)));
+    place.store().list_with_offset(Some(&place.path(prefix)), &from).take(LOOKED_AT).try_collect().await
+}
+
+/// Removes what the ends of sessions have left behind when they were killed: pieces of lists that are whole by now.
+/// Each start looks at some of what lies there, from anywhere on, and so all starts together at everything.
+pub(super) async fn recover(place: &Place, now: SystemTime) -> Result<()> {
+    let found = some(place, OPEN).await?;
+    let mut sessions: Vec<(String, Vec<Piece>)> = Vec::new();
+    for object in found {
+        let age = now.duration_since(object.last_modified.into()).unwrap_or_default();
+        let mut names = object.location.as_ref().rsplit('/');
+        let (Some(piece), Some(session)) = (names.next().and_then(Piece::parse), names.next()) else { continue };
+        if age < LEFT {
+            continue;
+        }
+        match sessions.last_mut() {
+            Some((last, pieces)) if last == session => pieces.push(piece),
+            Some(_) | None => sessions.push((session.to_owned(), vec![piece])),
+        }
+    }
+    for (session, pieces) in sessions {
+        match place.store().head(&place.path(&format!("{session}/{LOG}"))).await {
+            Ok(_) => remove(place, &session, pieces).await,
+            Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    fn place() -> Place {
+        Place::of(Arc::new(InMemory::new()), "sink")
+    }
+
+    async fn names(place: &Place) -> Vec<String> {
+        let found: Vec<ObjectMeta> = place.store().list(None).try_collect().await.unwrap();
+        let mut names: Vec<_> = found.into_iter().map(|object| object.location.to_string()).collect();
+        names.sort();
+        names
+    }
+
+    fn wait<F: Future>(future: F) -> F::Output {
+        crate::runtime::block_on(future).unwrap()
+    }
+
+    #[test]
+    fn a_list_of_any_length_is_whole_at_the_end() {
+        // Short; rolled once; longer than one part of an upload.
+        for lines in [10, 1_000, 5_000] {
+            let place = place();
+            let mut list = List::new(place.clone(), "f00".into());
+            let mut expected = Vec::new();
+            wait(async {
+                for number in 0..lines {
+                    let line = format!("{{\"line\":{number},\"{}\":0}}\n", "x".repeat(5_000)).into_bytes();
+                    expected.extend_from_slice(&line);
+                    list.append(line).await.unwrap();
+                }
+                assert!(list.pieces.len() < 1_000, "{} pieces", list.pieces.len());
+                list.close(b"{\"closed\":0}\n".to_vec()).await.unwrap();
+                expected.extend_from_slice(b"{\"closed\":0}\n");
+                assert_eq!(names(&place).await, ["sink/f00/entities.jsonl"]);
+                let got = place.store().get(&place.path("f00/entities.jsonl")).await.unwrap();
+                assert!(got.bytes().await.unwrap() == expected);
+            });
+        }
+    }
+
+    #[test]
+    fn only_what_is_left_of_closed_sessions_is_removed_and_only_once_it_is_old() {
+        let place = place();
+        wait(async {
+            for session in ["aaaa", "bbbb"] {
+                let mut list = List::new(place.clone(), session.into());
+                list.append(b"{}\n".to_vec()).await.unwrap();
+                // Both are killed, one of them after its list was put.
+                if session == "aaaa" {
+                    whole(&place, session, &list.pieces, Vec::new()).await.unwrap();
+                }
+            }
+            let later = SystemTime::now() + LEFT * 2;
+            // Each start looks from anywhere on; so many of them see everything.
+            for _ in 0..100 {
+                recover(&place, SystemTime::now()).await.unwrap();
+            }
+            assert_eq!(names(&place).await.len(), 3);
+            for _ in 0..100 {
+                recover(&place, later).await.unwrap();
+            }
+            let piece = Piece { first: 0, last: 0 }.name();
+            assert_eq!(names(&place).await, [format!("sink/.open/bbbb/{piece}"), "sink/aaaa/entities.jsonl".into()]);
+        });
+    }
+}

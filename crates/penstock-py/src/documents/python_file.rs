@@ -1,0 +1,150 @@
+//! A large binary file of Python as a source: read in place, a block at a time.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Seek, SeekFrom};
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyException, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::interrupts::Interrupts;
+
+/// How much of a Python file is asked for at once. Each time costs the interpreter's lock and, where the file lies in
+/// an object store, a request, so that blocks are large.
+const BLOCK: u64 = 8 << 20;
+/// How many blocks are kept: readers of archives go back and forth between a directory and its members.
+const BLOCKS: usize = 6;
+
+/// A seekable Python file, from the position that it had to its end.
+pub(super) struct PythonFile {
+    file: Py<PyAny>,
+    interrupts: Interrupts,
+    start: u64,
+    length: u64,
+    position: u64,
+    /// Numbers and octets of blocks, the one used last in front.
+    blocks: VecDeque<(u64, Bytes)>,
+}
+
+impl PythonFile {
+    /// `None` where the file cannot seek.
+    pub(super) fn new(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Option<Self>> {
+        Python::attach(|py| {
+            let bound = file.bind(py);
+            let measured = (|| -> PyResult<Option<(u64, u64)>> {
+                if !bound.hasattr("seekable")? || !bound.call_method0("seekable")?.is_truthy()? {
+                    return Ok(None);
+                }
+                let start: u64 = bound.call_method0("tell")?.extract()?;
+                bound.call_method1("seek", (0, 2))?;
+                let end: u64 = bound.call_method0("tell")?.extract()?;
+                bound.call_method1("seek", (start,))?;
+                Ok(Some((start, end.saturating_sub(start))))
+            })();
+            match measured {
+                Ok(Some((start, length))) => Ok(Some(Self {
+                    file: file.clone_ref(py),
+                    interrupts: interrupts.clone(),
+                    start,
+                    length,
+                    position: 0,
+                    blocks: VecDeque::with_capacity(BLOCKS),
+                })),
+                Ok(None) => Ok(None),
+                Err(error) => Err(failed(py, error, interrupts)),
+            }
+        })
+    }
+
+    /// Octets from its first position on.
+    pub(super) fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn block(&mut self, number: u64) -> io::Result<Bytes> {
+        if let Some(place) = self.blocks.iter().position(|(each, _)| *each == number)
+            && let Some(found) = self.blocks.remove(place)
+        {
+            let octets = found.1.clone();
+            self.blocks.push_front(found);
+            return Ok(octets);
+        }
+        let octets = self.fetch(number.saturating_mul(BLOCK))?;
+        self.blocks.truncate(BLOCKS - 1);
+        self.blocks.push_front((number, octets.clone()));
+        Ok(octets)
+    }
+
+    fn fetch(&self, from: u64) -> io::Result<Bytes> {
+        let size = BLOCK.min(self.length.saturating_sub(from));
+        let size = usize::try_from(size).map_err(io::Error::other)?;
+        Python::attach(|py| {
+            let sought = self.file.bind(py).call_method1("seek", (self.start.saturating_add(from),));
+            sought.map_err(|error| failed(py, error, &self.interrupts)).map(drop)
+        })?;
+        let mut octets = Vec::with_capacity(size);
+        while octets.len() < size {
+            let piece = read(&self.file, size - octets.len(), &self.interrupts)?;
+            if piece.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if octets.is_empty() && piece.len() == size {
+                return Ok(piece);
+            }
+            octets.extend_from_slice(&piece);
+        }
+        Ok(octets.into())
+    }
+}
+
+impl Read for PythonFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.position >= self.length || buffer.is_empty() {
+            return Ok(0);
+        }
+        let block = self.block(self.position / BLOCK)?;
+        let offset = usize::try_from(self.position % BLOCK).map_err(io::Error::other)?;
+        let count = block.get(offset..).map_or(Ok(0), |mut rest| rest.read(buffer))?;
+        self.position = self.position.saturating_add(count as u64);
+        Ok(count)
+    }
+}
+
+impl Seek for PythonFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::End(offset) => self.length.checked_add_signed(offset),
+            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
+        };
+        self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.position)
+    }
+}
+
+/// One read of a Python file, of at most so many octets.
+pub(super) fn read(file: &Py<PyAny>, size: usize, interrupts: &Interrupts) -> io::Result<Bytes> {
+    interrupts.poll()?;
+    Python::attach(|py| {
+        let piece = file.bind(py).call_method1("read", (size,)).map_err(|error| failed(py, error, interrupts))?;
+        match piece.cast::<PyBytes>() {
+            Ok(octets) => Ok(Bytes::copy_from_slice(octets.as_bytes())),
+            Err(_) => {
+                // Not the file's fault but the caller's.
+                let text = "the document's file gives no bytes: open it in binary mode";
+                interrupts.keep(PyTypeError::new_err(text));
+                Err(io::Error::other(text))
+            }
+        }
+    })
+}
+
+/// An exception of the file is its own damage. What is above it (KeyboardInterrupt) is nobody's to keep.
+fn failed(py: Python<'_>, error: PyErr, interrupts: &Interrupts) -> io::Error {
+    let text = error.to_string();
+    if !error.is_instance_of::<PyException>(py) {
+        interrupts.keep(error);
+    }
+    io::Error::other(text)
+}

@@ -1,0 +1,196 @@
+"""Where a verification finds a sink's files: a local folder, or a prefix in an object store."""
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from penstock._places import Place, is_uri
+
+__all__ = ["LocalFolder", "SinkFolder", "StoreFolder", "local_receipts", "sink_folder"]
+
+_LOG = "entities.jsonl"
+_PIECE = 1 << 20
+# Objects that are read at once, each with at most so many octets in memory.
+_AHEAD = 16
+_LARGE_PIECE = 4 << 20
+
+
+@contextmanager
+def local_receipts(
+    receipts: str | os.PathLike[str], storage: Mapping[str, str] | None = None
+) -> Iterator[Iterable[Path]]:
+    """Give the files of a receipt, or of all receipts of a folder, in order; copies, one at a time, where it is a URI.
+
+    An empty list: the folder has none.
+    """
+    text = os.fspath(receipts)
+    if not is_uri(text):
+        place = Path(text)
+        found = [place]
+        if place.is_dir():
+            found = sorted(path for path in place.iterdir() if path.suffix == ".json" and path.name[0] != ".")
+        yield found
+        return
+    there = Place.open(text, storage)
+    objects = [there]
+    if there.is_folder():
+        files = (there.below(info) for info in there.files(recursive=False))
+        objects = [each for each in files if each.name.endswith(".json") and each.name[0] != "."]
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        yield (_copy(each, Path(folder)) for each in objects) if objects else ()
+
+
+def _copy(receipt: Place, folder: Path) -> Path:
+    for earlier in folder.iterdir():
+        earlier.unlink()
+    copy = folder / receipt.name
+    with receipt.open_file() as source, copy.open("wb") as target:
+        shutil.copyfileobj(source, target, _LARGE_PIECE)
+    return copy
+
+
+class SinkFolder(Protocol):
+    """What a verification reads."""
+
+    def missing(self) -> str | None:
+        """Say why there is no such sink, if there is none."""
+
+    def log(self, session: str) -> Path:
+        """Give the file of a session's log, which need not be there."""
+
+    def is_open(self, session: str) -> bool:
+        """Whether a session that has no last line may still be going on."""
+
+    def names(self, folder: str) -> list[str]:
+        """Name what lies in ``SESSION`` or ``SESSION/SCOPE``, in order."""
+
+    def expect(self, files: Iterable[str]) -> None:
+        """Learn which payloads will be asked for next, in order."""
+
+    def digest(self, file: str) -> tuple[str, int] | str:
+        """Read a payload: its SHA-256 and its length, or why it cannot be read."""
+
+
+def sink_folder(sink: str | os.PathLike[str], storage: Mapping[str, str] | None = None) -> SinkFolder:
+    """Take a folder or a URI.
+
+    Raises ``ValueError`` where the URI or an option is none.
+    """
+    text = os.fspath(sink)
+    return StoreFolder(Place.open(text, storage)) if is_uri(text) else LocalFolder(Path(text))
+
+
+class LocalFolder:
+    """A folder. Links are not followed: a sink makes none."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder as it is; what is missing shows when it is looked for."""
+        self._folder = folder
+
+    def missing(self) -> str | None:
+        return None if self._folder.is_dir() else f"the sink {self._folder} is not a folder"
+
+    def log(self, session: str) -> Path:
+        return self._folder / session / _LOG
+
+    def is_open(self, session: str) -> bool:
+        return self.log(session).exists()
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(entry.name for entry in (self._folder / folder).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def expect(self, files: Iterable[str]) -> None:
+        """Reading ahead would gain nothing here."""
+
+    def digest(self, file: str) -> tuple[str, int] | str:
+        path = self._folder / file
+        try:
+            if any(stat.S_ISLNK(parent.lstat().st_mode) for parent in (path.parent, path.parent.parent)):
+                return "it lies behind a symbolic link"
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return _digest(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            return error.strerror or "it cannot be read"
+
+
+def _digest(descriptor: int) -> tuple[str, int] | str:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return "it is not a file"
+    digest, length = hashlib.sha256(), 0
+    while piece := os.read(descriptor, _PIECE):
+        digest.update(piece)
+        length += len(piece)
+    return digest.hexdigest(), length
+
+
+class StoreFolder:
+    """A prefix in an object store. Payloads are read ahead, several at a time."""
+
+    def __init__(self, place: Place) -> None:
+        """Take the prefix as it is; what is missing shows when it is looked for."""
+        self._place = place
+        self._logs = tempfile.TemporaryDirectory(prefix="penstock-")
+        self._pool = ThreadPoolExecutor(_AHEAD, thread_name_prefix="verify")
+        self._expected: Iterator[str] = iter(())
+        self._ahead: dict[str, Future[tuple[str, int] | str]] = {}
+
+    def missing(self) -> str | None:
+        try:
+            return None if self._place.is_folder() else f"the sink {self._place.uri} has nothing in it"
+        except OSError as error:
+            return f"the sink {self._place.uri} does not answer: {error}"
+
+    def log(self, session: str) -> Path:
+        path = Path(self._logs.name, session)
+        if not path.exists():
+            try:
+                with (self._place / session / _LOG).open_file() as list_, path.open("wb") as copy:
+                    shutil.copyfileobj(list_, copy, _LARGE_PIECE)
+            except FileNotFoundError:
+                path.unlink(missing_ok=True)
+        return path
+
+    def is_open(self, session: str) -> bool:
+        # A list appears whole; its pieces are there until then.
+        return not self.log(session).exists() and (self._place / ".open" / session).is_folder()
+
+    def names(self, folder: str) -> list[str]:
+        return [info.base_name for info in (self._place / folder).files(recursive=False)]
+
+    def expect(self, files: Iterable[str]) -> None:
+        self._expected = iter(files)
+
+    def digest(self, file: str) -> tuple[str, int] | str:
+        reading = self._ahead.pop(file, None) or self._pool.submit(self._digest, file)
+        for coming in self._expected:
+            if coming != file and coming not in self._ahead:
+                self._ahead[coming] = self._pool.submit(self._digest, coming)
+            if len(self._ahead) >= _AHEAD:
+                break
+        return reading.result()
+
+    def _digest(self, file: str) -> tuple[str, int] | str:
+        digest, length = hashlib.sha256(), 0
+        try:
+            with (self._place / file).open_file() as payload:
+                while piece := payload.read(_LARGE_PIECE):
+                    digest.update(piece)
+                    length += len(piece)
+        except FileNotFoundError:
+            return os.strerror(2)
+        except OSError as error:
+            return str(error)
+        return digest.hexdigest(), length

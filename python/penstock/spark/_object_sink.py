@@ -1,0 +1,57 @@
+"""A task's own server, for a sink that is a URI."""
+
+import tempfile
+from collections.abc import Mapping
+
+from penstock._places import Place
+from penstock.errors import PipeStreamError, SparkError
+from penstock.pipestream import Server, Session
+
+__all__ = ["ObjectSink"]
+
+
+class ObjectSink:
+    """Listens on loopback, in the task's process, and writes into the store.
+
+    So the task speaks to a store as to any other sink: with checksums, statuses and digests from end to end.
+    """
+
+    def __init__(self, uri: str, storage: Mapping[str, str]) -> None:
+        """Begin to listen; ``SparkError`` where the store does not answer."""
+        self._uri = uri
+        self._storage = storage
+        # Nobody else ever meets its certificate.
+        self._state = tempfile.TemporaryDirectory(prefix="penstock-")
+        try:
+            self._server = Server(sink=uri, storage=storage, state_dir=self._state.name)
+        except PipeStreamError as error:
+            self._state.cleanup()
+            raise SparkError(str(error)) from error
+
+    def connect(self) -> Session:
+        """Open a session with it."""
+        try:
+            return Session.connect(self._server.address, fingerprint=self._server.fingerprint)
+        except PipeStreamError as error:
+            self.stop()
+            raise SparkError(f"no session with the sink {self._uri}: {error}") from error
+
+    def finish(self, session: str | None) -> None:
+        """Wait until all is in the store; ``SparkError`` if the list of ``session`` does not become whole there."""
+        from pyarrow.fs import FileType
+
+        self._server.close()
+        if session is None:
+            return
+        try:
+            found = (Place.open(self._uri, self._storage) / session / "entities.jsonl").info()
+        except OSError as error:
+            raise SparkError(f"the sink {self._uri} does not answer: {error}") from error
+        if found.type != FileType.File:
+            why = "its list could not be closed; the log says why"
+            raise SparkError(f"the session {session} in {self._uri}: {why}")
+
+    def stop(self) -> None:
+        """Stop listening at once; after `finish` there is nothing to be stopped."""
+        self._server.close(grace=0)
+        self._state.cleanup()

@@ -1,0 +1,44 @@
+"""The chain with nothing but URIs: documents, sink and receipts lie in an object store."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ..objects.s3 import s3
+
+__all__ = ["s3"]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PAGE = Path(__file__).parents[2] / "docs" / "objects.md"
+
+
+def test_the_example_of_the_page_shares_a_store_and_nothing_else(spark, s3, corpus):
+    files = {path.relative_to(corpus).as_posix(): path for path in corpus.rglob("*") if path.is_file()}
+    for name, path in files.items():
+        s3.put(f"in/{name}", path.read_bytes())
+    (example,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    identity = '"access_key_id": "key", "secret_access_key": "secret", "region"'
+    example = example.replace("http://127.0.0.1:9000", s3.endpoint).replace('"region"', identity, 1)
+    for name in ("access_key_id", "secret_access_key"):
+        example = example.replace('    .load("s3', f'    .option("storage.{name}", storage["{name}"])\n    .load("s3')
+    names = {"spark": spark}
+    exec(compile(example, str(PAGE), "exec"), names)  # noqa: S102 - our own page
+    assert {row.document for row in names["parts"] if row.depth == 0} == set(files)
+    assert len(s3.list("receipts/")) == len(files)
+    assert s3.list("sink/.open/") == []
+
+
+def test_rows_written_to_a_uri_are_read_from_it_once_the_job_has_committed(spark, s3):
+    rows = spark.range(200).selectExpr("concat('row ', id) AS content", "'a.txt' AS document").repartition(3)
+
+    def options(io):
+        for name, value in s3.storage.items():
+            io = io.option(f"storage.{name}", value)
+        return io
+
+    options(rows.write.format("pipestream")).mode("append").save(s3.uri("sink"))
+    found = options(spark.read.format("pipestream")).load(s3.uri("sink"))
+    assert {bytes(row.content).decode() for row in found.collect()} == {f"row {number}" for number in range(200)}
+    assert found.count() == 200
+    assert s3.list("sink/.open/") == []
