@@ -8,8 +8,8 @@ from benches.runner import Bench, at_most
 from benches.suites._peers import TUNED, call, column
 
 _MISSED = (
-    "A CHECKPOINT waits for the driver's batch in hand, up to 1 MiB of payloads that quinn takes at a time, then "
-    "for the packets before it; the limit program's echo waits for the packets alone."
+    "A CHECKPOINT and its answer each pass a driver, which first ends what it has in hand: 128 commands or 256 small "
+    "entities at most. The limit program's echo passes none."
 )
 
 

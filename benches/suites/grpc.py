@@ -11,10 +11,9 @@ from benches.runner import Bench, at_most
 from benches.suites._peers import DEFAULT, TUNED, call, sized_name
 
 _MISSED = (
-    "UDP with its packets against TCP: at 6,500 octets a packet the same octets take 10 times the packets that a "
-    "kernel's TCP segments take, each with its own AEAD and its own acknowledgement, and the kernel does neither in "
-    "the process. Without hashes quinn moves 3.4 GB/s here and TCP with TLS 2.8 GB/s; with parts of 64 KiB each on a "
-    "stream of its own quinn has 0.85 of that."
+    "UDP against TCP: 48 MiB are 7,750 packets of 6,500 octets, each sealed, opened and acknowledged in the process, "
+    "where TLS seals 3,100 records of 16 KiB and the kernel acknowledges. Each part is also a stream, an "
+    "announcement and a status. On a busy machine: 65 and 92 ms of CPU (sender, receiver), gRPC 71 and 74."
 )
 
 

@@ -54,7 +54,8 @@ impl Bench {
             client,
             session,
             options,
-            size: arguments.get("size", 1_024),
+            // A document's size is not that of the entities that warm up.
+            size: if arguments.command == "document" { 64 << 10 } else { arguments.get("size", 1_024) },
             batch: arguments.get("batch", 256),
         }
     }
