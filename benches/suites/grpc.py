@@ -5,6 +5,8 @@ receiver compares before it answers. `ours` sends a parent and its parts as enti
 COMPLETE: every part's SHA-256 is right, every part has its own status, and both ends have the same digest of all.
 """
 
+from functools import partial
+from pathlib import Path
 from statistics import median
 
 from benches.runner import Bench, at_most
@@ -21,15 +23,11 @@ def run(bench: Bench) -> None:
     ours, grpc = bench.peer("ours"), bench.peer("grpc")
     for size in (8 << 20, 48 << 20):
         options = {"size": bench.sized(size, 1 << 20), "part": 64 << 10, "count": bench.sized(20, 1)}
-
-        def seconds(program, options=options, **more):
-            return median(call(bench, program, "document", **options, **more)["each"])
-
         made = bench.interleaved(
             {
-                "tuned": lambda: seconds(ours, mtu=TUNED),
-                "gRPC": lambda: seconds(grpc),
-                "default": lambda: seconds(ours, mtu=DEFAULT),
+                "tuned": partial(_seconds, bench, ours, **options, mtu=TUNED),
+                "gRPC": partial(_seconds, bench, grpc, **options),
+                "default": partial(_seconds, bench, ours, **options, mtu=DEFAULT),
             },
             runs=5,
         )
@@ -44,3 +42,7 @@ def run(bench: Bench) -> None:
                 bar=bar,
                 missed=_MISSED,
             )
+
+
+def _seconds(bench: Bench, program: Path, **options: int) -> float:
+    return float(median(call(bench, program, "document", **options)["each"]))

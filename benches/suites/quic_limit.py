@@ -6,6 +6,8 @@ same by penstock's sessions, with announcements, statuses, cursor and manifest. 
 packets are the same. `bare` is streams and nothing else, to compare with other measurements of quinn.
 """
 
+from functools import partial
+
 from benches.runner import Bench, at_least
 from benches.suites._peers import DEFAULT, TUNED, call, column, record_costs, sized_name
 
@@ -26,12 +28,8 @@ def run(bench: Bench) -> None:
         count = bench.sized(entities, 20)
         made = bench.interleaved(
             {
-                "penstock": lambda size=size, count=count: call(
-                    bench, ours, "streams", size=size, count=count, mtu=TUNED
-                ),
-                "quinn": lambda size=size, count=count: call(
-                    bench, limit, "streams", size=size, count=count, mtu=TUNED
-                ),
+                "penstock": partial(call, bench, ours, "streams", size=size, count=count, mtu=TUNED),
+                "quinn": partial(call, bench, limit, "streams", size=size, count=count, mtu=TUNED),
             },
             runs=5,
         )

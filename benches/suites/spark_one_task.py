@@ -10,6 +10,7 @@ import os
 import sys
 import tarfile
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -68,7 +69,7 @@ def _start(stack: ExitStack, folder: Path) -> tuple[Any, Any]:
 
 
 def _compare(bench: Bench, name: str, paths: list[str], spark: Any, sink: Any) -> None:
-    import body
+    body = import_module("body")  # found once run() has put the peer's folder on the path
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from penstock.spark import PART_SCHEMA, dehydrate
