@@ -122,7 +122,7 @@ def test_rows_are_chosen_by_session_document_and_receipt(server, tmp_path):
     [
         ({}, "needs an address"),
         ({"path": "/no/such/folder"}, "neither HOST:PORT nor a folder"),
-        ({"path": "s3://bucket/sink"}, "only local paths"),
+        ({"path": "ftp://host/sink"}, "only local paths"),
         ({"path": "/", "colour": "blue"}, "no option colour"),
         ({"path": "/", "content": "maybe"}, "content .* must be true or false"),
         ({"path": "/", "max_content": "2147483647"}, "must be at most"),
