@@ -4,36 +4,42 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Generic, NoReturn, Protocol, Self, TypeVar
 
 from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode, Status
 from penstock.pipestream._entity import SentEntity
 from penstock.pipestream._fields import OCTETS, Payload
 from penstock.pipestream._frames import ScopeDigest
-from penstock.pipestream._keys import ScopeKey
+from penstock.pipestream._keys import EntityKey, ScopeKey
 
 __all__ = ["Scope"]
 
 
-class Scope:
-    """The children of an entity, sent within a ``with`` block; its end is the end of the children.
+SentT = TypeVar("SentT", bound="_Sent")
 
-    At layer 1 they are in a scope of their own, which ends with a digest (decisions 9 to 11); at layer 0 they are in
-    the entity's (decision 12). An exception in the block fails the entity, whose children are then not all there. The
-    example of `Session` sends some.
-    """
 
-    __slots__ = ("_digest", "_entity", "_lock")
+class _Sent(Protocol):
+    @property
+    def scope_id(self) -> int: ...
+    @property
+    def child_scope(self) -> ScopeKey | None: ...
+    @property
+    def key(self) -> EntityKey: ...
 
-    def __init__(self, entity: SentEntity) -> None:
+
+class ScopeState(Generic[SentT]):
+    """Whose children these are, in a session of either kind."""
+
+    __slots__ = ("_digest", "_entity")
+
+    def __init__(self, entity: SentT) -> None:
         """Use `Session.dehydrate`."""
         self._entity = entity
         self._digest: ScopeDigest | None = None
-        self._lock = threading.Lock()
 
     @property
-    def entity(self) -> SentEntity:
+    def entity(self) -> SentT:
         """The entity whose children these are."""
         return self._entity
 
@@ -42,6 +48,30 @@ class Scope:
         """The ID of the children's scope on the wire; at layer 0 the entity's own."""
         scope = self._entity.child_scope
         return self._entity.scope_id if scope is None else scope.scope_id
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Scope belongs to a live session and cannot be pickled")
+
+    def __repr__(self) -> str:
+        """Say which, and of what."""
+        return f"Scope(scope_id={self.scope_id}, entity={self._entity!r})"
+
+
+class Scope(ScopeState[SentEntity]):
+    """The children of an entity, sent within a ``with`` block; its end is the end of the children.
+
+    At layer 1 they are in a scope of their own, which ends with a digest (decisions 9 to 11); at layer 0 they are in
+    the entity's (decision 12). An exception in the block fails the entity, whose children are then not all there. The
+    example of `Session` sends some.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, entity: SentEntity) -> None:
+        """Use `Session.dehydrate`."""
+        super().__init__(entity)
+        self._lock = threading.Lock()
 
     def send(
         self,
@@ -137,11 +167,3 @@ class Scope:
         with suppress(PipeStreamError):
             self._entity.fail(f"the sender failed: {kind.__name__}")
             self.end()
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
-        raise TypeError("a Scope belongs to a live session and cannot be pickled")
-
-    def __repr__(self) -> str:
-        """Say which, and of what."""
-        return f"Scope(scope_id={self.scope_id}, entity={self._entity!r})"

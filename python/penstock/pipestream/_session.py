@@ -4,17 +4,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 from penstock import _core
 from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode
-from penstock.pipestream._entity import Entity, ReceivedEntity, SentEntity
+from penstock.pipestream._entity import Entity, NamedEntity, ReceivedEntity, SentEntity
 from penstock.pipestream._events import Event, LostEvents, event_of, reason_of
 from penstock.pipestream._fields import OCTETS, PathLike, Payload
 from penstock.pipestream._frames import Agreement, Checkpoint
 from penstock.pipestream._keys import EntityKey, Reason, late, misuse
-from penstock.pipestream._scope import Scope
+from penstock.pipestream._scope import Scope, ScopeState
 
 __all__ = ["Session"]
 
@@ -49,16 +49,17 @@ class Draft:
     chunk_size: int | None
 
 
-def _draft(
+def draft(
+    parent: NamedEntity | ScopeState[Any] | None,
     *,
-    parent: SentEntity | Scope | None = None,
     dehydrate: bool = False,
     layer: int = 0,
     content_type: str = OCTETS,
     metadata: Mapping[str, str] | None = None,
     chunk_size: int | None = None,
 ) -> Draft:
-    owner = parent.entity if isinstance(parent, Scope) else parent
+    """Put together what is known of an entity; its parent may be given by the scope of its children."""
+    owner = parent.entity if isinstance(parent, ScopeState) else parent
     return Draft(
         parent=None if owner is None else owner.key,
         dehydrate=dehydrate,
@@ -69,7 +70,59 @@ def _draft(
     )
 
 
-class Session:
+class SessionState:
+    """What a session is called and how it stands, for sessions of either kind."""
+
+    __slots__ = ("_aborted", "_native")
+
+    def __init__(self, native: "_core.Session") -> None:
+        """Use `Session.connect`."""
+        self._native = native
+        self._aborted = False
+
+    @property
+    def id(self) -> str:
+        """The session's ID: 32 hex digits, the same at both ends."""
+        return self._native.id()
+
+    @property
+    def is_client(self) -> bool:
+        """Whether this end connected. A client's root scope is 0, a server's 1."""
+        return self._native.is_client()
+
+    @property
+    def peer_address(self) -> str:
+        """The peer's ``HOST:PORT``."""
+        return self._native.peer_address()
+
+    @property
+    def agreement(self) -> Agreement:
+        """What both ends have agreed on.
+
+        Raises:
+            PipeStreamError: When the session is over.
+        """
+        return Agreement(**self._native.agreement())
+
+    @property
+    def closed(self) -> Reason | None:
+        """Why the session is over; None while it is not."""
+        return reason_of(self._native.is_closed())
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Session is a live connection and cannot be pickled; connect anew where you need it")
+
+    def __repr__(self) -> str:
+        """Say which end of what, and whether it is over."""
+        try:
+            end = "client" if self.is_client else "server"
+            return f"<Session {self.id} ({end}, peer {self.peer_address}, {'closed' if self.closed else 'open'})>"
+        except PipeStreamError as error:
+            return f"<Session ({error.message})>"
+
+
+class Session(SessionState):
     """One end of a PipeStream session. `Session.connect` makes a client's, iterating a `Server` a server's.
 
     As a context manager it closes gracefully at the end, which means that everything sent is terminal, and aborts
@@ -87,12 +140,7 @@ class Session:
     (<Status.COMPLETE: 3>, <Status.COMPLETE: 3>, 1)
     """
 
-    __slots__ = ("_aborted", "_native")
-
-    def __init__(self, native: "_core.Session") -> None:
-        """Use `Session.connect`."""
-        self._native = native
-        self._aborted = False
+    __slots__ = ()
 
     @classmethod
     def connect(
@@ -145,35 +193,6 @@ class Session:
         )
         return cls(_core.Session.connect(address, options))
 
-    @property
-    def id(self) -> str:
-        """The session's ID: 32 hex digits, the same at both ends."""
-        return self._native.id()
-
-    @property
-    def is_client(self) -> bool:
-        """Whether this end connected. A client's root scope is 0, a server's 1."""
-        return self._native.is_client()
-
-    @property
-    def peer_address(self) -> str:
-        """The peer's ``HOST:PORT``."""
-        return self._native.peer_address()
-
-    @property
-    def agreement(self) -> Agreement:
-        """What both ends have agreed on.
-
-        Raises:
-            PipeStreamError: When the session is over.
-        """
-        return Agreement(**self._native.agreement())
-
-    @property
-    def closed(self) -> Reason | None:
-        """Why the session is over; None while it is not."""
-        return reason_of(self._native.is_closed())
-
     def send(
         self,
         payload: Payload = b"",
@@ -205,15 +224,15 @@ class Session:
             PipeStreamError: DEPTH_EXCEEDED, WINDOW_EXCEEDED where it can never be sent; the reason of the end when
                 the session is over. Errors of the peer about this entity come by `SentEntity.wait`.
         """
-        draft = _draft(
-            parent=parent,
+        of = draft(
+            parent,
             dehydrate=dehydrate,
             layer=layer,
             content_type=content_type,
             metadata=metadata,
             chunk_size=chunk_size,
         )
-        return SentEntity(self, self._native.send(draft, payload), dehydrate)
+        return SentEntity(self, self._native.send(of, payload), dehydrate)
 
     def dehydrate(
         self,
@@ -250,8 +269,8 @@ class Session:
         metadata: Mapping[str, str] | None = None,
     ) -> SentEntity:
         """Announce an entity that cannot be delivered, so that it is counted and its reason is known."""
-        draft = _draft(parent=parent, content_type=content_type, metadata=metadata)
-        return SentEntity(self, self._native.announce_failed(draft, code, reason), dehydrated=False)
+        of = draft(parent, content_type=content_type, metadata=metadata)
+        return SentEntity(self, self._native.announce_failed(of, code, reason), dehydrated=False)
 
     def fail(self, entity: Entity, code: int, reason: str) -> None:
         """Fail an entity, one of ours or of the peer's, unless it is terminal already."""
@@ -360,15 +379,3 @@ class Session:
         with suppress(PipeStreamError):
             self.abort(ErrorCode.INTERNAL_ERROR, f"the application failed: {kind.__name__}")
             self._native.closed(1.0)
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
-        raise TypeError("a Session is a live connection and cannot be pickled; connect anew where you need it")
-
-    def __repr__(self) -> str:
-        """Say which end of what, and whether it is over."""
-        try:
-            end = "client" if self.is_client else "server"
-            return f"<Session {self.id} ({end}, peer {self.peer_address}, {'closed' if self.closed else 'open'})>"
-        except PipeStreamError as error:
-            return f"<Session ({error.message})>"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Self
 
 from penstock.aio._loop import Starting
 from penstock.aio.pipestream._entity import SentEntity
@@ -11,34 +11,19 @@ from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode, Status
 from penstock.pipestream._fields import OCTETS, Payload
 from penstock.pipestream._frames import ScopeDigest
+from penstock.pipestream._scope import ScopeState
 
 __all__ = ["Scope"]
 
 
-class Scope:
+class Scope(ScopeState[SentEntity]):
     """The children of an entity, sent within an ``async with`` block; its end is the end of the children.
 
     An exception in the block, a cancellation included, fails the entity, whose children are then not all there. The
     example of `Session` sends some.
     """
 
-    __slots__ = ("_digest", "_entity")
-
-    def __init__(self, entity: SentEntity) -> None:
-        """Use `Session.dehydrate`."""
-        self._entity = entity
-        self._digest: ScopeDigest | None = None
-
-    @property
-    def entity(self) -> SentEntity:
-        """The entity whose children these are."""
-        return self._entity
-
-    @property
-    def scope_id(self) -> int:
-        """The ID of the children's scope on the wire; at layer 0 the entity's own."""
-        scope = self._entity.child_scope
-        return self._entity.scope_id if scope is None else scope.scope_id
+    __slots__ = ()
 
     async def send(
         self,
@@ -135,11 +120,3 @@ class Scope:
         with suppress(PipeStreamError):
             message = f"the sender failed: {kind.__name__}"
             self._entity.session._native.give_up(self._entity.key, ErrorCode.INTERNAL_ERROR, message)
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
-        raise TypeError("a Scope belongs to a live session and cannot be pickled")
-
-    def __repr__(self) -> str:
-        """Say which, and of what."""
-        return f"Scope(scope_id={self.scope_id}, entity={self._entity!r})"

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Self
 
 from penstock import _core
 from penstock.aio._loop import Starting, futures, limit, result
@@ -14,11 +14,11 @@ from penstock.aio.pipestream._entity import Entity, ReceivedEntity, SentEntity
 from penstock.aio.pipestream._scope import Scope
 from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode
-from penstock.pipestream._events import Event, LostEvents, event_of, reason_of
+from penstock.pipestream._events import Event, LostEvents, event_of
 from penstock.pipestream._fields import OCTETS, PathLike, Payload
-from penstock.pipestream._frames import Agreement, Checkpoint
+from penstock.pipestream._frames import Checkpoint
 from penstock.pipestream._keys import Reason, misuse
-from penstock.pipestream._session import ConnectOptions, Draft
+from penstock.pipestream._session import ConnectOptions, SessionState, draft
 
 __all__ = ["Session"]
 
@@ -26,27 +26,7 @@ _EVENTS_AT_ONCE = 256
 _ABORT_SECONDS = 1.0
 
 
-def _draft(
-    parent: SentEntity | Scope | None,
-    *,
-    dehydrate: bool = False,
-    layer: int = 0,
-    content_type: str = OCTETS,
-    metadata: Mapping[str, str] | None = None,
-    chunk_size: int | None = None,
-) -> Draft:
-    owner = parent.entity if isinstance(parent, Scope) else parent
-    return Draft(
-        parent=None if owner is None else owner.key,
-        dehydrate=dehydrate,
-        layer=layer,
-        content_type=content_type,
-        metadata=dict(metadata or {}),
-        chunk_size=chunk_size,
-    )
-
-
-class Session:
+class Session(SessionState):
     """One end of a PipeStream session. `Session.connect` makes a client's, iterating a `Server` a server's.
 
     As an async context manager it closes gracefully at the end, which means that everything sent is terminal, and
@@ -68,12 +48,11 @@ class Session:
     (<Status.COMPLETE: 3>, <Status.COMPLETE: 3>, 1)
     """
 
-    __slots__ = ("__weakref__", "_aborted", "_events", "_native")
+    __slots__ = ("__weakref__", "_events")
 
     def __init__(self, native: "_core.Session") -> None:
         """Use `Session.connect`."""
-        self._native = native
-        self._aborted = False
+        super().__init__(native)
         self._events: deque[Event] = deque()
 
     @classmethod
@@ -115,35 +94,6 @@ class Session:
 
         return Starting(start)
 
-    @property
-    def id(self) -> str:
-        """The session's ID: 32 hex digits, the same at both ends."""
-        return self._native.id()
-
-    @property
-    def is_client(self) -> bool:
-        """Whether this end connected. A client's root scope is 0, a server's 1."""
-        return self._native.is_client()
-
-    @property
-    def peer_address(self) -> str:
-        """The peer's ``HOST:PORT``."""
-        return self._native.peer_address()
-
-    @property
-    def agreement(self) -> Agreement:
-        """What both ends have agreed on.
-
-        Raises:
-            PipeStreamError: When the session is over.
-        """
-        return Agreement(**self._native.agreement())
-
-    @property
-    def closed(self) -> Reason | None:
-        """Why the session is over; None while it is not."""
-        return reason_of(self._native.is_closed())
-
     async def send(
         self,
         payload: Payload = b"",
@@ -162,7 +112,7 @@ class Session:
 
         Args and errors are those of `penstock.pipestream.Session.send`.
         """
-        draft = _draft(
+        of = draft(
             parent,
             dehydrate=dehydrate,
             layer=layer,
@@ -170,7 +120,7 @@ class Session:
             metadata=metadata,
             chunk_size=chunk_size,
         )
-        return SentEntity(self, await result(futures().send(self._native, draft, payload)), dehydrate)
+        return SentEntity(self, await result(futures().send(self._native, of, payload)), dehydrate)
 
     async def send_many(
         self,
@@ -194,12 +144,12 @@ class Session:
             PipeStreamError: As for `send`; then none is sent, or those that were announced fail.
             ValueError: Where there are not as many mappings as payloads.
         """
-        draft = _draft(parent, layer=layer, content_type=content_type)
+        common = draft(parent, layer=layer, content_type=content_type)
         if metadata is None:
-            items = [(draft, payload) for payload in payloads]
+            items = [(common, payload) for payload in payloads]
         else:
             pairs = zip(payloads, metadata, strict=True)
-            items = [(replace(draft, metadata=dict(of)), payload) for payload, of in pairs]
+            items = [(replace(common, metadata=dict(of)), payload) for payload, of in pairs]
         tickets = await result(futures().send_many(self._native, items))
         return [SentEntity(self, ticket, dehydrated=False) for ticket in tickets]
 
@@ -243,8 +193,8 @@ class Session:
         metadata: Mapping[str, str] | None = None,
     ) -> SentEntity:
         """Announce an entity that cannot be delivered, so that it is counted and its reason is known."""
-        draft = _draft(parent, content_type=content_type, metadata=metadata)
-        ticket = await result(futures().announce_failed(self._native, draft, code, reason))
+        of = draft(parent, content_type=content_type, metadata=metadata)
+        ticket = await result(futures().announce_failed(self._native, of, code, reason))
         return SentEntity(self, ticket, dehydrated=False)
 
     async def fail(self, entity: Entity, code: int, reason: str) -> None:
@@ -359,15 +309,3 @@ class Session:
         with suppress(PipeStreamError):
             await self.abort(ErrorCode.INTERNAL_ERROR, f"the application failed: {kind.__name__}")
             await self.wait_closed(_ABORT_SECONDS)
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
-        raise TypeError("a Session is a live connection and cannot be pickled; connect anew where you need it")
-
-    def __repr__(self) -> str:
-        """Say which end of what, and whether it is over."""
-        try:
-            end = "client" if self.is_client else "server"
-            return f"<Session {self.id} ({end}, peer {self.peer_address}, {'closed' if self.closed else 'open'})>"
-        except PipeStreamError as error:
-            return f"<Session ({error.message})>"
