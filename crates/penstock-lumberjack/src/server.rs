@@ -55,6 +55,9 @@ pub enum Event<'a> {
 pub trait Events {
     /// Takes one.
     fn event(&mut self, sequence: u32, event: Event<'_>);
+
+    /// The event taken last has filled its window.
+    fn window_end(&mut self) {}
 }
 
 impl<F: FnMut(u32, Event<'_>)> Events for F {
@@ -215,6 +218,9 @@ impl Server {
             check_room(&self.windows, self.announced, self.window).map_err(|error| error.at(at))?;
             events.event(sequence, event);
             self.event(now, version, sequence);
+            if self.windows.back().is_some_and(|window| window.left == 0) {
+                events.window_end();
+            }
         };
         self.frame_began = match (self.decoder.is_mid_frame() && !self.is_held(), self.frame_began) {
             (false, _) => None,

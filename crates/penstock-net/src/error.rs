@@ -19,6 +19,8 @@ pub enum Error {
     Tls(String),
     /// The protocol core refused it.
     Protocol(core::Error),
+    /// A Lumberjack peer broke a rule, or took too long.
+    Lumberjack(penstock_lumberjack::Error),
     /// The session is over; why.
     Closed(Reason),
     /// The caller broke a rule; nothing was sent.
@@ -48,6 +50,7 @@ impl Error {
         match self {
             Self::Io { .. } | Self::Tls(_) | Self::Closed(_) => ErrorKind::Io,
             Self::Protocol(error) => error.kind(),
+            Self::Lumberjack(error) => error.kind(),
             Self::Misuse(_) | Self::Forked => ErrorKind::Misuse,
             Self::Deadline(_) => ErrorKind::Deadline,
         }
@@ -58,7 +61,12 @@ impl Error {
         match self {
             Self::Protocol(error) => Some(error.code()),
             Self::Closed(reason) => Some(reason.code),
-            Self::Io { .. } | Self::Tls(_) | Self::Misuse(_) | Self::Deadline(_) | Self::Forked => None,
+            Self::Io { .. }
+            | Self::Tls(_)
+            | Self::Lumberjack(_)
+            | Self::Misuse(_)
+            | Self::Deadline(_)
+            | Self::Forked => None,
         }
     }
 }
@@ -69,6 +77,7 @@ impl fmt::Display for Error {
             Self::Io { context, message } => write!(f, "{context}: {message}"),
             Self::Tls(message) | Self::Misuse(message) | Self::Deadline(message) => f.write_str(message),
             Self::Protocol(error) => error.fmt(f),
+            Self::Lumberjack(error) => error.fmt(f),
             Self::Closed(reason) => write!(f, "the session is closed: {}: {}", reason.code, reason.message),
             Self::Forked => f.write_str("made before a fork; make a new one in the child process"),
         }
@@ -80,5 +89,11 @@ impl std::error::Error for Error {}
 impl From<core::Error> for Error {
     fn from(error: core::Error) -> Self {
         Self::Protocol(error)
+    }
+}
+
+impl From<penstock_lumberjack::Error> for Error {
+    fn from(error: penstock_lumberjack::Error) -> Self {
+        Self::Lumberjack(error)
     }
 }
