@@ -19,7 +19,7 @@ import penstock
 from penstock import pipestream as ps
 from penstock.documents import Composite, Limits, Node, Part
 from penstock.documents import rehydrate as rehydrate_parts
-from penstock.errors import DocumentsError, Error, PipeStreamError, SparkError
+from penstock.errors import DocumentsError, Error, PipeStreamError, SparkError, VgiError
 from penstock.receipts import Change, Difference
 from penstock.spark import (
     Dehydrate,
@@ -46,6 +46,7 @@ SAMPLES: dict[type, Callable[[], object]] = {
     PipeStreamError: lambda: PipeStreamError("scope 3 is ours", 9, "PIPESTREAM_SCOPE_INVALID", "violation", 3, 7),
     DocumentsError: lambda: DocumentsError("no such document", "io"),
     SparkError: lambda: SparkError("no Java"),
+    VgiError: lambda: VgiError("the peer closed the connection", "io"),
     Dehydrate: lambda: dehydrate("[::1]:4433", fingerprint="ab" * 32, receipts="/receipts", limits=Limits(max_depth=2)),
     Rehydrate: lambda: rehydrate(text=False, order_by="position"),
     DocumentsSource: lambda: DocumentsSource({"path": "/data", "minPartitions": "3"}),
