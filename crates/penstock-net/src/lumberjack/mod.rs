@@ -10,6 +10,7 @@
 
 pub mod columns;
 mod delivery;
+pub mod spool;
 
 pub use self::delivery::{Delivery, Destination, Origin, Safe};
 pub use penstock_lumberjack::{Limits, Sequence, Version};

@@ -1,0 +1,433 @@
+//! A spool in a local folder: `00000000000000000001.segment`, `spool` (its ID), `readers.json` (how far they are).
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use super::format::{
+    Entry, FOOTER_TAIL, MAX_HEADER, RECORD_HEAD, SpoolId, footer, footer_length, read_entry, read_footer, read_header,
+    read_record, verify,
+};
+use super::index::{Backing, Index, Segment};
+use super::reading::{SegmentInfo, Store};
+use super::recent::{OF_CONNECTION, Recent};
+use super::writer::{Opened, Target};
+use super::{Ack, Counters, Position, Shared, lock};
+use crate::{Error, Result};
+
+const ID: &str = "spool";
+const READERS: &str = "readers.json";
+const LOCK: &str = ".lock";
+const SUFFIX: &str = ".segment";
+
+pub(super) fn segment_name(number: u64) -> String {
+    format!("{number:020}{SUFFIX}")
+}
+
+pub(super) fn segment_number(name: &str) -> Option<u64> {
+    name.strip_suffix(SUFFIX).filter(|digits| digits.len() == 20)?.parse().ok()
+}
+
+fn path_of(folder: &Path, number: u64) -> PathBuf {
+    folder.join(segment_name(number))
+}
+
+pub(super) fn hex(id: &SpoolId) -> String {
+    id.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+pub(super) fn parse_id(text: &str) -> Option<SpoolId> {
+    u128::from_str_radix(text.trim(), 16).ok().filter(|_| text.trim().len() == 32).map(u128::to_be_bytes)
+}
+
+/// Opens a folder to be written.
+pub(super) fn open(folder: &Path, ack: Ack) -> Result<Opened> {
+    fs::create_dir_all(folder).map_err(|error| Error::file("cannot make the spool", folder, &error))?;
+    let guard = lock_folder(folder)?;
+    let spool = match read_id(folder)? {
+        Some(spool) => spool,
+        None => make_id(folder)?,
+    };
+    let mut segments = BTreeMap::new();
+    for number in numbers(folder)? {
+        if let Some(segment) = recover(folder, &spool, number)? {
+            segments.insert(number, segment);
+        }
+    }
+    let readers = match fs::read(folder.join(READERS)) {
+        Ok(octets) => serde_json::from_slice::<BTreeMap<String, (u64, u64)>>(&octets)
+            .map_err(|error| Error::file("cannot read", &folder.join(READERS), &io::Error::from(error)))?
+            .into_iter()
+            .map(|(name, (segment, row))| (name, Position { segment, row }))
+            .collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+        Err(error) => return Err(Error::file("cannot read", &folder.join(READERS), &error)),
+    };
+    let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
+    let recent = remember(folder, &segments)?;
+    let backing = Box::new(FolderBacking { folder: folder.to_owned() });
+    let index = Index::new(spool, segments, readers, backing);
+    let shared = Arc::new(Shared { index, counters: Counters::default(), ack, parked: Mutex::new(BTreeMap::new()) });
+    let store = Arc::new(LiveStore { folder: folder.to_owned(), shared: Arc::clone(&shared) });
+    let target = Box::new(FolderTarget { folder: folder.to_owned(), open: None, _guard: guard });
+    Ok(Opened { target, shared, store, recent, next })
+}
+
+/// Nobody else may write the spool as long as this is held.
+fn lock_folder(folder: &Path) -> Result<File> {
+    let path = folder.join(LOCK);
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|error| Error::file("cannot lock", &path, &error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            Err(Error::Misuse(format!("{}: another process writes this spool", folder.display())))
+        }
+        Err(fs::TryLockError::Error(error)) => Err(Error::file("cannot lock", &path, &error)),
+    }
+}
+
+fn read_id(folder: &Path) -> Result<Option<SpoolId>> {
+    let path = folder.join(ID);
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            let wrong = || Error::Misuse(format!("{} is not the ID of a spool", path.display()));
+            parse_id(&text).map(Some).ok_or_else(wrong)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::file("cannot read", &path, &error)),
+    }
+}
+
+fn make_id(folder: &Path) -> Result<SpoolId> {
+    let spool = fastrand::u128(..).to_be_bytes();
+    replace(folder, ID, hex(&spool).as_bytes())?;
+    Ok(spool)
+}
+
+/// Writes a file so that after a crash there is the old one or the new one.
+fn replace(folder: &Path, name: &str, octets: &[u8]) -> Result<()> {
+    let path = folder.join(name);
+    let failed = |error: &io::Error| Error::file("cannot write", &path, error);
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
+    file.write_all(octets).and_then(|()| file.as_file().sync_data()).map_err(|error| failed(&error))?;
+    file.persist(&path).map_err(|error| failed(&error.error))?;
+    sync_folder(folder).map_err(|error| failed(&error))
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+fn numbers(folder: &Path) -> Result<Vec<u64>> {
+    let failed = |error: &io::Error| Error::file("cannot list", folder, error);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|error| failed(&error))? {
+        let name = entry.map_err(|error| failed(&error))?.file_name();
+        found.extend(name.to_str().and_then(segment_number));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+fn read_range(path: &Path, range: Range<u64>) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    read_from(&mut file, range)
+}
+
+fn read_from(file: &mut File, range: Range<u64>) -> io::Result<Vec<u8>> {
+    file.seek(SeekFrom::Start(range.start))?;
+    let wanted = range.end.saturating_sub(range.start);
+    let mut octets = Vec::new();
+    file.take(wanted).read_to_end(&mut octets)?;
+    if octets.len() as u64 == wanted { Ok(octets) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// What is whole of a segment, from an octet on.
+struct Scanned {
+    entries: Vec<Entry>,
+    /// The octet behind the last whole record.
+    end: u64,
+    sealed: bool,
+}
+
+/// Looks through the records of a segment from `at` on, each with its hash.
+fn scan(file: &mut File, length: u64, at: u64) -> io::Result<Scanned> {
+    let mut scanned = Scanned { entries: Vec::new(), end: at, sealed: false };
+    while scanned.end + RECORD_HEAD as u64 <= length {
+        let head = read_from(file, scanned.end..scanned.end + RECORD_HEAD as u64)?;
+        let Some(entry) = read_entry(&head) else {
+            let rest = read_from(file, scanned.end..length)?;
+            scanned.sealed = read_footer(&rest).is_some();
+            break;
+        };
+        let end = scanned.end + u64::from(entry.octets);
+        if end > length || !verify(&read_from(file, scanned.end..end)?) {
+            break;
+        }
+        scanned.entries.push(entry);
+        scanned.end = end;
+    }
+    Ok(scanned)
+}
+
+/// The entries of a segment by its footer, if it has one.
+fn by_footer(file: &mut File, length: u64, header: u64) -> io::Result<Option<Vec<Entry>>> {
+    let Some(tail) = length.checked_sub(FOOTER_TAIL).filter(|tail| *tail >= header) else { return Ok(None) };
+    let Some(size) = footer_length(&read_from(file, tail..length)?) else { return Ok(None) };
+    let Some(start) = length.checked_sub(size).filter(|start| *start >= header) else { return Ok(None) };
+    let Some(entries) = read_footer(&read_from(file, start..length)?) else { return Ok(None) };
+    let records: u64 = entries.iter().map(|entry| u64::from(entry.octets)).sum();
+    Ok((header + records == start).then_some(entries))
+}
+
+/// Brings a segment into order after a crash: what is not whole is cut off, and it gets its footer.
+fn recover(folder: &Path, spool: &SpoolId, number: u64) -> Result<Option<Segment>> {
+    let path = path_of(folder, number);
+    let failed = |error: io::Error| Error::file("cannot recover", &path, &error);
+    let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    let head = read_from(&mut file, 0..length.min(MAX_HEADER)).map_err(failed)?;
+    let Some(header) = read_header(&head) else {
+        // Its first group was never durable, so nothing of it was acknowledged.
+        let torn = path.with_extension("torn");
+        tracing::warn!(
+            segment = number,
+            octets = length,
+            "a segment without a header is set aside: {}",
+            torn.display()
+        );
+        fs::rename(&path, &torn).map_err(failed)?;
+        return Ok(None);
+    };
+    if header.spool != *spool || header.segment != number {
+        return Err(Error::Misuse(format!("{} belongs to another spool", path.display())));
+    }
+    if let Some(entries) = by_footer(&mut file, length, header.length).map_err(failed)? {
+        return Ok(Some(Segment { header: header.length, entries, octets: length, sealed: true }));
+    }
+    let Scanned { entries, end, .. } = scan(&mut file, length, header.length).map_err(failed)?;
+    if end < length {
+        tracing::warn!(segment = number, octets = length - end, "a torn end of a segment is cut off");
+    }
+    let foot = footer(&entries);
+    file.set_len(end).map_err(failed)?;
+    file.seek(SeekFrom::Start(end)).map_err(failed)?;
+    file.write_all(&foot).and_then(|()| file.sync_all()).map_err(failed)?;
+    Ok(Some(Segment { header: header.length, entries, octets: end + foot.len() as u64, sealed: true }))
+}
+
+/// Reads what was taken lately, for events that are sent again.
+fn remember(folder: &Path, segments: &BTreeMap<u64, Segment>) -> Result<Recent> {
+    let (mut rows, mut from) = (0, Vec::new());
+    for (number, segment) in segments.iter().rev() {
+        if rows >= 2 * OF_CONNECTION as u64 {
+            break;
+        }
+        rows += segment.rows();
+        from.push((*number, segment));
+    }
+    let mut recent = Recent::default();
+    for (number, segment) in from.into_iter().rev() {
+        let path = path_of(folder, number);
+        let failed = |error: io::Error| Error::file("cannot read", &path, &error);
+        let mut file = File::open(&path).map_err(failed)?;
+        let (mut at, mut row) = (segment.header, 0);
+        for entry in &segment.entries {
+            let octets = read_from(&mut file, at..at + u64::from(entry.octets)).map_err(failed)?;
+            at += u64::from(entry.octets);
+            row += u64::from(entry.rows);
+            if let Some((_, sent, _)) = read_record(&octets).filter(|(_, sent, _)| !sent.hashes.is_empty()) {
+                recent.take(&sent.sender, sent.connection, &sent.hashes, Position { segment: number, row });
+            }
+        }
+    }
+    Ok(recent)
+}
+
+#[derive(Debug)]
+struct FolderTarget {
+    folder: PathBuf,
+    open: Option<(u64, File)>,
+    /// Held as long as the spool is written.
+    _guard: File,
+}
+
+impl Target for FolderTarget {
+    fn write(&mut self, segment: u64, at: u64, octets: &[u8]) -> Result<()> {
+        let path = path_of(&self.folder, segment);
+        let failed = |error: io::Error| Error::file("cannot write", &path, &error);
+        let fresh = self.open.as_ref().is_none_or(|(open, _)| *open != segment);
+        if fresh {
+            let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+            self.open = Some((segment, file));
+        }
+        let Some((_, file)) = &mut self.open else { return Ok(()) };
+        let written = file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(octets));
+        let durable = written.and_then(|()| file.sync_data());
+        if let Err(error) = durable {
+            // Frees the space that the half of it took. Where that fails too, the next write takes its place.
+            let _ = file.set_len(at);
+            return Err(failed(error));
+        }
+        if at == 0 {
+            sync_folder(&self.folder).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn is_whole(&self) -> bool {
+        false
+    }
+}
+
+#[derive(Debug)]
+struct FolderBacking {
+    folder: PathBuf,
+}
+
+impl Backing for FolderBacking {
+    fn keep_readers(&self, readers: &BTreeMap<String, Position>) -> Result<()> {
+        let plain: BTreeMap<&str, (u64, u64)> =
+            readers.iter().map(|(name, at)| (name.as_str(), (at.segment, at.row))).collect();
+        let octets = serde_json::to_vec(&plain).map_err(|error| Error::Misuse(error.to_string()))?;
+        replace(&self.folder, READERS, &octets)
+    }
+
+    fn remove(&self, segment: u64) -> Result<()> {
+        let path = path_of(&self.folder, segment);
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(Error::file("cannot remove", &path, &error)),
+        }
+    }
+}
+
+fn gone(number: u64, path: &Path, error: &io::Error) -> Error {
+    if error.kind() == io::ErrorKind::NotFound {
+        return Error::Misuse(format!("segment {number} of the spool is gone: all its named readers had read it"));
+    }
+    Error::file("cannot read", path, error)
+}
+
+/// The rows of a spool that this process writes.
+#[derive(Debug)]
+struct LiveStore {
+    folder: PathBuf,
+    shared: Arc<Shared>,
+}
+
+impl Store for LiveStore {
+    fn spool(&self) -> Result<String> {
+        Ok(hex(&self.shared.index.spool))
+    }
+
+    fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>> {
+        Ok(self.shared.index.with(|state| {
+            let segments = state.segments.range(from..).take(max);
+            segments
+                .map(|(number, segment)| SegmentInfo {
+                    number: *number,
+                    header: segment.header,
+                    entries: segment.entries.clone(),
+                })
+                .collect()
+        }))
+    }
+
+    fn read(&self, segment: u64, range: Range<u64>) -> Result<Vec<u8>> {
+        let path = path_of(&self.folder, segment);
+        read_range(&path, range).map_err(|error| gone(segment, &path, &error))
+    }
+
+    fn commit(&self, reader: &str, position: Position) -> Result<()> {
+        self.shared.commit(reader, position)
+    }
+}
+
+/// The rows of a spool in a folder, which another process may be writing.
+#[derive(Debug)]
+pub struct FolderStore {
+    folder: PathBuf,
+    seen: Mutex<HashMap<u64, (Segment, u64)>>,
+}
+
+impl FolderStore {
+    /// Looks into a folder.
+    ///
+    /// Fails as a misuse if it is no spool.
+    pub fn open(folder: &Path) -> Result<Self> {
+        if read_id(folder)?.is_none() {
+            return Err(Error::Misuse(format!("{} is no spool: it has no file {ID}", folder.display())));
+        }
+        Ok(Self { folder: folder.to_owned(), seen: Mutex::default() })
+    }
+
+    /// A segment as far as it is whole and durable; `None`: not even its header is, or it has been removed.
+    fn look(&self, number: u64) -> Result<Option<Segment>> {
+        let known = lock(&self.seen).get(&number).cloned();
+        if let Some((segment, _)) = known.as_ref().filter(|(segment, _)| segment.sealed) {
+            return Ok(Some(segment.clone()));
+        }
+        let path = path_of(&self.folder, number);
+        let failed = |error: io::Error| Error::file("cannot read", &path, &error);
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let length = file.metadata().map_err(failed)?.len();
+        let (mut segment, mut end) = match known {
+            Some(known) => known,
+            None => {
+                let head = read_from(&mut file, 0..length.min(MAX_HEADER)).map_err(failed)?;
+                let Some(header) = read_header(&head) else { return Ok(None) };
+                (Segment { header: header.length, ..Segment::default() }, header.length)
+            }
+        };
+        if let Some(entries) = by_footer(&mut file, length, segment.header).map_err(failed)? {
+            segment = Segment { entries, sealed: true, octets: length, ..segment };
+        } else {
+            let found = scan(&mut file, length, end).map_err(failed)?;
+            if !found.entries.is_empty() {
+                // A position must outlive a power cut, and the writer may not have asked the disk yet.
+                file.sync_data().map_err(failed)?;
+            }
+            segment.entries.extend(found.entries);
+            segment.sealed = found.sealed;
+            end = found.end;
+        }
+        lock(&self.seen).insert(number, (segment.clone(), end));
+        Ok(Some(segment))
+    }
+}
+
+impl Store for FolderStore {
+    fn spool(&self) -> Result<String> {
+        let missing = || Error::Misuse(format!("{} is no spool", self.folder.display()));
+        Ok(hex(&read_id(&self.folder)?.ok_or_else(missing)?))
+    }
+
+    fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>> {
+        let mut found = Vec::new();
+        for number in numbers(&self.folder)?.into_iter().filter(|number| *number >= from).take(max) {
+            if let Some(Segment { header, entries, .. }) = self.look(number)? {
+                found.push(SegmentInfo { number, header, entries });
+            }
+        }
+        Ok(found)
+    }
+
+    fn read(&self, segment: u64, range: Range<u64>) -> Result<Vec<u8>> {
+        let path = path_of(&self.folder, segment);
+        read_range(&path, range).map_err(|error| gone(segment, &path, &error))
+    }
+
+    fn commit(&self, _reader: &str, _position: Position) -> Result<()> {
+        Err(Error::Misuse("only who writes a spool can take commits: connect to the receiver".into()))
+    }
+}

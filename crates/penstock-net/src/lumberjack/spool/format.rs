@@ -1,0 +1,251 @@
+//! What a segment looks like. All integers are little-endian, every part is a multiple of 8 octets long and ends with
+//! the XXH3 hash of its other octets.
+//!
+//! ```text
+//! header  "PSPOOL1\n"  spool (16)  segment (8)  length of the schema (8)  schema: an Arrow IPC message  hash (8)
+//! record  "RECD" (4)  rows (4)  length of origin (4)  length of batch (4)  origin  batch: an Arrow IPC message  hash (8)
+//! footer  "FOOT" (4)  records (4)  { octets (4)  rows (4) } × records  length of the footer (8)  hash (8)
+//! ```
+//!
+//! `origin` says who sent the rows: connection (8), count of hashes (4), length of the sender's name (4), hashes (8 each),
+//! name, zeros up to a multiple of 8. The footer comes when a segment is full; without one the segment goes on, or its
+//! writer has died, and what is behind its last whole record counts for nothing.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::StreamDecoder;
+use arrow_ipc::writer::StreamEncoder;
+use arrow_schema::ArrowError;
+use penstock_wire::Reader;
+use twox_hash::XxHash3_64;
+
+use crate::lumberjack::columns::Layout;
+use crate::{Error, Result};
+
+const MAGIC: &[u8; 8] = b"PSPOOL1\n";
+const RECORD: &[u8; 4] = b"RECD";
+const FOOTER: &[u8; 4] = b"FOOT";
+/// Octets of a record before its origin.
+pub(super) const RECORD_HEAD: usize = 16;
+/// A footer's length and its hash, at the end of a segment.
+pub(super) const FOOTER_TAIL: u64 = 16;
+const HASH: usize = 8;
+/// No header is longer.
+pub(super) const MAX_HEADER: u64 = 64 << 10;
+/// No record is longer.
+pub(super) const MAX_RECORD: usize = 1 << 30;
+
+/// Which spool it is, for ever.
+pub(super) type SpoolId = [u8; 16];
+
+/// A record's place in its segment's index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) octets: u32,
+    pub(super) rows: u32,
+}
+
+/// Who sent a record's rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) sender: Arc<str>,
+    pub(super) connection: u64,
+    pub(super) hashes: Vec<u64>,
+}
+
+/// A segment's header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) spool: SpoolId,
+    pub(super) segment: u64,
+    pub(super) schema: Vec<u8>,
+    /// Its octets.
+    pub(super) length: u64,
+}
+
+fn size(length: usize) -> u32 {
+    // Checked against MAX_RECORD before.
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+fn seal(into: &mut Vec<u8>, start: usize) {
+    let hash = XxHash3_64::oneshot(into.get(start..).unwrap_or_default());
+    into.extend_from_slice(&hash.to_le_bytes());
+}
+
+fn is_whole(octets: &[u8]) -> bool {
+    octets.split_last_chunk::<HASH>().is_some_and(|(rest, hash)| XxHash3_64::oneshot(rest).to_le_bytes() == *hash)
+}
+
+fn u32_le(reader: &mut Reader<'_>) -> Option<u32> {
+    Some(u32::from_le_bytes(reader.take(4).ok()?.try_into().ok()?))
+}
+
+fn u64_le(reader: &mut Reader<'_>) -> Option<u64> {
+    Some(u64::from_le_bytes(reader.take(8).ok()?.try_into().ok()?))
+}
+
+pub(super) fn arrow(error: &ArrowError) -> Error {
+    Error::Misuse(format!("a batch cannot be kept: {error}"))
+}
+
+/// Writes records.
+pub(super) struct Encoder {
+    stream: StreamEncoder,
+    schema: Vec<u8>,
+}
+
+impl Encoder {
+    pub(super) fn new() -> Result<Self> {
+        let layout = Layout::raw().schema();
+        let mut stream = StreamEncoder::try_new(&layout).map_err(|error| arrow(&error))?;
+        let mut first = stream.encode(&RecordBatch::new_empty(layout)).map_err(|error| arrow(&error))?;
+        // The first call gives the schema's message and then the batch's, which is cut off by its own length.
+        let whole: Vec<u8> = first.drain(..).flat_map(|buffer| buffer.as_slice().to_vec()).collect();
+        let schema = message_length(&whole).and_then(|length| whole.get(..length)).unwrap_or_default().to_vec();
+        Ok(Self { stream, schema })
+    }
+
+    pub(super) fn header(&self, spool: &SpoolId, segment: u64) -> Vec<u8> {
+        let mut octets = MAGIC.to_vec();
+        octets.extend_from_slice(spool);
+        octets.extend_from_slice(&segment.to_le_bytes());
+        octets.extend_from_slice(&(self.schema.len() as u64).to_le_bytes());
+        octets.extend_from_slice(&self.schema);
+        octets.resize(octets.len().next_multiple_of(8), 0);
+        seal(&mut octets, 0);
+        octets
+    }
+
+    /// Appends a record; nothing is appended where it fails.
+    pub(super) fn record(&mut self, batch: &RecordBatch, sent: &Sent, into: &mut Vec<u8>) -> Result<Entry> {
+        let start = into.len();
+        let buffers = self.stream.encode(batch).map_err(|error| arrow(&error))?;
+        let body: usize = buffers.iter().map(Buffer::len).sum();
+        let origin = (16 + sent.hashes.len() * 8 + sent.sender.len()).next_multiple_of(8);
+        let octets = RECORD_HEAD + origin + body.next_multiple_of(8) + HASH;
+        if octets > MAX_RECORD {
+            return Err(Error::Misuse(format!("a record of {octets} octets; a spool takes {MAX_RECORD} at a time")));
+        }
+        into.reserve(octets);
+        into.extend_from_slice(RECORD);
+        for length in [batch.num_rows(), origin, body.next_multiple_of(8)] {
+            into.extend_from_slice(&size(length).to_le_bytes());
+        }
+        into.extend_from_slice(&sent.connection.to_le_bytes());
+        into.extend_from_slice(&size(sent.hashes.len()).to_le_bytes());
+        into.extend_from_slice(&size(sent.sender.len()).to_le_bytes());
+        sent.hashes.iter().for_each(|hash| into.extend_from_slice(&hash.to_le_bytes()));
+        into.extend_from_slice(sent.sender.as_bytes());
+        into.resize(start + RECORD_HEAD + origin, 0);
+        buffers.iter().for_each(|buffer| into.extend_from_slice(buffer.as_slice()));
+        into.resize(start + octets - HASH, 0);
+        seal(into, start);
+        Ok(Entry { octets: size(octets), rows: size(batch.num_rows()) })
+    }
+}
+
+pub(super) fn footer(entries: &[Entry]) -> Vec<u8> {
+    let mut octets = FOOTER.to_vec();
+    octets.extend_from_slice(&size(entries.len()).to_le_bytes());
+    for entry in entries {
+        octets.extend_from_slice(&entry.octets.to_le_bytes());
+        octets.extend_from_slice(&entry.rows.to_le_bytes());
+    }
+    octets.extend_from_slice(&(octets.len() as u64 + FOOTER_TAIL).to_le_bytes());
+    seal(&mut octets, 0);
+    octets
+}
+
+/// The length of a footer, of the last octets of a segment.
+pub(super) fn footer_length(tail: &[u8]) -> Option<u64> {
+    u64_le(&mut Reader::new(tail.last_chunk::<16>()?))
+}
+
+/// A footer, if that is what it is.
+pub(super) fn read_footer(octets: &[u8]) -> Option<Vec<Entry>> {
+    let mut reader = Reader::new(octets);
+    if reader.take(4).ok()? != FOOTER || !is_whole(octets) {
+        return None;
+    }
+    let count = usize::try_from(u32_le(&mut reader)?).ok()?;
+    let entries = (0..count).map(|_| Some(Entry { octets: u32_le(&mut reader)?, rows: u32_le(&mut reader)? }));
+    entries.collect()
+}
+
+/// A header at the beginning of these octets; `None` where they are too few, or are none.
+pub(super) fn read_header(octets: &[u8]) -> Option<Header> {
+    let mut reader = Reader::new(octets);
+    if reader.take(8).ok()? != MAGIC {
+        return None;
+    }
+    let spool = reader.take(16).ok()?.try_into().ok()?;
+    let segment = u64_le(&mut reader)?;
+    let length = usize::try_from(u64_le(&mut reader)?).ok()?;
+    let schema = reader.take(length).ok()?.to_vec();
+    let whole = 40_usize.checked_add(length)?.checked_next_multiple_of(8)?.checked_add(HASH)?;
+    is_whole(octets.get(..whole)?).then_some(Header { spool, segment, schema, length: whole as u64 })
+}
+
+/// The entry of a record, of its first [`RECORD_HEAD`] octets; `None`: no record begins so.
+pub(super) fn read_entry(head: &[u8]) -> Option<Entry> {
+    let mut reader = Reader::new(head);
+    if reader.take(4).ok()? != RECORD {
+        return None;
+    }
+    let rows = u32_le(&mut reader)?;
+    let (origin, body) = (u32_le(&mut reader)?, u32_le(&mut reader)?);
+    let octets = u64::from(origin) + u64::from(body) + (RECORD_HEAD + HASH) as u64;
+    let fits = octets <= MAX_RECORD as u64;
+    Some(Entry { octets: u32::try_from(octets).ok().filter(|_| fits)?, rows })
+}
+
+/// Whether these octets are a whole record, or a whole footer.
+pub(super) fn verify(octets: &[u8]) -> bool {
+    is_whole(octets)
+}
+
+/// The parts of a whole record: its rows, who sent them, and the message of the batch.
+pub(super) fn read_record(octets: &[u8]) -> Option<(Entry, Sent, std::ops::Range<usize>)> {
+    let entry = read_entry(octets)?;
+    let mut reader = Reader::new(octets.get(8..)?);
+    let (origin, body) = (usize::try_from(u32_le(&mut reader)?).ok()?, usize::try_from(u32_le(&mut reader)?).ok()?);
+    let connection = u64_le(&mut reader)?;
+    let (count, name) = (usize::try_from(u32_le(&mut reader)?).ok()?, usize::try_from(u32_le(&mut reader)?).ok()?);
+    let hashes = reader.take(count.checked_mul(8)?).ok()?;
+    let hashes = hashes.as_chunks::<8>().0.iter().map(|hash| u64::from_le_bytes(*hash)).collect();
+    let sender = std::str::from_utf8(reader.take(name).ok()?).ok()?.into();
+    let start = RECORD_HEAD.checked_add(origin)?;
+    Some((entry, Sent { sender, connection, hashes }, start..start.checked_add(body)?))
+}
+
+/// Octets of the Arrow IPC message, without a body, that these begin with.
+fn message_length(octets: &[u8]) -> Option<usize> {
+    // 0xFFFFFFFF, the length of the metadata, the metadata.
+    let mut reader = Reader::new(octets.get(4..)?);
+    usize::try_from(u32_le(&mut reader)?).ok()?.checked_add(8)
+}
+
+#[derive(Debug)]
+/// Reads the batches of a segment's records.
+pub(super) struct Decoder {
+    stream: StreamDecoder,
+}
+
+impl Decoder {
+    /// With the schema of the segment's header.
+    pub(super) fn new(schema: &[u8]) -> Result<Self> {
+        let mut stream = StreamDecoder::new().with_require_alignment(false);
+        stream.decode(&mut Buffer::from(schema)).map_err(|error| arrow(&error))?;
+        Ok(Self { stream })
+    }
+
+    /// The batch of a record's message.
+    pub(super) fn batch(&mut self, message: &Buffer) -> Result<RecordBatch> {
+        let mut message = message.clone();
+        let batch = self.stream.decode(&mut message).map_err(|error| arrow(&error))?;
+        batch.ok_or_else(|| Error::Misuse("a record has no batch".into()))
+    }
+}
