@@ -61,6 +61,7 @@ pub(super) struct Map {
 }
 
 /// Whether events can be made into a column of this type; the error names it.
+#[allow(clippy::wildcard_enum_match_arm)] // Arrow has many types more.
 pub(super) fn check(name: &str, data_type: &DataType, depth: usize) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(Error::Misuse(format!("the column {name} is nested deeper than {MAX_DEPTH}")));
@@ -83,6 +84,7 @@ pub(super) fn check(name: &str, data_type: &DataType, depth: usize) -> Result<()
 }
 
 impl Cell {
+    #[allow(clippy::wildcard_enum_match_arm)] // Arrow has many types more.
     pub(super) fn new(data_type: &DataType) -> Self {
         match data_type {
             DataType::List(field) => Self::List(Box::new(List {
@@ -115,6 +117,7 @@ impl Cell {
         }
     }
 
+    #[allow(clippy::wildcard_enum_match_arm)] // Arrow has many types more.
     fn simple(data_type: &DataType) -> Option<Self> {
         Some(match data_type {
             DataType::Utf8 => Self::Text(StringBuilder::new()),
@@ -351,12 +354,11 @@ impl Cell {
             }
             Self::Map(map) => {
                 let columns: Vec<ArrayRef> = vec![Arc::new(map.keys.finish()), map.values.finish()?];
-                let fields = match map.entries.data_type() {
-                    DataType::Struct(fields) => fields.clone(),
-                    // Not after `check`.
-                    _ => Fields::empty(),
+                // Nothing else after `check`.
+                let DataType::Struct(fields) = map.entries.data_type() else {
+                    return Err(ArrowError::SchemaError("a map without entries".into()));
                 };
-                let entries = StructArray::try_new(fields, columns, None)?;
+                let entries = StructArray::try_new(fields.clone(), columns, None)?;
                 let offsets = offsets(&mut map.offsets);
                 Arc::new(MapArray::try_new(Arc::clone(&map.entries), offsets, entries, map.nulls.finish(), false)?)
             }

@@ -13,10 +13,8 @@ fn with_pairs(pairs: &[(&[u8], &[u8])], take: impl FnOnce(Pairs<'_>)) {
     Data::encode(Version::V1, 1, pairs.iter().copied(), &mut octets).unwrap();
     let mut decoder = Decoder::new(Accepts::Writer, Limits::default());
     decoder.input().extend_from_slice(&octets);
-    match decoder.next_frame().unwrap().unwrap() {
-        Frame::Data(data) => take(data.pairs),
-        other => panic!("{other:?}"),
-    }
+    let Some(Frame::Data(data)) = decoder.next_frame().unwrap() else { panic!("it is no D frame") };
+    take(data.pairs);
 }
 
 fn texts(batch: &RecordBatch, name: &str) -> Vec<Option<String>> {
