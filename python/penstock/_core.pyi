@@ -582,7 +582,7 @@ class _Selected(Protocol):
     @property
     def places(self) -> Sequence[tuple[int, int]]: ...
 
-def divide(name: str, path: str, limits: Limits, group_bytes: int) -> _Division | None:
+def divide(name: str, source: Source, limits: Limits, group_bytes: int) -> _Division | None:
     """Divide the children of a document into groups of about `group_bytes` octets; None if it is better sent as one."""
 
 @final

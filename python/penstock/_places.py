@@ -130,6 +130,12 @@ class Place:
         """Ask the store what it is; ``OSError`` where it does not answer."""
         return self.filesystem.get_file_info(self.path)
 
+    def exists(self) -> bool:
+        """Whether it is an object."""
+        from pyarrow.fs import FileType
+
+        return bool(self.info().type == FileType.File)
+
     def is_folder(self) -> bool:
         """Whether anything lies below it."""
         from pyarrow.fs import FileType

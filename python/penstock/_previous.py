@@ -8,7 +8,8 @@ receipts there is a small file for each document, found by the document's name a
 
 HASH is the first 32 hex digits of the SHA-256 of the name, HH the first two of them; ``previous`` is the receipt that
 ``KEY`` has replaced, where that has another name. The folder is made when somebody first asks for an earlier receipt,
-out of the receipts that are there, and kept up from then on.
+out of the receipts that are there, and kept up from then on. In a store, ``.documents/made`` says that all of them
+have been looked at.
 """
 
 import hashlib
@@ -17,16 +18,20 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock._places import Place, is_uri
 from penstock._receipt_form import Malformed, check_form, load_object
 
-__all__ = ["KeptScopes", "Pointer", "find_receipt", "point", "pointer_of", "pointers", "prepare"]
+__all__ = ["EarlierReceipts", "KeptScopes", "Pointer"]
 
 _FOLDER = ".documents"
+_MARK = "made"
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +43,138 @@ class Pointer:
     previous: str | None
 
 
-def _path(folder: Path, document: str) -> Path:
+class EarlierReceipts:
+    """A folder of receipts, or a prefix in a store, in which the receipt of a document is found by its name."""
+
+    def __init__(self, folder: str | os.PathLike[str], storage: Mapping[str, str] | None = None) -> None:
+        """Take it as it is; nothing is looked for yet.
+
+        Raises ``ValueError`` for a URI or an option that is none.
+        """
+        text = os.fspath(folder)
+        self._folder: Path | Place = Place.open(text, storage) if is_uri(text) else Path(text)
+
+    def __str__(self) -> str:
+        return self._folder.uri if isinstance(self._folder, Place) else str(self._folder)
+
+    def prepare(self) -> None:
+        """Make the pointers if there are none yet, out of the receipts; this reads each of them once.
+
+        Raises ``OSError`` if they cannot be written.
+        """
+        if self._has_pointers():
+            return
+        if isinstance(self._folder, Path):
+            if self._folder.is_dir():
+                _prepare_folder(self._folder)
+            return
+        # Nothing is renamed in a store. Whoever finds no mark makes the same pointers once more.
+        found = [info for info in self._folder.files(recursive=False) if _is_receipt(info.base_name)]
+        found.sort(key=lambda info: info.mtime_ns)
+        receipts = [self._folder.below(info) for info in found]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            named = list(zip(pool.map(_document_of, receipts), receipts, strict=True))
+            # One after the other where they are of the same document.
+            latest: dict[str, list[str]] = {}
+            for document, receipt in named:
+                if document is not None:
+                    latest.setdefault(document, []).append(receipt.name.removesuffix(".json"))
+            for _ in pool.map(lambda each: self._point_all(*each), latest.items()):
+                pass
+        (self._folder / _FOLDER / _MARK).write(b"{}")
+
+    def _point_all(self, document: str, keys: list[str]) -> None:
+        for key in keys:
+            _point(self._folder / _FOLDER, document, key)
+
+    def _has_pointers(self) -> bool:
+        there = self._folder / _FOLDER
+        return there.is_dir() if isinstance(there, Path) else (there / _MARK).exists()
+
+    def pointer(self, document: str) -> Pointer | None:
+        """Find the pointer of a document; ``None`` if it has none that can be read."""
+        pointer = _read(_path(self._folder / _FOLDER, document))
+        return pointer if pointer is not None and pointer.document == document else None
+
+    def pointers(self, start: str) -> Iterator[Pointer]:
+        """Give the pointers of all documents whose hashes begin with ``start``, two hex digits."""
+        there = self._folder / _FOLDER / start
+        names = (
+            [path.name for path in there.glob("*.json")]
+            if isinstance(there, Path)
+            else [info.base_name for info in there.files(recursive=False)]
+        )
+        for name in sorted(names):
+            if (pointer := _read(there / name)) is not None:
+                yield pointer
+
+    def point(self, documents: Mapping[str, str]) -> None:
+        """Say which receipts are now the latest ones, documents by their keys; do nothing where there are no pointers.
+
+        Raises ``OSError`` if one cannot be written.
+        """
+        if not documents or not self._has_pointers():
+            return
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(lambda each: _point(self._folder / _FOLDER, each[1], each[0]), documents.items()):
+                pass
+
+    def load(self, key: str) -> dict[str, Any]:
+        """Read a receipt; ``FileNotFoundError`` if it is not there."""
+        return load_object(self._folder / f"{key}.json")
+
+    def find(self, document: str) -> dict[str, Any] | None:
+        """Find the latest receipt of a document without looking at any other; ``None`` if there is none that is one.
+
+        A document without one that can be relied on is sent anew, which is never wrong.
+        """
+        pointer = self.pointer(document)
+        if pointer is None:
+            return None
+        try:
+            receipt = self.load(pointer.key)
+        except (OSError, Malformed):
+            return None
+        return None if any(check_form(receipt)) or receipt["document"] != document else receipt
+
+
+def _prepare_folder(folder: Path) -> None:
+    made = Path(tempfile.mkdtemp(prefix=".receipts-", dir=folder))
+    try:
+        receipts = [path for path in folder.glob("*.json") if _is_receipt(path.name)]
+        for path in sorted(receipts, key=lambda path: path.stat().st_mtime_ns):
+            if (document := _document_of(path)) is not None:
+                _point(made, document, path.stem)
+        # Somebody else may have been faster; the folder is then the same.
+        with suppress(OSError):
+            made.rename(folder / _FOLDER)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _document_of(receipt: Path | Place) -> str | None:
+    try:
+        document = load_object(receipt)["document"]
+    except (OSError, Malformed, KeyError):
+        return None
+    return document if isinstance(document, str) else None
+
+
+def _is_receipt(name: str) -> bool:
+    return name.endswith(".json") and _is_key(name.removesuffix(".json"))
+
+
+def _is_key(key: object) -> bool:
+    return isinstance(key, str) and len(key) == 32 and set(key) <= set("0123456789abcdef")
+
+
+def _path(folder: Path | Place, document: str) -> Path | Place:
     """Where a document's pointer is, below the folder of pointers."""
     name = hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return folder / name[:2] / f"{name}.json"
 
 
-def _read(path: Path) -> Pointer | None:
+def _read(path: Path | Place) -> Pointer | None:
     try:
         found = load_object(path)
         pointer = Pointer(found["document"], found["key"], found["previous"])
@@ -54,78 +184,24 @@ def _read(path: Path) -> Pointer | None:
     return pointer if sound else None
 
 
-def _is_key(key: object) -> bool:
-    return isinstance(key, str) and len(key) == 32 and set(key) <= set("0123456789abcdef")
-
-
-def pointer_of(folder: Path, document: str) -> Pointer | None:
-    """Find the pointer of a document; ``None`` if it has none that can be read."""
-    pointer = _read(_path(folder / _FOLDER, document))
-    return pointer if pointer is not None and pointer.document == document else None
-
-
-def pointers(folder: Path, start: str) -> Iterator[Pointer]:
-    """Give the pointers of all documents whose hashes begin with ``start``, two hex digits."""
-    for path in sorted((folder / _FOLDER / start).glob("*.json")):
-        if (pointer := _read(path)) is not None:
-            yield pointer
-
-
-def prepare(folder: Path) -> None:
-    """Make the pointers of a folder of receipts that has none yet, out of the receipts; this reads each of them once.
-
-    Raises ``OSError`` if the folder cannot be written.
-    """
-    if (folder / _FOLDER).is_dir() or not folder.is_dir():
-        return
-    made = Path(tempfile.mkdtemp(prefix=".receipts-", dir=folder))
-    try:
-        receipts = [path for path in folder.glob("*.json") if _is_key(path.stem)]
-        for path in sorted(receipts, key=lambda path: path.stat().st_mtime_ns):
-            with suppress(OSError, Malformed, KeyError, TypeError):
-                _point(made, str(load_object(path)["document"]), path.stem)
-        # Somebody else may have been faster; the folder is then the same.
-        with suppress(OSError):
-            made.rename(folder / _FOLDER)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-
-
-def point(folder: Path, document: str, key: str) -> None:
-    """Say that ``KEY.json`` is now the latest receipt of ``document``, in a folder that has pointers."""
-    if (folder / _FOLDER).is_dir():
-        _point(folder / _FOLDER, document, key)
-
-
-def _point(folder: Path, document: str, key: str) -> None:
+def _point(folder: Path | Place, document: str, key: str) -> None:
     path = _path(folder, document)
     earlier = _read(path)
     previous = None
     if earlier is not None:
         previous = earlier.previous if earlier.key == key else earlier.key
+    text = json.dumps({"document": document, "key": key, "previous": previous})
+    if isinstance(path, Place):
+        path.write(text.encode())
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(json.dumps({"document": document, "key": key, "previous": previous}), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
-
-
-def find_receipt(folder: Path, document: str) -> dict[str, Any] | None:
-    """Find the latest receipt of a document without looking at any other; ``None`` if there is none of the right form.
-
-    A document without one that can be relied on is sent anew, which is never wrong.
-    """
-    pointer = pointer_of(folder, document)
-    if pointer is None:
-        return None
-    try:
-        receipt = load_object(folder / f"{pointer.key}.json")
-    except (OSError, Malformed):
-        return None
-    return None if any(check_form(receipt)) or receipt["document"] != document else receipt
 
 
 class KeptScopes:

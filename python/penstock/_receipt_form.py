@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock._places import Place
 from penstock.pipestream import Status
 
 __all__ = ["MAX_RECEIPT", "Difference", "Malformed", "check_form", "file_ids", "load_object", "shorten", "where"]
@@ -79,12 +80,15 @@ def where(index: int, path: object) -> str:
     return f"parts[{index}] {way}"
 
 
-def load_object(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a file, strictly."""
-    if path.stat().st_size > MAX_RECEIPT:
-        raise Malformed(f"the receipt has more than {MAX_RECEIPT} octets")
+def load_object(file: Path | Place) -> dict[str, Any]:
+    """Read the JSON object in a file, or in an object of a store, strictly."""
+    with file.open("rb") if isinstance(file, Path) else file.open_file() as stream:
+        if stream.seek(0, 2) > MAX_RECEIPT:
+            raise Malformed(f"the receipt has more than {MAX_RECEIPT} octets")
+        stream.seek(0)
+        octets = stream.read()
     try:
-        value = json.loads(path.read_bytes(), object_pairs_hook=_unique, parse_constant=_refuse)
+        value = json.loads(octets, object_pairs_hook=_unique, parse_constant=_refuse)
     except RecursionError:
         raise Malformed("the receipt is nested too deeply") from None
     except ValueError as error:

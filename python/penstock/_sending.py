@@ -14,7 +14,7 @@ from penstock.errors import DocumentsError
 
 if TYPE_CHECKING:
     from penstock.documents import Limits, Source
-    from penstock.pipestream import Session
+    from penstock.pipestream._session import SessionState
 
 __all__ = ["PART_SCHEMA", "PLACED_SCHEMA", "DocumentResult", "DocumentSender", "SentDocument", "document_name"]
 
@@ -60,7 +60,7 @@ class DocumentSender:
 
     def __init__(
         self,
-        session: "Session",
+        session: "SessionState",
         *,
         dehydrate: bool = True,
         limits: "Limits | None" = None,
@@ -92,14 +92,14 @@ class DocumentSender:
         return SentDocument(self._native.send(name, source, text), previous)
 
     def send_some(
-        self, name: str, path: str, some: "_core._Selected", *, previous: Mapping[str, Any] | None = None
+        self, name: str, source: "Source", some: "_core._Selected", *, previous: Mapping[str, Any] | None = None
     ) -> "SentDocument":
-        """Send some children of a container in the document at ``path``, below an entity that stands for the container.
+        """Send some children of a container in a document, below an entity that stands for the container.
 
         A plan that works on parts apart does it. `DocumentResult.group` tells how it went.
         """
         text = None if previous is None else json.dumps(previous)
-        return SentDocument(self._native.send_some(name, path, some, text))
+        return SentDocument(self._native.send_some(name, source, some, text))
 
     def send_containers(
         self,

@@ -14,7 +14,7 @@ from typing import Self
 
 from penstock import receipts
 from penstock._places import Place, is_uri
-from penstock._previous import point
+from penstock._previous import EarlierReceipts
 from penstock.documents import DocumentResult
 from penstock.errors import DocumentsError
 
@@ -92,10 +92,12 @@ class StagedReceipts:
         self._staging: Path | None = None
         self._place: Place | None = None
         self._lock: int | None = None
+        self._pointers: EarlierReceipts | None = None
         self._documents: dict[str, str] = {}
         if folder is None:
             return
         try:
+            self._pointers = EarlierReceipts(folder, storage)
             if is_uri(str(folder)):
                 # Objects appear whole; what is staged need not be near them.
                 self._place = Place.open(str(folder), storage)
@@ -147,12 +149,12 @@ class StagedReceipts:
         if self._place is None:
             for receipt in staged:
                 receipt.replace(self._folder / receipt.name)
-            for key, document in self._documents.items():
-                point(self._folder, document, key)
-            return
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for _ in pool.map(self._put, staged):
-                pass
+        else:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                for _ in pool.map(self._put, staged):
+                    pass
+        if self._pointers is not None:
+            self._pointers.point(self._documents)
 
     def _put(self, receipt: Path) -> None:
         if self._place is not None:

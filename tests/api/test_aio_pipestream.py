@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from penstock import PipeStreamError
+from penstock import DocumentsError, PipeStreamError, _sending
 from penstock import pipestream as blocking
-from penstock.aio import _loop
+from penstock.aio import _loop, documents
 from penstock.aio import pipestream as ps
 from penstock.aio.pipestream import Server, Session, Status
 
@@ -46,21 +46,71 @@ class Ends:
 
 
 def test_the_twin_has_every_name_of_the_blocking_module() -> None:
-    # Sinks are read by Spark's tasks, which have no loop.
-    assert set(blocking.__all__) - set(ps.__all__) == {"ROW_SCHEMA", "ClosedSession", "Piece", "SinkReader"}
-    assert set(ps.__all__) <= set(blocking.__all__)
-    for name in ("Server", "Session", "Scope", "SentEntity", "ReceivedEntity"):
-        mine, other = getattr(ps, name), getattr(blocking, name)
+    assert set(ps.__all__) == set(blocking.__all__)
+    names = ("Server", "Session", "Scope", "SentEntity", "ReceivedEntity", "SinkReader")
+    pairs = [(getattr(ps, name), getattr(blocking, name)) for name in names]
+    pairs += [(getattr(documents, name), getattr(_sending, name)) for name in ("DocumentSender", "SentDocument")]
+    for mine, other in pairs:
+        # What plans of Spark send apart has no use without Spark.
+        apart = {"send_some", "send_containers"}
         assert mine is not other
-        public = {each for each in dir(other) if not each.startswith("_")}
-        assert public <= set(dir(mine)), name
+        public = {each for each in dir(other) if not each.startswith("_")} - apart
+        assert public <= set(dir(mine)), mine
     assert ps.Status is blocking.Status
 
 
 def test_the_examples_of_the_classes() -> None:
-    for name, least in (("_session", 5), ("_server", 5)):
-        results = doctest.testmod(importlib.import_module(f"penstock.aio.pipestream.{name}"))
+    modules = (("pipestream._session", 5), ("pipestream._server", 5), ("pipestream._reader", 5), ("documents", 6))
+    for name, least in modules:
+        results = doctest.testmod(importlib.import_module(f"penstock.aio.{name}"))
         assert (results.failed, results.attempted >= least) == (0, True)
+
+
+def test_documents_are_sent_while_a_loop_does_other_things(tmp_path: Path) -> None:
+    """Several at once, a wait that is late, one that is cancelled, and a sink that is read back in the same loop."""
+
+    async def main() -> None:
+        async with Ends(tmp_path) as ends:
+            sender = documents.DocumentSender(ends.client, in_flight=2)
+            sent = await sender.send("late.txt", b"nobody has taken it yet")
+            assert not sent.done()
+            with pytest.raises(DocumentsError) as caught:
+                await sent.wait(0.01)
+            assert caught.value.kind == "deadline"
+            waiting = asyncio.create_task(sent.wait())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            entity = await ends.server.receive(WAIT)
+            assert entity is not None
+            await entity.complete()
+            assert (await sent.wait(WAIT)).status == "COMPLETE"
+            assert sent.done()
+        async with Server(sink=tmp_path / "sink", state_dir=tmp_path, read_key="a secret of 16 octets") as server:
+            async with Session.connect(server.address, fingerprint=server.fingerprint) as session:
+                sender = documents.DocumentSender(session, in_flight=2)
+                every = await asyncio.gather(*(sender.send(f"{number}.txt", b"%d" % number) for number in range(9)))
+                results = await asyncio.gather(*(each.wait(WAIT) for each in every))
+                assert {result.status for result in results} == {"COMPLETE"}
+            remote = ps.SinkReader.connect(
+                server.address, fingerprint=server.fingerprint, read_key="a secret of 16 octets"
+            )
+            while not await remote.sessions():
+                pass
+            folder = ps.SinkReader(tmp_path / "sink")
+            for reader in (remote, folder):
+                (closed,) = await reader.sessions()
+                pieces = [piece async for piece in reader.plan(closed.session, rows=4)]
+                assert [piece.rows for piece in pieces] == [4, 4, 1]
+                found = [row async for batch in reader.read(pieces) for row in batch.column("content").to_pylist()]
+                assert sorted(found) == [b"%d" % number for number in range(9)]
+            journal, length, listed = await folder.follow()
+            assert (length, [each.session for each in listed]) == (1, [closed.session]), journal
+            await folder.remove(closed.session)
+            assert await folder.sessions() == []
+
+    run(main())
 
 
 def test_many_tasks_share_a_session(tmp_path: Path) -> None:
@@ -319,7 +369,7 @@ def test_a_loop_that_was_closed_early_harms_no_other(tmp_path: Path) -> None:
 def test_a_forked_child_has_loops_of_its_own(tmp_path: Path, run_python: Callable[[str], str]) -> None:
     program = f"""
 import asyncio, os, sys
-from penstock import PipeStreamError
+from penstock import DocumentsError, PipeStreamError, _sending
 from penstock.aio.pipestream import Server, Session
 
 async def serve():

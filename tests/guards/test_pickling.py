@@ -17,6 +17,7 @@ import pytest
 
 import penstock
 from penstock import pipestream as ps
+from penstock.aio import pipestream as aio_pipestream
 from penstock.documents import Composite, Limits, Node, Part
 from penstock.documents import rehydrate as rehydrate_parts
 from penstock.errors import DocumentsError, Error, PipeStreamError, SparkError, VgiError
@@ -122,6 +123,7 @@ SAMPLES |= {
     ps.StoppingPointValidation: lambda: ps.StoppingPointValidation(state_checksum=b"x"),
     ps.YieldExtension: lambda: ps.YieldExtension(ps.YieldReason.RATE_LIMITED, b"state"),
 }
+SAMPLES[aio_pipestream.SinkReader] = lambda: aio_pipestream.SinkReader("/sink")
 SAMPLES[QueryProgress] = lambda: QueryProgress("q", None, 0, "2026-01-01T00:00:00Z", 0.1, 3, 30.0, ("from",), "to")
 LIVE |= {
     "penstock.spark.watching.Progress": "a job that runs",
@@ -137,6 +139,8 @@ LIVE |= {
     "penstock.pipestream._scope.Scope": "a session",
     "penstock.pipestream._server.Server": "a socket",
     "penstock.pipestream._session.Session": "a connection",
+    "penstock.aio.documents.DocumentSender": "a session",
+    "penstock.aio.documents.SentDocument": "a session",
     "penstock.aio.pipestream._entity.Entity": "a session",
     "penstock.aio.pipestream._entity.ReceivedEntity": "a session",
     "penstock.aio.pipestream._entity.SentEntity": "a session",

@@ -24,6 +24,8 @@ class S3:
     app: Callable[..., Iterable[bytes]]
     requests: list[tuple[str, str]] = field(default_factory=list)
     refuse: Callable[[str, str], bool] = lambda _method, _path: False
+    watch: Callable[[str, str, int], None] = lambda _method, _path, _octets: None
+    """Called with each request, and how many octets of the object its range has; 0 without one."""
     endpoint: str = ""
     client: Any = None
 
@@ -32,6 +34,8 @@ class S3:
         query = f"?{environ['QUERY_STRING']}" if environ["QUERY_STRING"] else ""
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"].removeprefix(f"/{_BUCKET}/") + query
         self.requests.append((method, path))
+        first, _, last = environ.get("HTTP_RANGE", "").removeprefix("bytes=").partition("-")
+        self.watch(method, path, int(last) - int(first) + 1 if first and last else 0)
         if self.refuse(method, path):
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response("503 Slow Down", [("Content-Type", "application/xml")])

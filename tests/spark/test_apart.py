@@ -5,40 +5,24 @@ import json
 
 import pyarrow as pa
 import pytest
-from plan_samples import differences, latest_receipts, rows_of, sessions_of, what_is_said, write_outsized, zip_file
+from plan_samples import (
+    differences,
+    divided,
+    gathered,
+    latest_receipts,
+    rows_of,
+    sent,
+    sessions_of,
+    what_is_said,
+    write_outsized,
+    zip_file,
+)
 
 from penstock import receipts as receipts_module
 from penstock.documents import Limits
 from penstock.pipestream import Server
 from penstock.spark import dehydrate
 from penstock.spark._apart import SendApart
-from penstock.spark._divide import Divide
-from penstock.spark._gather import Gather
-
-GROUP, SPREAD = 20_000, 3
-
-
-def divided(paths, apart):
-    """What goes through the first shuffle."""
-    names = [path.name for path in paths]
-    batch = {"ordinal": list(range(len(paths))), "path": [str(path) for path in paths], "document": names}
-    return pa.Table.from_batches(Divide(apart, 0, GROUP)(iter([pa.RecordBatch.from_pydict(batch)])))
-
-
-def sent(tasks, apart):
-    """What goes through the second one."""
-    batches = []
-    for number in range(SPREAD):
-        own = tasks.filter(pa.array([slot % SPREAD == number for slot in tasks.column("slot").to_pylist()]))
-        own = own.sort_by([("ordinal", "ascending"), ("first", "ascending")])
-        batches += SendApart(apart)(iter(own.to_batches()))
-    return pa.Table.from_batches(batches)
-
-
-def gathered(rows, apart):
-    order = [(name, "ascending") for name in ("ordinal", "place", "step")]
-    batches = rows.sort_by(order).combine_chunks().to_batches(max_chunksize=7)
-    return [row for batch in Gather(apart)(iter(batches)) for row in batch.to_pylist()]
 
 
 @pytest.fixture

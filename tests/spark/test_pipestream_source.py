@@ -191,7 +191,7 @@ def test_a_row_larger_than_the_limit_comes_alone(server, tmp_path):
         offset = end
     # Each entity comes over a stream of its own, so the sink's list has them in the order in which they became whole.
     assert [10_000] in sizes
-    assert sorted(sum(sizes, [])) == [1, 1, 10_000]
+    assert sorted(size for batch in sizes for size in batch) == [1, 1, 10_000]
 
 
 def test_available_now_ends_at_what_was_there(server, tmp_path):

@@ -1,8 +1,12 @@
 """The plans beyond one task for each document, on real Spark: their rows and receipts say the same, and verify."""
 
+import os
+from pathlib import Path
+
 import pytest
 from plan_samples import differences, latest_receipts, rows_of, sessions_of, what_is_said, write_outsized
 
+from penstock._demo.fetch import fetch
 from penstock.documents import Limits
 from penstock.spark import changes, dehydrate, ingest
 
@@ -30,16 +34,60 @@ def test_every_plan_makes_the_same_rows_and_receipts(run, corpus, tmp_path):
     limits = Limits(max_ratio=200)
     rows, expected = run("task", corpus, "task", limits)
     assert expected["bombs.zip"]["status"] == "FAILED"
-    for plan, options in (("shuffle", {}), ("auto", {"peel_bytes": 1000})):
-        found_rows, found = run(plan, corpus, plan, limits, **options)
-        assert found.keys() == expected.keys()
-        for name, receipt in expected.items():
-            assert what_is_said(found[name]) == what_is_said(receipt), (plan, name)
-        assert rows_of(found_rows) == rows_of(rows), plan
+    for plan, options in (("shuffle", {}), ("peel", {"peel_bytes": 1000}), ("auto", {"peel_bytes": 1000})):
+        found = _assert_same(run(plan, corpus, plan, limits, **options), (rows, expected), plan)
         assert differences(tmp_path / plan, tmp_path / "sink") == []
         for name in ("deep.zip", "deep.tar.gz", "one.tar", "bombs.zip", "partly.zip", "cut.tar"):
             assert len(sessions_of(found[name])) > 2, (plan, name)
+        assert len(sessions_of(found["overlapping.zip"])) == 1
     assert differences(tmp_path / "task", tmp_path / "sink") == []
+
+
+def _assert_same(found, expected, plan):
+    """The same rows and receipts but for sessions and IDs; give the receipts."""
+    found_rows, found_receipts = found
+    assert found_receipts.keys() == expected[1].keys()
+    for name, receipt in expected[1].items():
+        assert what_is_said(found_receipts[name]) == what_is_said(receipt), (plan, name)
+    assert rows_of(found_rows) == rows_of(expected[0]), plan
+    return found_receipts
+
+
+_FETCHED = [Path(__file__).parents[2] / folder for folder in ("target/bench-documents", "demo-output/documents")]
+"""Where `make bench` and `make demo` leave what they fetch."""
+
+
+@pytest.fixture
+def real(tmp_path):
+    """A folder with documents of the demo: two where the machine has them, all of them in the long tests."""
+    long = bool(os.environ.get("PENSTOCK_LONG_TESTS"))
+    if long:
+        fetch(_FETCHED[0])
+    names = ("*.tar.gz",) if long else ("mail_parser-*.tar.gz", "python_docx-*.tar.gz")
+    there = [path for name in names for folder in _FETCHED for path in folder.glob(name)]
+    if not there:
+        pytest.skip("the demo's documents are not here; PENSTOCK_LONG_TESTS=1 fetches them")
+    folder = tmp_path / "real"
+    folder.mkdir()
+    for path in there:
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+def test_every_plan_makes_the_same_of_real_documents(run, real, tmp_path):
+    expected = run("task", real, "task")
+    sizes = sorted(path.stat().st_size for path in real.iterdir())
+    plans = {
+        "shuffle": ("shuffle", {"group_bytes": 1 << 20}),
+        "peeled by option": ("peel", {"peel_bytes": 1, "group_bytes": 200_000}),
+        "peeled by size": ("auto", {"peel_bytes": sizes[-1], "group_bytes": 500_000}),
+    }
+    for name, (plan, options) in plans.items():
+        found = _assert_same(run(plan, real, name, **options), expected, name)
+        divided = {document for document, receipt in found.items() if len(sessions_of(receipt)) > 1}
+        large = {path.name for path in real.iterdir() if path.stat().st_size == sizes[-1]}
+        assert divided == (large if plan == "auto" else set(found)), name
+        assert differences(tmp_path / name, tmp_path / "sink") == []
 
 
 def test_an_index_is_told_what_to_drop(run, spark, corpus, tmp_path):

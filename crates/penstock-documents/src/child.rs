@@ -16,7 +16,8 @@ pub(crate) trait Walker: Send {
         None
     }
 
-    /// Whether a child is passed over at little cost, and the others are the same whether it is or not.
+    /// Whether a child is passed over at little cost, and the others are the same whether it is or not; as far as is
+    /// known by now.
     fn divisible(&self) -> bool {
         false
     }

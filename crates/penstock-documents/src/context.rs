@@ -84,6 +84,8 @@ pub(crate) struct Context<'a> {
     pub(crate) total: &'a mut u64,
     /// The next child is passed over: none of its octets are read, and about how many they are is added here.
     pub(crate) passed: Option<&'a mut u64>,
+    /// Whoever divided the container has looked at every child of it: what is passed over need not be looked at again.
+    pub(crate) divided: bool,
 }
 
 impl Context<'_> {

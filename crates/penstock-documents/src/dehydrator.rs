@@ -70,7 +70,8 @@ impl<W: Workspace> Dehydrator<W> {
         self
     }
 
-    /// Whether children of the container that was entered last can be passed over at little cost.
+    /// Whether children of the container that was entered last can be passed over at little cost, and the others are the
+    /// same then; as far as is known after those that were passed over until now.
     pub fn divisible(&self) -> bool {
         self.stack.last().is_some_and(|frame| frame.walker.divisible())
     }
@@ -81,7 +82,8 @@ impl<W: Workspace> Dehydrator<W> {
         let (mut passed, mut uncounted) = (0, 0);
         let frame = self.stack.last_mut().filter(|frame| !frame.full)?;
         let (workspace, limits, total) = (&mut self.workspace, &self.limits, &mut uncounted);
-        frame.walker.next_child(&mut Context { workspace, limits, total, passed: Some(&mut passed) })?;
+        let divided = self.selection.is_some();
+        frame.walker.next_child(&mut Context { workspace, limits, total, passed: Some(&mut passed), divided })?;
         frame.children += 1;
         frame.full = frame.children >= frame.max_children;
         Some(passed)
@@ -119,7 +121,7 @@ impl<W: Workspace> Dehydrator<W> {
         }
         self.pass_unselected();
         let (workspace, limits, total) = (&mut self.workspace, &self.limits, &mut self.total);
-        let mut context = Context { workspace, limits, total, passed: None };
+        let mut context = Context { workspace, limits, total, passed: None, divided: false };
         let frame = self.stack.last_mut()?;
         let child = if frame.full { None } else { frame.walker.next_child(&mut context) };
         let Some(child) = child else {
@@ -194,7 +196,7 @@ impl<W: Workspace> Dehydrator<W> {
         let is_ancestor = self.stack.iter().any(|frame| frame.sha256 == sha256);
         let barred = open::barred(part.depth, self.limits.max_depth, is_ancestor);
         let (workspace, limits, total) = (&mut self.workspace, &self.limits, &mut self.total);
-        let mut context = Context { workspace, limits, total, passed: None };
+        let mut context = Context { workspace, limits, total, passed: None, divided: false };
         let mut opened = open::open(fetched, Known { name, hint, bytes, barred }, &mut context);
         let Some(walker) = opened.walker.take() else { return leaf(part, opened) };
         let max_children = self.limits.children_of(bytes);

@@ -27,6 +27,7 @@ from penstock.cli._trust import (
 from penstock.cli.pipestream import commands
 
 if TYPE_CHECKING:
+    from penstock._previous import EarlierReceipts
     from penstock._staged_receipts import StagedReceipts
     from penstock.documents import DocumentResult, DocumentSender, SentDocument
     from penstock.pipestream import Session
@@ -50,6 +51,14 @@ def _send(
             help="Write receipts, KEY.json, at the end; into a folder or to a URI.",
         ),
     ] = None,
+    previous: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            callback=folder,
+            help="Earlier receipts of this sink, in a folder or at a URI: what they have is not sent again.",
+        ),
+    ] = None,
     storage: StorageOption = None,
     layers: Annotated[int, typer.Option(min=0, max=1, help="The highest protocol layer.")] = 1,
     fingerprint: FingerprintOption = None,
@@ -62,7 +71,7 @@ def _send(
 ) -> None:
     """Send documents and wait until every part has arrived; exit 1 if one has not."""
     options = {**trust(fingerprint, ca, system_ca, cert, key), "mtu": mtu}
-    where = _Where(receipts, storage_options(storage, receipts))
+    where = _Where(receipts, previous, storage_options(storage, receipts, previous))
     with interruptible():
         from penstock._folders import list_documents
 
@@ -75,9 +84,10 @@ def _send(
 
 @dataclass(frozen=True)
 class _Where:
-    """Where receipts go."""
+    """Where receipts go, and where earlier ones are."""
 
     receipts: str | None
+    previous: str | None
     storage: Mapping[str, str]
 
 
@@ -92,13 +102,18 @@ def _deliver(
     json_lines: bool,
 ) -> None:
     from penstock import PipeStreamError
+    from penstock._previous import EarlierReceipts
     from penstock._staged_receipts import StagedReceipts
     from penstock.documents import DocumentSender
     from penstock.pipestream import Session
 
+    earlier = None if where.previous is None else EarlierReceipts(where.previous, where.storage)
+    if earlier is not None:
+        earlier.prepare()
     with StagedReceipts(where.receipts, where.storage) as receipts:
         session = Session.connect(address, layers=layers, **options)
-        run = _Run(DocumentSender(session, dehydrate=dehydrate, in_flight=_IN_FLIGHT), receipts, json_lines)
+        sender = DocumentSender(session, dehydrate=dehydrate, in_flight=_IN_FLIGHT)
+        run = _Run(sender, receipts, earlier, json_lines)
         try:
             with session, _progress(len(documents), json_lines) as run.progress:
                 incoming = _Incoming(session)
@@ -129,9 +144,16 @@ def _one_line(error: Exception) -> str:
 class _Run:
     """Documents on their way, and the account of those that have ended."""
 
-    def __init__(self, sender: "DocumentSender", receipts: "StagedReceipts", json_lines: bool) -> None:
+    def __init__(
+        self,
+        sender: "DocumentSender",
+        receipts: "StagedReceipts",
+        earlier: "EarlierReceipts | None",
+        json_lines: bool,
+    ) -> None:
         self._sender = sender
         self._receipts = receipts
+        self._earlier = earlier
         self._on_their_way: deque[SentDocument] = deque()
         self.progress: _Bar | None = None
         self.json_lines = json_lines
@@ -143,7 +165,8 @@ class _Run:
     def send(self, name: str, path: Path) -> None:
         while len(self._on_their_way) >= _IN_FLIGHT:
             self._settle()
-        self._on_their_way.append(self._sender.send(name, path))
+        previous = None if self._earlier is None else self._earlier.find(name)
+        self._on_their_way.append(self._sender.send(name, path, previous=previous))
 
     def finish(self) -> None:
         while self._on_their_way:

@@ -13,10 +13,10 @@ from penstock.pipestream._fields import PathLike
 __all__ = ["ROW_SCHEMA", "ClosedSession", "Piece", "SinkReader"]
 
 MAX_CONTENT = (1 << 31) - (1 << 16)
-_BATCH = 4 << 20
-_PIECE = 64 << 20
-_ALL = (1 << 63) - 1
-_ITEMS = 4096
+BATCH = 4 << 20
+PIECE = 64 << 20
+ALL = (1 << 63) - 1
+ITEMS = 4096
 
 ROW_SCHEMA: pa.Schema = _core.row_schema()
 """The columns of a sink's rows, one row for each entity: ``session``, ``scope``, ``entity``, ``parent`` (null for a
@@ -169,7 +169,7 @@ class SinkReader:
         """
         return [ClosedSession(*found) for found in self._core.sessions()]
 
-    def follow(self, after: int = 0, limit: int = _ITEMS) -> tuple[str, int, list[ClosedSession]]:
+    def follow(self, after: int = 0, limit: int = ITEMS) -> tuple[str, int, list[ClosedSession]]:
         """Give the name and the length of the sink's journal, and at most ``limit`` sessions from a position on.
 
         The journal is the order in which sessions were found closed. It only grows, and outlives crashes of everybody,
@@ -186,8 +186,8 @@ class SinkReader:
         session: str,
         *,
         start: int = 0,
-        octets: int = _PIECE,
-        rows: int = _ALL,
+        octets: int = PIECE,
+        rows: int = ALL,
         documents: Collection[str] | None = None,
         names: Collection[str] | None = None,
     ) -> Iterator[Piece]:
@@ -207,7 +207,7 @@ class SinkReader:
         wanted = [None if only is None else set(only) for only in (documents, names)]
         rest: int | None = start
         while rest is not None:
-            pieces, rest = self._core.plan(session, rest, octets, rows, _ITEMS, *wanted)
+            pieces, rest = self._core.plan(session, rest, octets, rows, ITEMS, *wanted)
             for piece in pieces:
                 yield Piece(session, *piece)
 
@@ -217,7 +217,7 @@ class SinkReader:
         *,
         content: bool = True,
         max_content: int = MAX_CONTENT,
-        batch_octets: int = _BATCH,
+        batch_octets: int = BATCH,
     ) -> Iterator[pa.RecordBatch]:
         """Give the rows of pieces, by default of all closed sessions, as record batches with `ROW_SCHEMA`.
 

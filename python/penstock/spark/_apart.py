@@ -94,7 +94,8 @@ class _Sending(Attempt):
                 name, source = source_of(task.path, task.document, self._options)
                 sent = sender.send(name, source, previous=previous)
             else:
-                sent = sender.send_some(task.document, from_column(task.path), cast("Any", group), previous=previous)
+                _, source = source_of(task.path, task.document, self._options)
+                sent = sender.send_some(task.document, source, cast("Any", group), previous=previous)
             self._groups.append(group)
             self._on_their_way.append(sent)
         while self._on_their_way:
@@ -110,7 +111,7 @@ class _Sending(Attempt):
 
     def _rows(self, group: _Group, result: DocumentResult) -> Iterator[pa.RecordBatch]:
         account = result.group()
-        if stamp(from_column(group.task.path)) != group.task.stamp:
+        if stamp(from_column(group.task.path), self._options.storage) != group.task.stamp:
             account["missing"] = "the file has changed since it was divided"
         note = json.dumps({"task": group.text, "first": group.places[0][0], **account})
         row = {"document": group.task.document, "place": -1, "step": group.places[0][0]}

@@ -13,19 +13,19 @@ import io
 from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 import pyarrow as pa
 
 from penstock._places import Place, is_uri
-from penstock._previous import find_receipt, prepare
+from penstock._previous import EarlierReceipts
 from penstock._staged_receipts import StagedReceipts
-from penstock.documents import DocumentResult, DocumentSender, SentDocument, document_name
+from penstock.documents import DocumentResult, DocumentSender, SentDocument
 from penstock.errors import DocumentsError, PipeStreamError, SparkError
 from penstock.pipestream import Session
 from penstock.spark._batches import resize
+from penstock.spark._divide import default_name
 from penstock.spark._object_sink import ObjectSink
 from penstock.spark._paths import from_column
 
@@ -63,13 +63,18 @@ def finished(attempt: "Attempt", rows: Iterator[pa.RecordBatch]) -> Iterator[pa.
 def staged_receipts(options: "Dehydrate") -> StagedReceipts:
     """Make the place for a task's receipts until its session is closed."""
     try:
-        if options.previous is not None:
-            prepare(Path(options.previous))
+        if (earlier := _earlier(options)) is not None:
+            earlier.prepare()
         return StagedReceipts(options.receipts, options.storage)
     except DocumentsError as error:
         raise SparkError(error.message) from error
     except OSError as error:
-        raise SparkError(f"earlier receipts cannot be found in {options.previous}: {error.strerror}") from error
+        why = error.strerror or error
+        raise SparkError(f"earlier receipts cannot be found in {options.previous}: {why}") from error
+
+
+def _earlier(options: "Dehydrate") -> EarlierReceipts | None:
+    return None if options.previous is None else EarlierReceipts(options.previous, options.storage)
 
 
 class Attempt:
@@ -78,6 +83,7 @@ class Attempt:
     def __init__(self, options: "Dehydrate", receipts: StagedReceipts) -> None:
         self._options = options
         self._receipts = receipts
+        self._earlier = _earlier(options)
         self._on_their_way: deque[SentDocument] = deque()
         self._settled = 0
         self._sink = ObjectSink(options.sink, options.storage) if is_uri(options.sink) else None
@@ -109,8 +115,7 @@ class Attempt:
 
     def previous(self, document: str) -> dict[str, Any] | None:
         """Give the earlier receipt of a document, if there is one and it is to be used."""
-        folder = self._options.previous
-        return None if folder is None else find_receipt(Path(folder), document)
+        return None if self._earlier is None else self._earlier.find(document)
 
     def sender(self) -> DocumentSender:
         """Make a sender into the session."""
@@ -201,7 +206,7 @@ def source_of(path: str, name: str | None, options: "Dehydrate") -> tuple[str, s
     except OSError as error:
         return name or path, cast("BinaryIO", _Unreadable(error))
     source = _open(local, options.storage) if is_uri(local) else local
-    return name or _name(local, options.root), source
+    return name or default_name(local, options.root), source
 
 
 def _open(uri: str, storage: Mapping[str, str]) -> BinaryIO:
@@ -211,12 +216,3 @@ def _open(uri: str, storage: Mapping[str, str]) -> BinaryIO:
         return cast("BinaryIO", _Unreadable(OSError(str(error))))
     except OSError as error:
         return cast("BinaryIO", _Unreadable(error))
-
-
-def _name(path: str, root: str | None) -> str:
-    if is_uri(path):
-        below = path.removeprefix(f"{root.rstrip('/')}/") if root is not None else path
-        return below if below != path else path.rstrip("/").rpartition("/")[2]
-    if root is not None and Path(path).is_relative_to(root):
-        return document_name(path, root)
-    return document_name(path)

@@ -12,13 +12,15 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock import _core
+from penstock._places import Place, is_uri
 from penstock.documents import Limits, document_name
 from penstock.errors import SparkError
 from penstock.spark._paths import from_column
@@ -26,7 +28,7 @@ from penstock.spark._paths import from_column
 if TYPE_CHECKING:
     from penstock.spark.functions import Dehydrate
 
-__all__ = ["TASK_SCHEMA", "Divide", "Task", "stamp"]
+__all__ = ["TASK_SCHEMA", "Divide", "Task", "default_name", "stamp"]
 
 TASK_SCHEMA = pa.schema(
     [
@@ -62,13 +64,25 @@ class Task:
         return str((self.chain or [{}])[0].get("sha256", ""))
 
 
-def stamp(path: str) -> list[int] | None:
-    """Give what changes when a file does; ``None`` if it is no file, or is not there."""
+def stamp(path: str, storage: Mapping[str, str]) -> list[int] | None:
+    """Give what changes when a file or an object does; ``None`` if it is none, or is not there."""
+    if is_uri(path):
+        return _stamp_of_object(path, storage)
     try:
         found = os.stat(path)  # noqa: PTH116 - a path may hold what pathlib would rewrite
     except OSError:
         return None
     return [found.st_size, found.st_mtime_ns] if stat.S_ISREG(found.st_mode) else None
+
+
+def _stamp_of_object(uri: str, storage: Mapping[str, str]) -> list[int] | None:
+    from pyarrow.fs import FileType
+
+    try:
+        found = Place.open(uri, storage).info()
+    except (OSError, ValueError):
+        return None
+    return [found.size, found.mtime_ns] if found.type == FileType.File else None
 
 
 @dataclass(frozen=True)
@@ -92,13 +106,14 @@ class Divide:
     def _rows(self, ordinal: int, path: str, document: str | None) -> Iterator[dict[str, Any]]:
         name, local = _named(path, document, self.options.root)
         task = Task(name, path)
-        before = None if local is None else stamp(local)
+        storage = self.options.storage
+        before = None if local is None else stamp(local, storage)
         slot = zlib.crc32(name.encode("utf-8", "surrogatepass")) % _SLOTS
         groups = [(0, 0, 0 if before is None else before[0])]
         if local is not None and before is not None and before[0] >= self.peel_bytes:
             limits = self.options.limits or Limits()
-            division = _core.divide(name.rpartition("/")[2], local, limits, self.group_bytes)
-            if division is not None and stamp(local) == before:
+            division = _divide(name, local, storage, limits, self.group_bytes)
+            if division is not None and stamp(local, storage) == before:
                 chain = [dict(container) for container in division["chain"]]
                 task = Task(name, path, before, chain, division["children"], division["inflated"])
                 groups = division["groups"]
@@ -108,12 +123,33 @@ class Divide:
             yield {"ordinal": ordinal, "slot": at, "first": first, "last": last, "octets": octets, "task": text}
 
 
+def _divide(
+    name: str, local: str, storage: Mapping[str, str], limits: Limits, group_bytes: int
+) -> "_core._Division | None":
+    own_name = name.rpartition("/")[2]
+    if not is_uri(local):
+        return _core.divide(own_name, local, limits, group_bytes)
+    try:
+        with Place.open(local, storage).open_file() as file:
+            return _core.divide(own_name, file, limits, group_bytes)
+    except OSError:
+        # It is sent as one, and then has its reason.
+        return None
+
+
 def _named(path: str, document: str | None, root: str | None) -> tuple[str, str | None]:
     try:
         local = from_column(path)
     except OSError:
         return document or path, None
-    if document:
-        return document, local
-    inside = root is not None and os.path.commonpath([os.path.abspath(local), root]) == root  # noqa: PTH100
-    return document_name(local, root if inside else None), local
+    return document or default_name(local, root), local
+
+
+def default_name(path: str, root: str | None) -> str:
+    """Name a document that has no name of its own: relative to ``root`` if it lies there, else by its last part."""
+    if is_uri(path):
+        below = path.removeprefix(f"{root.rstrip('/')}/") if root is not None else path
+        return below if below != path else path.rstrip("/").rpartition("/")[2]
+    if root is not None and Path(path).is_relative_to(root):
+        return document_name(path, root)
+    return document_name(path)

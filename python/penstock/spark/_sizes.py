@@ -1,6 +1,6 @@
 """The sizes of documents, where nobody has listed them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ class Sizes:
     """Looks at each file, for ``mapInArrow``; what cannot be read has 0 octets, and its reason later."""
 
     named: bool
+    storage: Mapping[str, str]
 
     @property
     def schema(self) -> StructType:
@@ -35,13 +36,13 @@ class Sizes:
         for batch in batches:
             paths = batch.column("path").to_pylist()
             names = [batch.column("document")] if self.named else []
-            lengths = pa.array([_length(path) for path in paths], pa.int64())
+            lengths = pa.array([_length(path, self.storage) for path in paths], pa.int64())
             yield pa.RecordBatch.from_arrays([batch.column("path"), *names, lengths], schema=size_schema(self.named))
 
 
-def _length(path: str | None) -> int:
+def _length(path: str | None, storage: Mapping[str, str]) -> int:
     try:
-        found = None if path is None else stamp(from_column(path))
+        found = None if path is None else stamp(from_column(path), storage)
     except OSError:
         found = None
     return 0 if found is None else found[0]

@@ -1,6 +1,6 @@
 """What an index has to do after documents were taken apart again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,9 +9,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock._previous import Pointer, pointer_of, pointers, prepare
+from penstock._places import check_storage, is_uri
+from penstock._previous import EarlierReceipts, Pointer
 from penstock._receipt_changes import compare
-from penstock._receipt_form import Malformed, load_object
+from penstock._receipt_form import Malformed
 from penstock.errors import SparkError
 from penstock.spark._batches import resize
 from penstock.spark._paths import from_option
@@ -43,7 +44,9 @@ _POINTER = pa.schema([pa.field(name, pa.string()) for name in ("document", "key"
 _BATCH = 4096
 
 
-def changes(documents: "DataFrame", receipts: str, *, gone: bool = True) -> "DataFrame":
+def changes(
+    documents: "DataFrame", receipts: str, *, gone: bool = True, storage: Mapping[str, str] | None = None
+) -> "DataFrame":
     """Tell which parts of documents are not what they were in the version before: rows of `CHANGE_SCHEMA`.
 
     ``change`` is ``added``, ``changed`` or ``removed``, and ``part`` is `penstock.receipts.part_key`, the key for rows
@@ -53,12 +56,14 @@ def changes(documents: "DataFrame", receipts: str, *, gone: bool = True) -> "Dat
 
     Args:
         documents: Rows with a column ``document``, after they were taken apart.
-        receipts: The folder of receipts that ``dehydrate`` has written.
+        receipts: The folder or the URI of the receipts that ``dehydrate`` has written.
         gone: Whether all parts of a document that has a receipt and no row are listed as removed. It looks at a small
             file for each document that ever had a receipt; without it, only at those of ``documents``.
+        storage: Options of the store, where ``receipts`` is a URI. By default the environment of the executors says
+            it all.
 
     Raises:
-        SparkError: There is no column ``document``.
+        SparkError: There is no column ``document``, or an option is wrong.
 
     Example:
         >>> from penstock.spark import changes
@@ -66,7 +71,12 @@ def changes(documents: "DataFrame", receipts: str, *, gone: bool = True) -> "Dat
     """
     if "document" not in documents.columns:
         raise SparkError(f"changes needs a column document; there are {', '.join(documents.columns)}")
-    folder = str(Path(from_option(receipts)).absolute())
+    try:
+        options = check_storage(storage, receipts)
+    except ValueError as error:
+        raise SparkError(str(error)) from None
+    where = receipts if is_uri(receipts) else str(Path(from_option(receipts)).absolute())
+    folder = _Folder(where, options)
     named = documents.select("document").distinct()
     rows = named.mapInArrow(_Changes(folder, gone=False), CHANGE_SCHEMA)
     if not gone:
@@ -77,18 +87,31 @@ def changes(documents: "DataFrame", receipts: str, *, gone: bool = True) -> "Dat
 
 
 @dataclass(frozen=True)
+class _Folder:
+    """Where receipts are, on its way to the workers."""
+
+    where: str
+    storage: Mapping[str, str]
+
+    def open(self) -> EarlierReceipts:
+        receipts = EarlierReceipts(self.where, self.storage)
+        receipts.prepare()
+        return receipts
+
+
+@dataclass(frozen=True)
 class _List:
     """Lists pointers, for ``mapInArrow``: each number is the folder of the hashes that begin so."""
 
-    folder: str
+    folder: _Folder
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        prepare(Path(self.folder))
+        receipts = self.folder.open()
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 found = [
                     {"document": pointer.document, "key": pointer.key, "previous": pointer.previous}
-                    for pointer in pointers(Path(self.folder), f"{number:02x}")
+                    for pointer in receipts.pointers(f"{number:02x}")
                 ]
                 yield pa.RecordBatch.from_pylist(found, _POINTER)
 
@@ -97,20 +120,20 @@ class _List:
 class _Changes:
     """Compares receipts, for ``mapInArrow``; where a document is ``gone``, all of it is removed."""
 
-    folder: str
+    folder: _Folder
     gone: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        prepare(Path(self.folder))
+        receipts = self.folder.open()
         names = (name for batch in batches for name in batch.column("document").to_pylist())
-        return resize(batch for name in names for batch in self._document(name))
+        return resize(batch for name in names for batch in self._document(receipts, name))
 
-    def _document(self, name: str | None) -> Iterator[pa.RecordBatch]:
-        pointer = None if name is None else pointer_of(Path(self.folder), name)
+    def _document(self, receipts: EarlierReceipts, name: str | None) -> Iterator[pa.RecordBatch]:
+        pointer = None if name is None else receipts.pointer(name)
         if pointer is None:
             return
         rows: list[dict[str, Any]] = []
-        for row in self._rows(pointer):
+        for row in self._rows(receipts, pointer):
             rows.append(row)
             if len(rows) == _BATCH:
                 yield pa.RecordBatch.from_pylist(rows, CHANGE_ARROW_SCHEMA)
@@ -118,9 +141,9 @@ class _Changes:
         if rows:
             yield pa.RecordBatch.from_pylist(rows, CHANGE_ARROW_SCHEMA)
 
-    def _rows(self, pointer: Pointer) -> Iterator[dict[str, Any]]:
-        latest = self._load(pointer.key)
-        old, new = (latest, None) if self.gone else (self._load(pointer.previous), latest)
+    def _rows(self, receipts: EarlierReceipts, pointer: Pointer) -> Iterator[dict[str, Any]]:
+        latest = _load(receipts, pointer.key)
+        old, new = (latest, None) if self.gone else (_load(receipts, pointer.previous), latest)
         for change in compare(old, new):
             if change.kind == "unchanged":
                 continue
@@ -134,12 +157,13 @@ class _Changes:
                 **{name: part.get(name) for name in ("type", "bytes", "sha256", "status", "file")},
             }
 
-    def _load(self, key: str | None) -> dict[str, Any] | None:
-        if key is None:
-            return None
-        try:
-            return load_object(Path(self.folder, f"{key}.json"))
-        except FileNotFoundError:
-            return None
-        except (OSError, Malformed) as error:
-            raise SparkError(f"the receipt {key}.json cannot be read: {error}") from error
+
+def _load(receipts: EarlierReceipts, key: str | None) -> dict[str, Any] | None:
+    if key is None:
+        return None
+    try:
+        return receipts.load(key)
+    except FileNotFoundError:
+        return None
+    except (OSError, Malformed) as error:
+        raise SparkError(f"the receipt {key}.json cannot be read: {error}") from error

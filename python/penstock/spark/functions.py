@@ -107,13 +107,13 @@ def dehydrate(
         mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; by default 6,500 where
             the sink is on this machine, else 1,452.
         receipts: A folder that all executors share, or a URI; each document gets a receipt there, ``KEY.json``.
-        previous: A folder of earlier receipts, the same one as ``receipts`` for instance, of what the same sink has. Of
-            each document that has one there, only parts are sent that are new, changed, or failed then.
+        previous: A folder or a URI of earlier receipts, the same as ``receipts`` for instance, of what the same sink
+            has. Of each document that has one there, only parts are sent that are new, changed, or failed then.
         root: The folder that names are relative to where there is no column ``document``; without it documents are
             named by the last part of their path.
         limits: What a document may cost; the defaults of ``penstock.documents.Limits``.
         in_flight: How many documents of a task are sent before the first of them is settled.
-        storage: Options of the store for all URIs: of documents, ``receipts`` and ``sink``. By default the environment
+        storage: Options of the store for all URIs: of documents, receipts and ``sink``. By default the environment
             of the executors says it all.
 
     Raises:
@@ -124,7 +124,7 @@ def dehydrate(
         >>> dehydrate("127.0.0.1:4433", fingerprint="ab" * 32).in_flight
         8
     """
-    rest = (mtu, receipts, previous, root, limits, in_flight, _storage(storage, sink, receipts, root))
+    rest = (mtu, receipts, previous, root, limits, in_flight, _storage(storage, sink, receipts, previous, root))
     return _checked_options(Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest))
 
 
@@ -144,7 +144,7 @@ def _checked_options(given: Dehydrate) -> Dehydrate:
         cert=_absolute(given.cert),
         key=_absolute(given.key),
         receipts=_place(given.receipts),
-        previous=_absolute(given.previous),
+        previous=_place(given.previous),
         root=_place(given.root),
     )
 

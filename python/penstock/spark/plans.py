@@ -89,7 +89,7 @@ def _auto(documents: "DataFrame", dehydrate: Dehydrate, peel_bytes: int, group: 
     from pyspark.sql.functions import broadcast, col
 
     named = ["document"] if "document" in documents.columns else []
-    look = Sizes(bool(named))
+    look = Sizes(bool(named), dehydrate.storage)
     sizes = documents if "length" in documents.columns else documents.mapInArrow(look, look.schema)
     # The list is made once, so a document is in one of the two plans even if it grows meanwhile.
     outsized = sizes.where(col("length") >= peel_bytes).select("path", *named).collect()

@@ -28,11 +28,12 @@ pub(crate) struct ZipWalker {
     seen: u64,
     /// Where members lie that were seen: start and end. Two that overlap are a bomb, or damage.
     taken: BTreeMap<u64, u64>,
+    overlapping: bool,
 }
 
 impl ZipWalker {
     pub(crate) fn new(source: Box<dyn Source>, directory: Directory) -> Self {
-        Self { source, directory, next: Some(directory.start), seen: 0, taken: BTreeMap::new() }
+        Self { source, directory, next: Some(directory.start), seen: 0, taken: BTreeMap::new(), overlapping: false }
     }
 
     /// What is said once about a directory whose entries are not as many as its end record says.
@@ -45,6 +46,12 @@ impl ZipWalker {
     }
 
     fn take(&mut self, entry: &Entry, context: &mut Context<'_>) -> Result<Fetched, Failure> {
+        // Nothing but the directory is read for what others send.
+        if context.divided
+            && let Some(nothing) = context.pass(entry.size)
+        {
+            return Ok(nothing);
+        }
         let (start, end) = self.directory.data(&mut self.source, entry)?;
         self.claim(entry.header, end)?;
         // What the entry says of its size is not to be trusted beyond what a member may have.
@@ -58,6 +65,7 @@ impl ZipWalker {
     fn claim(&mut self, start: u64, end: u64) -> Result<(), Failure> {
         let before = self.taken.range(..end).next_back();
         if before.is_some_and(|(_, &before)| before > start) {
+            self.overlapping = true;
             return Err(Failure::broken("the member overlaps another member of the archive"));
         }
         self.taken.insert(start, end);
@@ -104,6 +112,7 @@ impl Walker for ZipWalker {
     }
 
     fn divisible(&self) -> bool {
-        true
+        // Whether a member overlaps another depends on all that come before it.
+        !self.overlapping
     }
 }

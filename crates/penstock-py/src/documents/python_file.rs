@@ -11,8 +11,10 @@ use pyo3::types::PyBytes;
 use super::interrupts::Interrupts;
 
 /// How much of a Python file is asked for at once. Each time costs the interpreter's lock and, where the file lies in
-/// an object store, a request, so that blocks are large.
-const BLOCK: u64 = 8 << 20;
+/// an object store, a request; so blocks are larger, the longer somebody reads on, and small where he goes elsewhere.
+const FIRST_BLOCK: u64 = 256 << 10;
+const GROWTH: u64 = 8;
+const MAX_BLOCK: u64 = 8 << 20;
 /// How many blocks are kept: readers of archives go back and forth between a directory and its members.
 const BLOCKS: usize = 6;
 
@@ -23,7 +25,7 @@ pub(super) struct PythonFile {
     start: u64,
     length: u64,
     position: u64,
-    /// Numbers and octets of blocks, the one used last in front.
+    /// Blocks and where they begin, the one used last in front.
     blocks: VecDeque<(u64, Bytes)>,
 }
 
@@ -57,27 +59,44 @@ impl PythonFile {
         })
     }
 
+    /// The same file from its first position on, with nothing read yet.
+    pub(super) fn again(&self) -> Self {
+        Self {
+            file: Python::attach(|py| self.file.clone_ref(py)),
+            interrupts: self.interrupts.clone(),
+            start: self.start,
+            length: self.length,
+            position: 0,
+            blocks: VecDeque::with_capacity(BLOCKS),
+        }
+    }
+
     /// Octets from its first position on.
     pub(super) fn len(&self) -> u64 {
         self.length
     }
 
-    fn block(&mut self, number: u64) -> io::Result<Bytes> {
-        if let Some(place) = self.blocks.iter().position(|(each, _)| *each == number)
-            && let Some(found) = self.blocks.remove(place)
+    /// What there is from a position on: at least one octet before the file's end.
+    fn at(&mut self, position: u64) -> io::Result<Bytes> {
+        let end = |block: &(u64, Bytes)| block.0.saturating_add(block.1.len() as u64);
+        let found = self.blocks.iter().position(|block| (block.0..end(block)).contains(&position));
+        if let Some(place) = found
+            && let Some((start, octets)) = self.blocks.remove(place)
         {
-            let octets = found.1.clone();
-            self.blocks.push_front(found);
-            return Ok(octets);
+            self.blocks.push_front((start, octets.clone()));
+            let offset = usize::try_from(position.saturating_sub(start)).map_err(io::Error::other)?;
+            return Ok(octets.slice(offset.min(octets.len())..));
         }
-        let octets = self.fetch(number.saturating_mul(BLOCK))?;
+        let before = self.blocks.iter().find(|block| end(block) == position);
+        let size = before.map_or(FIRST_BLOCK, |(_, octets)| MAX_BLOCK.min(GROWTH * octets.len() as u64));
+        let octets = self.fetch(position, size)?;
         self.blocks.truncate(BLOCKS - 1);
-        self.blocks.push_front((number, octets.clone()));
+        self.blocks.push_front((position, octets.clone()));
         Ok(octets)
     }
 
-    fn fetch(&self, from: u64) -> io::Result<Bytes> {
-        let size = BLOCK.min(self.length.saturating_sub(from));
+    fn fetch(&self, from: u64, size: u64) -> io::Result<Bytes> {
+        let size = size.min(self.length.saturating_sub(from));
         let size = usize::try_from(size).map_err(io::Error::other)?;
         Python::attach(|py| {
             let sought = self.file.bind(py).call_method1("seek", (self.start.saturating_add(from),));
@@ -103,9 +122,7 @@ impl Read for PythonFile {
         if self.position >= self.length || buffer.is_empty() {
             return Ok(0);
         }
-        let block = self.block(self.position / BLOCK)?;
-        let offset = usize::try_from(self.position % BLOCK).map_err(io::Error::other)?;
-        let count = block.get(offset..).map_or(Ok(0), |mut rest| rest.read(buffer))?;
+        let count = self.at(self.position)?.as_ref().read(buffer)?;
         self.position = self.position.saturating_add(count as u64);
         Ok(count)
     }

@@ -56,6 +56,34 @@ impl SourceArgument {
     }
 }
 
+/// Opens a source anew, from its beginning.
+type Reopen = Box<dyn Fn() -> io::Result<Payload> + Send>;
+
+impl SourceArgument {
+    /// Opens a file that is read here and there, and not from end to end: nothing is copied, so that what lies in a
+    /// store is not fetched for the sake of a small part.
+    pub(crate) fn open_in_place(self, interrupts: &Interrupts) -> Payload {
+        match self.reopen(interrupts) {
+            Ok(Some(open)) => open().unwrap_or_else(|error| Box::new(Unreadable(Some(error)))),
+            Ok(None) => Box::new(Unreadable(Some(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")))),
+            Err(error) => Box::new(Unreadable(Some(error))),
+        }
+    }
+
+    /// How to open it as often as need be; `None` if it is not a file in which one can seek.
+    pub(crate) fn reopen(self, interrupts: &Interrupts) -> io::Result<Option<Reopen>> {
+        let interrupts = interrupts.clone();
+        Ok(match self {
+            Self::Octets(_) => None,
+            Self::Path(path) => {
+                Some(Box::new(move || open_file(&path).map(|file| watched(Box::new(file), &interrupts))))
+            }
+            Self::File(file) => PythonFile::new(&file, &interrupts)?
+                .map(|first| -> Reopen { Box::new(move || Ok(watched(Box::new(first.again()), &interrupts))) }),
+        })
+    }
+}
+
 fn open_file(path: &std::path::Path) -> io::Result<File> {
     // A FIFO would block in open, and a device has no end.
     let metadata = std::fs::metadata(path)?;

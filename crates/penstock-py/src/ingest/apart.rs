@@ -1,14 +1,12 @@
 //! Parts of a document that are sent apart from the others: which they are, and how a document is divided.
 
-use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
 
 use penstock_documents::{Event, Part, Selection};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::documents::{Dehydrator, Interrupts, LimitFields, PythonWorkspace, hex};
+use crate::documents::{Dehydrator, Interrupts, LimitFields, PythonWorkspace, SourceArgument, hex};
 
 /// What every child weighs besides its octets: it has a row, an entity and a status, however small it is.
 const CHILD: u64 = 4096;
@@ -113,35 +111,33 @@ pub(crate) struct Division {
     groups: Vec<(u64, u64, u64)>,
 }
 
-/// Divides the children of the document at `path` into groups of about `group_bytes` octets; `None` if it is better sent
+/// Divides the children of the document in `source`, a file, into groups of about `group_bytes` octets; `None` if it is better sent
 /// as one. A container that holds nothing but another one is passed, down to the one that is worth dividing.
 #[pyfunction]
 pub(crate) fn divide(
     py: Python<'_>,
     name: &str,
-    path: PathBuf,
+    source: SourceArgument,
     limits: LimitFields,
     group_bytes: u64,
 ) -> PyResult<Option<Division>> {
     let (mut limits, interrupts) = (penstock_documents::Limits::try_from(limits)?, Interrupts::default());
     // As where they are sent: the receiver's rule of decision 11.
     limits.children_per_mib = limits.children_per_mib.min(1000);
-    let open = |known: Option<([u8; 32], u64)>| -> io::Result<Dehydrator> {
-        let source = Box::new(File::open(&path)?);
-        let made = Dehydrator::new(name, source, PythonWorkspace::new(interrupts.clone()), limits.clone());
-        Ok(match known {
-            Some((sha256, bytes)) => made.with_known(sha256, bytes),
-            None => made,
-        })
-    };
-    let divided = py.detach(|| if is_file(&path) { division(open, group_bytes.max(1)) } else { Ok(None) });
+    let divided = py.detach(|| {
+        let Some(reopen) = source.reopen(&interrupts)? else { return Ok(None) };
+        let open = |known: Option<([u8; 32], u64)>| -> io::Result<Dehydrator> {
+            let made = Dehydrator::new(name, reopen()?, PythonWorkspace::new(interrupts.clone()), limits.clone());
+            Ok(match known {
+                Some((sha256, bytes)) => made.with_known(sha256, bytes),
+                None => made,
+            })
+        };
+        division(open, group_bytes.max(1))
+    });
     interrupts.result()?;
     // What cannot be read is sent as one, and then has its reason.
     Ok(divided.unwrap_or_default())
-}
-
-fn is_file(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| found.is_file())
 }
 
 fn division(
@@ -165,6 +161,9 @@ fn division(
         }
         let inflated = dehydrator.inflated();
         let (children, groups) = grouped(&mut dehydrator, group_bytes);
+        if !dehydrator.divisible() {
+            return Ok(None);
+        }
         match children {
             0 => return Ok(None),
             1 => {}

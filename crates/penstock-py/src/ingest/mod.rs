@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use penstock_documents::Limits;
+use penstock_documents::{Limits, Payload};
 use penstock_net::pipestream::{EntityKey, Resolution, ScopeDigest, ScopeKey, SessionHandle, Status};
 use penstock_net::runtime::{self, WaitError};
 use pyo3::exceptions::PyValueError;
@@ -82,7 +82,7 @@ impl DocumentSender {
         let previous = parse(previous)?;
         let file = if let SourceArgument::Path(path) = &source { Some(PathBuf::from(path)) } else { None };
         self.begin(py, &name, |interrupts| {
-            let dehydrator = self.dehydrator(&name, source, interrupts);
+            let dehydrator = self.dehydrator(&name, source.open(interrupts), interrupts);
             let ledger = Ledger::new(name.clone(), self.session.id().map_err(IntoPyErr::into_py_err)?);
             let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, file);
             Ok(sending.with_previous(previous).run(dehydrator))
@@ -101,7 +101,7 @@ impl DocumentSender {
     ) -> PyResult<SentDocument> {
         let previous = parse(previous)?;
         self.begin(py, &name, |interrupts| {
-            let dehydrator = some.select(self.dehydrator(&name, source, interrupts));
+            let dehydrator = some.select(self.dehydrator(&name, source.open_in_place(interrupts), interrupts));
             let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
             let ledger = Ledger::new(name.clone(), session).with_some(some.sha256, some.each());
             let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, None);
@@ -168,10 +168,10 @@ impl DocumentSender {
         sent.map(SentDocument)
     }
 
-    fn dehydrator(&self, name: &str, source: SourceArgument, interrupts: &Interrupts) -> Dehydrator {
+    fn dehydrator(&self, name: &str, source: Payload, interrupts: &Interrupts) -> Dehydrator {
         let own_name = name.rsplit('/').next().unwrap_or_default();
         let workspace = PythonWorkspace::new(interrupts.clone());
-        Dehydrator::new(own_name, source.open(interrupts), workspace, self.limits.clone())
+        Dehydrator::new(own_name, source, workspace, self.limits.clone())
     }
 
     /// Waits for the oldest documents until one more may be on its way.

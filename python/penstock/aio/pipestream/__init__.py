@@ -1,11 +1,12 @@
 """PipeStream over QUIC for asyncio: the names of `penstock.pipestream`, with methods to be awaited.
 
-`Server`, `Session`, `Scope` and the entities are of this module; frames, events and everything else that is a value are
-those of `penstock.pipestream` itself.
+`Server`, `Session`, `Scope`, `SinkReader` and the entities are of this module; frames, events and everything else that
+is a value are those of `penstock.pipestream` itself.
 """
 
 from penstock._core import EntityIdSpace
 from penstock.aio.pipestream._entity import Entity, ReceivedEntity, SentEntity
+from penstock.aio.pipestream._reader import SinkReader
 from penstock.aio.pipestream._scope import Scope
 from penstock.aio.pipestream._server import Server
 from penstock.aio.pipestream._session import Session
@@ -58,11 +59,17 @@ from penstock.pipestream._messages import (
     CompletionPolicy,
     StoppingPointValidation,
 )
+from penstock.pipestream._reader import (
+    ROW_SCHEMA,
+    ClosedSession,
+    Piece,
+)
 from penstock.pipestream._server import (
     ServerCounters,
 )
 
 __all__ = [
+    "ROW_SCHEMA",
     "AgreedEvent",
     "Agreement",
     "Barrier",
@@ -73,6 +80,7 @@ __all__ = [
     "ChunkInfo",
     "ClaimCheck",
     "ClosedEvent",
+    "ClosedSession",
     "Completion",
     "CompletionMode",
     "CompletionPolicy",
@@ -88,6 +96,7 @@ __all__ = [
     "GatheredEvent",
     "LostEvents",
     "Manifest",
+    "Piece",
     "Reason",
     "ReceivedEntity",
     "ReleasedEvent",
@@ -101,6 +110,7 @@ __all__ = [
     "Server",
     "ServerCounters",
     "Session",
+    "SinkReader",
     "Status",
     "StatusEvent",
     "StatusFrame",
