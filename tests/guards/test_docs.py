@@ -32,6 +32,31 @@ def test_the_code_cites_only_decisions_that_exist(tracked, saw):
     saw(len(cited), "citations", at_least=20)
 
 
+def test_every_option_of_the_pipestream_data_source_is_in_its_table(repository, saw):
+    page = (repository / "docs" / "spark.md").read_text()
+    parts = {"source": ('## The source "pipestream"', "## Taking apart"), "sink": ("## The sink", "## Workers")}
+    tables = {}
+    for side, (start, end) in parts.items():
+        lines = page[page.index(start) : page.index(end)].splitlines()
+        tables[side] = " ".join(line.split("|")[1] for line in lines if line.startswith("| `"))
+    read = re.compile(r"options\.[a-z_]+\(\s*\"(\w+)\"")
+    names = 0
+    for file, sides in (
+        ("options.py", ("sink",)),
+        ("rows.py", ("sink",)),
+        ("source.py", ("source",)),
+        ("stream_reader.py", ("source",)),
+    ):
+        text = (repository / "python" / "penstock" / "spark" / "pipestream" / file).read_text()
+        # The example in the docstring of a class is no option.
+        found = set(read.findall(re.sub(r"^ *>>>.*$", "", text, flags=re.MULTILINE)))
+        for side in sides:
+            missing = [name for name in found if f"`{name}`" not in tables[side] and name != "path"]
+            assert not missing, f"docs/spark.md lacks options of the {side}: {sorted(missing)}"
+        names += len(found)
+    saw(names, "options", at_least=20)
+
+
 def test_links_between_the_pages_outside_the_site_lead_somewhere(repository, saw):
     """mkdocs checks those inside docs/."""
     links = 0
