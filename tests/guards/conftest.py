@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-_COUNTS = pytest.StashKey[list[str]]()
+_SAW = "saw"
 
 
 @pytest.fixture(scope="session")
@@ -37,13 +37,15 @@ def saw(request: pytest.FixtureRequest) -> Callable[[int, str, int], None]:
 
     def record(count: int, what: str, at_least: int) -> None:
         assert count >= at_least, f"saw {count} {what}, which cannot be: at least {at_least} are there"
-        request.config.stash.setdefault(_COUNTS, []).append(f"{request.node.name}: {count} {what}")
+        # A property of the test, because another process may run it than the one that prints the summary.
+        request.node.user_properties.append((_SAW, f"{request.node.name}: {count} {what}"))
 
     return record
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    counts = config.stash.get(_COUNTS, [])
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [each for name in ("passed", "failed") for each in terminalreporter.stats.get(name, [])]
+    counts = [text for each in reports if each.when == "call" for name, text in each.user_properties if name == _SAW]
     if counts:
         terminalreporter.section("what the guards saw")
         for line in counts:
