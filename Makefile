@@ -37,6 +37,14 @@ drill-cluster: develop wheel ## clusters for longer: many faults, and the enviro
 	@scripts/check-tools java
 	PENSTOCK_LONG_TESTS=1 PENSTOCK_WHEEL="$$(ls -t dist/penstock-*.whl | head -n 1)" pytest tests/cluster
 
+.PHONY: miri
+miri: ## the pool under miri, where nightly has it
+	@if cargo +nightly miri --version >/dev/null 2>&1; then \
+	    cargo +nightly miri test --locked -p penstock-pool --lib --test pool --test shared; \
+	else \
+	    echo "SKIPPED: nothing ran. rustup +nightly component add miri" >&2; \
+	fi
+
 .PHONY: lint
 lint: lint-rust lint-python guards docs ## every check, Rust and Python
 

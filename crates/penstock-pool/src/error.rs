@@ -1,0 +1,86 @@
+use std::fmt;
+
+/// Why a pool cannot be made as asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConfigError {
+    /// There are no size classes, or more than 255.
+    Count(usize),
+    /// A class is not a multiple of 16, not above the one before it, or beyond 1 MiB.
+    Class(usize),
+    /// The pool has no room for a slab, or is beyond 64 GiB.
+    Pool {
+        /// Octets asked for.
+        bytes: usize,
+        /// The fewest that hold a slab of these classes.
+        least: usize,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => write!(f, "a pool has 1 to 255 size classes, not {count}"),
+            Self::Class(size) => {
+                write!(f, "size classes ascend and are multiples of 16 up to 1 MiB: {size} does not fit")
+            }
+            Self::Pool { bytes, least } => {
+                write!(f, "a pool of these size classes has {least} octets to 64 GiB, not {bytes}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Why there is no block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AllocError {
+    /// More octets than the largest size class has.
+    TooLarge {
+        /// Octets asked for.
+        octets: usize,
+        /// The largest class.
+        largest: usize,
+    },
+    /// The class has no free block, and no slab is empty.
+    Exhausted {
+        /// The class.
+        class: usize,
+    },
+}
+
+impl fmt::Display for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { octets, largest } => {
+                write!(f, "{octets} octets are above the largest size class of {largest}")
+            }
+            Self::Exhausted { class } => write!(f, "the pool has no free block of {class} octets"),
+        }
+    }
+}
+
+impl std::error::Error for AllocError {}
+
+/// Why a handle is not that of an allocated block. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockError {
+    /// It is another pool's.
+    Foreign,
+    /// It points to no block's beginning, or behind the pool's end.
+    Interior,
+    /// It was freed before; a later allocation in the same place has another stamp.
+    Freed,
+}
+
+impl fmt::Display for BlockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Foreign => "the block is of another pool",
+            Self::Interior => "no block begins there",
+            Self::Freed => "the block was freed before",
+        })
+    }
+}
+
+impl std::error::Error for BlockError {}

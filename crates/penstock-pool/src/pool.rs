@@ -1,0 +1,374 @@
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::block::Header;
+use crate::size_class::{SizeClasses, UNIT};
+use crate::slab::{CACHED, Class, NONE, Slab};
+use crate::{AllocError, Block, BlockError, ConfigError, PoolConfig};
+
+static POOLS: AtomicU32 = AtomicU32::new(1);
+
+/// A pool of blocks in fixed memory, for one thread.
+///
+/// ```
+/// use penstock_pool::{BlockError, Pool, PoolConfig};
+///
+/// let mut pool = Pool::new(&PoolConfig::default())?;
+/// let block = pool.alloc(5)?;
+/// pool.get_mut(block)?.copy_from_slice(b"hello");
+/// assert_eq!(pool.get(block)?, b"hello");
+/// assert_eq!(pool.bytes_used(), 16);
+/// pool.free(block)?;
+/// assert_eq!(pool.free(block), Err(BlockError::Freed));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Pool {
+    number: u32,
+    bytes: usize,
+    sizes: SizeClasses,
+    units: Box<[[u8; UNIT]]>,
+    slabs: Box<[Slab]>,
+    /// As many as an octet can say, so that looking one up cannot fail.
+    classes: Box<[Class; 256]>,
+    /// Slabs that no class has; the next is the last.
+    free: Vec<u32>,
+    /// The stamp before the first one: random, so that what a peer puts into a block never looks like a header.
+    origin: u64,
+    /// The last stamp.
+    stamp: u64,
+}
+
+/// What a pool holds at a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stats {
+    /// The sum of the class sizes of all allocated blocks.
+    pub bytes_used: u64,
+    /// Octets of the pool.
+    pub bytes_total: u64,
+    /// Slabs of the pool.
+    pub slabs_total: u32,
+    /// Slabs that no class has.
+    pub slabs_free: u32,
+    /// For each size class.
+    pub classes: Vec<ClassStats>,
+}
+
+/// What a size class holds at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClassStats {
+    /// Octets of a block.
+    pub size: u32,
+    /// Allocated blocks.
+    pub blocks: u64,
+    /// Slabs it has.
+    pub slabs: u32,
+}
+
+impl Pool {
+    /// A pool as configured. Its memory is reserved now and touched when it is used.
+    ///
+    /// Fails where the classes are wrong or the pool has no room for a slab.
+    pub fn new(config: &PoolConfig) -> Result<Self, ConfigError> {
+        let sizes = SizeClasses::new(&config.classes)?;
+        let slabs = config.slabs(&sizes)?;
+        // Made where it stays: 32 KiB are much for a stack.
+        let classes = vec![Class::NOTHING; 256].into_boxed_slice();
+        let mut classes: Box<[Class; 256]> = classes.try_into().map_err(|_| ConfigError::Count(256))?;
+        classes.iter_mut().zip(&sizes.classes).for_each(|(class, size)| class.size = *size);
+        let origin = RandomState::new().hash_one(0_u8);
+        Ok(Self {
+            number: POOLS.fetch_add(1, Ordering::Relaxed) & 0xFF_FFFF,
+            bytes: config.bytes,
+            // Zeroed by the system: such an allocation is a mapping of its own, without pages until they are touched.
+            units: vec![[0; UNIT]; slabs as usize * sizes.slab_units as usize].into_boxed_slice(),
+            slabs: vec![Slab::FREE; slabs as usize].into_boxed_slice(),
+            classes,
+            free: (0..slabs).rev().collect(),
+            origin,
+            stamp: origin,
+            sizes,
+        })
+    }
+
+    /// A block for so many octets. It holds whatever was in its place before.
+    ///
+    /// Fails where they are above the largest class, or nothing is free.
+    #[inline]
+    pub fn alloc(&mut self, octets: usize) -> Result<Block, AllocError> {
+        if let Some(number) = self.sizes.class_of(octets)
+            && let Some(class) = self.classes.get_mut(usize::from(number))
+            && let Some(unit) = class.pop()
+            && let Some(header) = self.units.get_mut(unit as usize)
+        {
+            let stamp = self.stamp.wrapping_add(1);
+            self.stamp = stamp;
+            *header = Header { stamp, length: octets as u32, link: u32::from(number) }.encode();
+            return Ok(Block::new(self.number, number, unit, stamp));
+        }
+        self.alloc_from_slab(octets)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_from_slab(&mut self, octets: usize) -> Result<Block, AllocError> {
+        let number = self.sizes.class_of(octets);
+        let number = number.ok_or(AllocError::TooLarge { octets, largest: self.largest() })?;
+        self.refill(number)?;
+        self.alloc(octets)
+    }
+
+    /// Frees a block.
+    ///
+    /// Fails, and changes nothing, where the handle is not that of an allocated block.
+    #[inline]
+    pub fn free(&mut self, block: Block) -> Result<(), BlockError> {
+        let Some(octets) = self.units.get_mut(block.unit() as usize) else { return Err(self.why_not(block)) };
+        if Header::decode(*octets).stamp != block.stamp || block.pool() != self.number {
+            return Err(self.why_not(block));
+        }
+        Header::clear(octets, self.origin);
+        let number = block.class();
+        if let Some(class) = self.classes.get_mut(usize::from(number))
+            && !class.push(block.unit())
+        {
+            self.spill(number, block.unit());
+        }
+        Ok(())
+    }
+
+    /// What a block holds: as many octets as were asked for.
+    ///
+    /// Fails where the handle is not that of an allocated block.
+    #[inline]
+    pub fn get(&self, block: Block) -> Result<&[u8], BlockError> {
+        let content =
+            self.units.get(block.unit() as usize..).and_then(<[_]>::split_first).and_then(|(header, rest)| {
+                let header = Header::decode(*header);
+                let held = header.stamp == block.stamp && block.pool() == self.number;
+                if held { rest.as_flattened().get(..header.length as usize) } else { None }
+            });
+        content.ok_or_else(|| self.why_not(block))
+    }
+
+    /// What a block holds, to be written.
+    ///
+    /// Fails where the handle is not that of an allocated block.
+    #[inline]
+    pub fn get_mut(&mut self, block: Block) -> Result<&mut [u8], BlockError> {
+        let length = self.get(block)?.len();
+        let content = self.units.get_mut(block.unit() as usize + 1..).unwrap_or_default().as_flattened_mut();
+        Ok(content.get_mut(..length).unwrap_or_default())
+    }
+
+    /// What is wrong with a handle that is not that of an allocated block.
+    #[cold]
+    fn why_not(&self, block: Block) -> BlockError {
+        if block.pool() != self.number {
+            return BlockError::Foreign;
+        }
+        let (at, units) = self.sizes.slab_of(block.unit());
+        let Some(slab) = self.slabs.get(at as usize) else { return BlockError::Interior };
+        let class = self.classes.get(usize::from(slab.class)).map(|class| class.size);
+        let begins = units < slab.carved && class.is_some_and(|size| size.begins_at(units));
+        // Of an allocation before the class got the slab: its block went with its old slab.
+        let older = block.stamp.wrapping_sub(self.origin) <= slab.since.wrapping_sub(self.origin);
+        if begins || older { BlockError::Freed } else { BlockError::Interior }
+    }
+
+    /// Octets of the largest class.
+    pub fn largest(&self) -> usize {
+        self.sizes.classes.last().map_or(0, |class| class.size as usize)
+    }
+
+    /// Octets of the class that so many get, or None above the largest.
+    pub fn class_size(&self, octets: usize) -> Option<usize> {
+        let class = self.sizes.class_of(octets)?;
+        self.sizes.classes.get(usize::from(class)).map(|class| class.size as usize)
+    }
+
+    /// The sum of the class sizes of all allocated blocks.
+    pub fn bytes_used(&self) -> u64 {
+        self.used_classes().map(|class| u64::from(class.size.size) * class.blocks()).sum()
+    }
+
+    /// Octets of the pool.
+    pub const fn bytes_total(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// The most blocks that it can ever hold at once.
+    pub fn most_blocks(&self) -> usize {
+        let blocks = self.sizes.classes.first().map_or(0, |class| class.end / class.stride);
+        self.slabs.len() * blocks as usize
+    }
+
+    /// What it holds now.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            bytes_used: self.bytes_used(),
+            bytes_total: self.bytes_total(),
+            slabs_total: self.slabs.len() as u32,
+            slabs_free: self.free.len() as u32,
+            classes: self
+                .used_classes()
+                .map(|class| ClassStats { size: class.size.size, blocks: class.blocks(), slabs: class.slabs })
+                .collect(),
+        }
+    }
+
+    fn used_classes(&self) -> impl Iterator<Item = &Class> {
+        self.classes.iter().take(self.sizes.classes.len())
+    }
+
+    /// Puts free blocks of the class's slabs into its cache, at least one.
+    fn refill(&mut self, number: u8) -> Result<(), AllocError> {
+        let first = self.classes.get(usize::from(number)).map_or(NONE, |class| class.first);
+        if first == NONE {
+            self.give_slab(number)?;
+        }
+        let Some(class) = self.classes.get_mut(usize::from(number)) else { return Ok(()) };
+        while class.cached < CACHED / 2 {
+            let at = class.first;
+            let Some(slab) = self.slabs.get_mut(at as usize) else { break };
+            let unit = if slab.free == NONE {
+                slab.carved += class.size.stride;
+                at.wrapping_mul(self.sizes.slab_units) + slab.carved - class.size.stride
+            } else {
+                let unit = slab.free;
+                slab.free = self.units.get(unit as usize).map_or(NONE, |header| Header::decode(*header).link);
+                unit
+            };
+            if slab.taken == 0 {
+                class.empty = NONE;
+            }
+            slab.taken += 1;
+            class.taken += 1;
+            class.push(unit);
+            if slab.is_full(class.size) {
+                class.first = slab.next;
+                if let Some(next) = self.slabs.get_mut(class.first as usize) {
+                    next.before = NONE;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the class a slab: one that nobody has, or an empty one of another class.
+    fn give_slab(&mut self, number: u8) -> Result<(), AllocError> {
+        if self.free.is_empty() {
+            self.take_empty();
+        }
+        let Some(class) = self.classes.get_mut(usize::from(number)) else { return Ok(()) };
+        // One of its own may have been found on the way.
+        if class.first == NONE {
+            let at = self.free.pop().ok_or(AllocError::Exhausted { class: class.size.size as usize })?;
+            if let Some(slab) = self.slabs.get_mut(at as usize) {
+                *slab = Slab { class: number, since: self.stamp, ..Slab::FREE };
+            }
+            (class.first, class.empty) = (at, at);
+            class.slabs += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes an empty slab back from a class that has one, if need be by emptying caches.
+    fn take_empty(&mut self) {
+        for number in 0..self.sizes.classes.len() {
+            let number = number as u8;
+            self.spill_to(number, 0);
+            let empty = self.classes.get(usize::from(number)).map_or(NONE, |class| class.empty);
+            if empty != NONE {
+                self.take_back(empty);
+                return;
+            }
+        }
+    }
+
+    /// A block comes back, and the cache is full: half of it goes to the slabs.
+    #[cold]
+    #[inline(never)]
+    fn spill(&mut self, number: u8, unit: u32) {
+        self.spill_to(number, CACHED / 2);
+        if let Some(class) = self.classes.get_mut(usize::from(number)) {
+            class.push(unit);
+        }
+    }
+
+    fn spill_to(&mut self, number: u8, left: u32) {
+        while let Some(class) = self.classes.get_mut(usize::from(number)).filter(|class| class.cached > left)
+            && let Some(unit) = class.pop()
+        {
+            let (at, _) = self.sizes.slab_of(unit);
+            let (Some(slab), Some(header)) = (self.slabs.get_mut(at as usize), self.units.get_mut(unit as usize))
+            else {
+                return;
+            };
+            let full = slab.is_full(class.size);
+            *header = Header { stamp: self.origin, length: 0, link: slab.free }.encode();
+            slab.free = unit;
+            slab.taken -= 1;
+            class.taken -= 1;
+            let empty = slab.taken == 0;
+            if full {
+                self.open_again(at);
+            }
+            if empty {
+                self.is_empty(number, at);
+            }
+        }
+    }
+
+    /// A slab that was full has room.
+    fn open_again(&mut self, at: u32) {
+        let Some(slab) = self.slabs.get_mut(at as usize) else { return };
+        let Some(class) = self.classes.get_mut(usize::from(slab.class)) else { return };
+        let second = std::mem::replace(&mut class.first, at);
+        (slab.next, slab.before) = (second, NONE);
+        if let Some(second) = self.slabs.get_mut(second as usize) {
+            second.before = at;
+        }
+    }
+
+    /// Nothing of a slab is taken: the class keeps one such, so that a block that comes and goes costs nothing.
+    fn is_empty(&mut self, number: u8, at: u32) {
+        let Some(class) = self.classes.get_mut(usize::from(number)) else { return };
+        if class.empty == NONE {
+            class.empty = at;
+        } else {
+            self.take_back(at);
+        }
+    }
+
+    /// Takes an empty slab back from its class.
+    fn take_back(&mut self, at: u32) {
+        let Some(slab) = self.slabs.get_mut(at as usize) else { return };
+        let (number, next, before) = (slab.class, slab.next, slab.before);
+        *slab = Slab { class: number, since: self.stamp, ..Slab::FREE };
+        let Some(class) = self.classes.get_mut(usize::from(number)) else { return };
+        class.slabs -= 1;
+        if class.empty == at {
+            class.empty = NONE;
+        }
+        match self.slabs.get_mut(before as usize) {
+            Some(slab) => slab.next = next,
+            None => class.first = next,
+        }
+        if let Some(slab) = self.slabs.get_mut(next as usize) {
+            slab.before = before;
+        }
+        // Room for all was taken when the pool was made.
+        self.free.push(at);
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("number", &self.number)
+            .field("bytes", &self.bytes)
+            .field("used", &self.bytes_used())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,97 @@
+//! Slabs: who has them, and what is free in them.
+
+use crate::size_class::SizeClass;
+
+/// No slab, no block.
+pub(crate) const NONE: u32 = u32::MAX;
+/// Free blocks that a class keeps at hand, beside its slabs. They count as taken from their slabs.
+pub(crate) const CACHED: u32 = 16;
+
+/// What is known of a slab, beside its octets.
+///
+/// ```text
+///          a class needs one               its last free block goes
+///  free ─────────────────────▶ with room ◀────────────────────────▶ full
+///    ▲                             │            a block comes back
+///    └─────────────────────────────┘
+///      it is empty, and the class has another empty one, or another class needs it
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slab {
+    /// The class that has it, or had it last.
+    pub(crate) class: u8,
+    /// Blocks that are allocated or in the class's cache.
+    pub(crate) taken: u32,
+    /// The first free block that was taken before, in units from the pool's beginning.
+    pub(crate) free: u32,
+    /// Units behind which nothing was carved since the class has it.
+    pub(crate) carved: u32,
+    /// The pool's last stamp when the slab came or went: blocks of older ones are not in it.
+    pub(crate) since: u64,
+    /// Its neighbours among the class's slabs with room.
+    pub(crate) next: u32,
+    pub(crate) before: u32,
+}
+
+impl Slab {
+    pub(crate) const FREE: Self =
+        Self { class: 0, taken: 0, free: NONE, carved: 0, since: 0, next: NONE, before: NONE };
+
+    pub(crate) const fn is_full(&self, size: SizeClass) -> bool {
+        self.free == NONE && self.carved == size.end
+    }
+}
+
+/// What a class has. Aligned so that a shift finds it.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(128))]
+pub(crate) struct Class {
+    /// How large its blocks are.
+    pub(crate) size: SizeClass,
+    /// The first of its slabs with room.
+    pub(crate) first: u32,
+    /// The one of them that is empty, if any.
+    pub(crate) empty: u32,
+    /// All its slabs.
+    pub(crate) slabs: u32,
+    /// Free blocks at hand, so that most blocks come and go without a look at their slab.
+    pub(crate) cached: u32,
+    /// Blocks that are allocated or in the cache.
+    pub(crate) taken: u64,
+    cache: [u32; CACHED as usize],
+}
+
+impl Class {
+    pub(crate) const NOTHING: Self = Self {
+        size: SizeClass::NOTHING,
+        first: NONE,
+        empty: NONE,
+        slabs: 0,
+        cached: 0,
+        taken: 0,
+        cache: [NONE; CACHED as usize],
+    };
+
+    /// Allocated blocks.
+    pub(crate) const fn blocks(&self) -> u64 {
+        self.taken - self.cached as u64
+    }
+
+    /// A block from the cache.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<u32> {
+        let left = self.cached.wrapping_sub(1);
+        let unit = *self.cache.get(left as usize)?;
+        self.cached = left;
+        Some(unit)
+    }
+
+    /// A block into the cache; false if that is full.
+    #[inline]
+    pub(crate) fn push(&mut self, unit: u32) -> bool {
+        let Some(place) = self.cache.get_mut(self.cached as usize) else { return false };
+        *place = unit;
+        self.cached += 1;
+        true
+    }
+}
