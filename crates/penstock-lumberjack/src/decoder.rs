@@ -110,6 +110,14 @@ impl Decoder {
         self.input().extend_from_slice(octets);
     }
 
+    /// Gives the memory of the input back, if nothing is in it.
+    pub fn release(&mut self) {
+        self.drop_given();
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+    }
+
     /// Octets that have arrived and belong to no frame given so far.
     pub fn waiting(&self) -> usize {
         self.input.len().saturating_sub(self.given)

@@ -56,8 +56,10 @@ pub trait Events {
     /// Takes one.
     fn event(&mut self, sequence: u32, event: Event<'_>);
 
-    /// The event taken last has filled its window.
-    fn window_end(&mut self) {}
+    /// The event taken last has filled its window. Says whether more is wanted now; if not, it stops as at the budget.
+    fn window_end(&mut self) -> bool {
+        true
+    }
 }
 
 impl<F: FnMut(u32, Event<'_>)> Events for F {
@@ -71,7 +73,7 @@ impl<F: FnMut(u32, Event<'_>)> Events for F {
 pub struct Progress {
     /// Events that were handed over.
     pub events: u64,
-    /// It stopped at the budget; there may be more.
+    /// It stopped at the budget, or where the events did not want more; there may be more.
     pub more: bool,
 }
 
@@ -167,6 +169,21 @@ impl Server {
         self.decoder.offset()
     }
 
+    /// Octets that have arrived and belong to no event handed over.
+    pub fn waiting(&self) -> usize {
+        self.decoder.waiting()
+    }
+
+    /// Gives the memory of the input back, if nothing is in it.
+    pub fn release(&mut self) {
+        self.decoder.release();
+    }
+
+    /// Whether a frame has begun that is not whole.
+    pub fn is_mid_frame(&self) -> bool {
+        self.decoder.is_mid_frame()
+    }
+
     /// Whether to read from the socket. No: as long as two windows wait for the application, or after an error.
     pub fn wants_input(&self) -> bool {
         self.failed.is_none() && !self.is_held()
@@ -218,8 +235,8 @@ impl Server {
             check_room(&self.windows, self.announced, self.window).map_err(|error| error.at(at))?;
             events.event(sequence, event);
             self.event(now, version, sequence);
-            if self.windows.back().is_some_and(|window| window.left == 0) {
-                events.window_end();
+            if self.windows.back().is_some_and(|window| window.left == 0) && !events.window_end() {
+                break true;
             }
         };
         self.frame_began = match (self.decoder.is_mid_frame() && !self.is_held(), self.frame_began) {

@@ -8,6 +8,7 @@ use arrow_array::RecordBatch;
 
 use super::columns::Layout;
 use crate::Result;
+use crate::metrics::Page;
 
 /// Where events came from, and when: the same for all of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,4 +62,9 @@ pub trait Destination: fmt::Debug + Send + Sync + 'static {
 
     /// Takes a batch. Called on an IO thread: it must not block.
     fn take(&self, delivery: Delivery) -> Safe;
+
+    /// What it has to tell on the receiver's page of metrics.
+    fn write(&self, _page: &mut Page<'_>) -> fmt::Result {
+        Ok(())
+    }
 }

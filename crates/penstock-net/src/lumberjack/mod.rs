@@ -8,9 +8,15 @@
 //!
 //! An event is copied once, from the socket's buffer into a column, and there is nothing made for it alone.
 
+mod channel;
 pub mod columns;
 mod delivery;
+mod receiver;
+mod sender;
 pub mod spool;
 
+pub use self::channel::{Batch, Batches, Channel, Discard, channel};
 pub use self::delivery::{Delivery, Destination, Origin, Safe};
-pub use penstock_lumberjack::{Limits, Sequence, Version};
+pub use self::receiver::{Receiver, ReceiverCounters, ReceiverOptions};
+pub use self::sender::{Chunk, Hosts, Sender, SenderOptions};
+pub use penstock_lumberjack::{ClientConfig, Limits, Sequence, ServerConfig, Version};

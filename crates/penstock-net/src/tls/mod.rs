@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 pub use self::certificate::write_certificates;
 use self::certificate::{CertifiedKey, load_certificates};
@@ -46,6 +46,16 @@ pub struct ServerTls {
     pub client_ca: Option<PathBuf>,
 }
 
+/// Whether clients must have a certificate where a server has a CA for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientCertificates {
+    /// Who has none is refused.
+    #[default]
+    Required,
+    /// Who has none is anonymous; who has one that the CA did not sign is refused.
+    Optional,
+}
+
 /// Whom a client trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
@@ -69,20 +79,39 @@ pub struct ClientTls {
 impl ServerTls {
     /// The configuration for rustls, and the fingerprint that clients pin.
     pub(crate) fn config(&self, alpn: &[u8]) -> Result<(ServerConfig, Fingerprint)> {
+        let (mut config, fingerprint) = self.build(&[&rustls::version::TLS13], ClientCertificates::Required)?;
+        config.alpn_protocols = vec![alpn.to_vec()];
+        Ok((config, fingerprint))
+    }
+
+    /// The same for a protocol over TCP without a name in the handshake, whose old clients speak TLS 1.2.
+    pub(crate) fn tcp_config(&self, certificates: ClientCertificates) -> Result<(ServerConfig, Fingerprint)> {
+        self.build(&[&rustls::version::TLS13, &rustls::version::TLS12], certificates)
+    }
+
+    fn build(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+        certificates: ClientCertificates,
+    ) -> Result<(ServerConfig, Fingerprint)> {
         let certified = match &self.identity {
             Identity::Files { cert, key } => CertifiedKey::load(cert, key)?,
             Identity::Development { dir } => CertifiedKey::development(dir)?,
         };
         let builder = ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&rustls::version::TLS13])
+            .with_protocol_versions(versions)
             .map_err(|error| Error::Tls(error.to_string()))?;
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let roots = Arc::new(roots_from(path)?);
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
-                    .build()
-                    .map_err(|error| Error::Tls(format!("client CA {}: {error}", path.display())))?;
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+                let verifier = match certificates {
+                    ClientCertificates::Required => verifier,
+                    ClientCertificates::Optional => verifier.allow_unauthenticated(),
+                };
+                let verifier =
+                    verifier.build().map_err(|error| Error::Tls(format!("client CA {}: {error}", path.display())))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
@@ -91,7 +120,6 @@ impl ServerTls {
         let mut config = builder
             .with_single_cert(certified.chain, certified.key)
             .map_err(|error| Error::Tls(format!("{from}: {error}")))?;
-        config.alpn_protocols = vec![alpn.to_vec()];
         // Connections are long: resumption would save little and would carry an old client certificate on.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;

@@ -1,0 +1,136 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+/// Octets that all connections of a receiver hold together: frames that are not whole, events in columns, and batches
+/// that are not safe.
+///
+/// A connection reads only while there is room. Where all of the room is taken by frames that are not whole, nothing
+/// would ever make room again; so one connection at a time may go on until its frame is whole.
+#[derive(Debug)]
+pub(super) struct Budget {
+    limit: usize,
+    held: AtomicUsize,
+    /// Those of batches under way, which are given back without anything being read.
+    under_way: AtomicUsize,
+    freed: Notify,
+    beyond: Arc<Semaphore>,
+}
+
+impl Budget {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            held: AtomicUsize::new(0),
+            under_way: AtomicUsize::new(0),
+            freed: Notify::new(),
+            beyond: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.held() >= self.limit
+    }
+
+    /// Resolves when something was given back.
+    pub(super) async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
+    /// Leave to go on beyond the limit, if nothing else can make room.
+    fn beyond(&self) -> Option<OwnedSemaphorePermit> {
+        let stuck = self.under_way.load(Ordering::Relaxed) == 0;
+        stuck.then(|| Arc::clone(&self.beyond).try_acquire_owned().ok()).flatten()
+    }
+}
+
+/// What one connection holds of it.
+#[derive(Debug)]
+pub(super) struct Share {
+    budget: Arc<Budget>,
+    held: usize,
+    under_way: usize,
+    beyond: Option<OwnedSemaphorePermit>,
+}
+
+impl Share {
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, held: 0, under_way: 0, beyond: None }
+    }
+
+    /// Says what the connection holds now, apart from what is under way.
+    pub(super) fn hold(&mut self, octets: usize) {
+        let held = octets + self.under_way;
+        if held > self.held {
+            self.budget.held.fetch_add(held - self.held, Ordering::Relaxed);
+        } else if held < self.held {
+            self.budget.held.fetch_sub(self.held - held, Ordering::Relaxed);
+            self.budget.freed.notify_waiters();
+        }
+        self.held = held;
+    }
+
+    /// A batch has gone.
+    pub(super) fn send(&mut self, octets: usize) {
+        self.under_way += octets;
+        self.budget.under_way.fetch_add(octets, Ordering::Relaxed);
+        self.beyond = None;
+    }
+
+    /// A batch is safe.
+    pub(super) fn safe(&mut self, octets: usize) {
+        self.under_way -= octets.min(self.under_way);
+        self.budget.under_way.fetch_sub(octets, Ordering::Relaxed);
+    }
+
+    /// Whether the connection may read on.
+    pub(super) fn has_room(&mut self) -> bool {
+        if !self.budget.is_full() {
+            self.beyond = None;
+            return true;
+        }
+        if self.beyond.is_none() {
+            self.beyond = self.budget.beyond();
+        }
+        self.beyond.is_some()
+    }
+
+    pub(super) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let under_way = std::mem::take(&mut self.under_way);
+        self.budget.under_way.fetch_sub(under_way, Ordering::Relaxed);
+        self.hold(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_only_broken_off_frames_take_the_room_one_connection_may_go_on() {
+        let budget = Arc::new(Budget::new(100));
+        let (mut first, mut second) = (Share::new(Arc::clone(&budget)), Share::new(Arc::clone(&budget)));
+        first.hold(60);
+        second.hold(60);
+        assert_eq!((first.has_room(), second.has_room()), (true, false));
+        first.send(60);
+        first.hold(0);
+        assert!(!second.has_room(), "what is under way makes room by itself");
+        first.safe(60);
+        first.hold(0);
+        assert_eq!((budget.held(), second.has_room()), (60, true));
+        drop((first, second));
+        assert_eq!(budget.held(), 0);
+    }
+}

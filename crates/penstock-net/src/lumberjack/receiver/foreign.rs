@@ -1,0 +1,114 @@
+//! Decision 11: what is plainly another protocol is named.
+
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+/// How long those who send nothing that we know have for a second look at it.
+const LOOK: Duration = Duration::from_millis(200);
+const HTTP: [&[u8]; 8] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"CONN", b"PRI "];
+
+/// What a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Speaks {
+    /// What belongs on this port, or nothing that can be told.
+    Ours,
+    /// HTTP.
+    Http,
+    /// TLS on a plain port.
+    Tls,
+    /// Lumberjack without TLS on a TLS port.
+    PlainLumberjack,
+    /// Something else without TLS on a TLS port.
+    Plain,
+}
+
+impl Speaks {
+    /// Its name in the metrics.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "lumberjack",
+            Self::Http => "http",
+            Self::Tls => "tls",
+            Self::PlainLumberjack => "plain_lumberjack",
+            Self::Plain => "plain_text",
+        }
+    }
+
+    /// In plain words, and what to do.
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Ours => "Lumberjack",
+            Self::Http => "the client speaks HTTP, not Lumberjack: is this the port that its output is meant for?",
+            Self::Tls => {
+                "the client speaks TLS, and this port is plain: give the receiver a certificate, or turn TLS off there"
+            }
+            Self::PlainLumberjack => {
+                "the client speaks Lumberjack without TLS, and this port wants TLS: turn it on there (ssl.enabled: true)"
+            }
+            Self::Plain => "the client sends plain text, and this port wants TLS",
+        }
+    }
+}
+
+/// Looks at the first octets, which stay in the socket; None if the client went away before it sent any.
+pub(super) async fn look(stream: &TcpStream, tls: bool) -> std::io::Result<Option<Speaks>> {
+    let mut octets = [0_u8; 8];
+    let mut read = stream.peek(&mut octets).await?;
+    let first = octets.first().copied().filter(|_| read > 0);
+    let Some(first) = first else { return Ok(None) };
+    let ours = if tls { first == 0x16 } else { matches!(first, b'1' | b'2') };
+    if ours {
+        return Ok(Some(Speaks::Ours));
+    }
+    if read < 4 {
+        // Little can be told from so few; they may come one by one.
+        let more = async {
+            loop {
+                match stream.peek(&mut octets).await {
+                    Ok(few @ 1..4) => read = few,
+                    Ok(0) | Err(_) => break,
+                    Ok(enough) => {
+                        read = enough;
+                        break;
+                    }
+                }
+                sleep(LOOK / 10).await;
+            }
+        };
+        // What is there by then has to do.
+        let _ = timeout(LOOK, more).await;
+    }
+    Ok(Some(name(octets.get(..read).unwrap_or_default(), tls)))
+}
+
+fn name(octets: &[u8], tls: bool) -> Speaks {
+    match octets {
+        [0x16, 0x03, ..] if !tls => Speaks::Tls,
+        [b'1' | b'2', b'W' | b'C' | b'J' | b'D', ..] if tls => Speaks::PlainLumberjack,
+        octets if HTTP.iter().any(|method| octets.starts_with(method)) => Speaks::Http,
+        _ if tls => Speaks::Plain,
+        _ => Speaks::Ours,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_protocols_are_named() {
+        for (octets, tls, speaks) in [
+            (&b"GET / HTTP/1.1"[..], false, Speaks::Http),
+            (b"POST /_bulk", true, Speaks::Http),
+            (b"PRI * HT", false, Speaks::Http),
+            (&[0x16, 0x03, 0x01, 0x02], false, Speaks::Tls),
+            (b"2W\0\0\0\x01", true, Speaks::PlainLumberjack),
+            (b"<13>Oct 1", true, Speaks::Plain),
+            (b"<13>Oct 1", false, Speaks::Ours),
+        ] {
+            assert_eq!(name(octets, tls), speaks, "{octets:?}");
+        }
+    }
+}

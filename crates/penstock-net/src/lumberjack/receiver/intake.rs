@@ -1,0 +1,112 @@
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use arrow_array::RecordBatch;
+use penstock_lumberjack::{Event, Events};
+use twox_hash::XxHash3_64;
+
+use super::super::columns::Builder;
+use super::super::delivery::{Destination, Origin};
+use crate::Result;
+
+/// Events on their way into a batch.
+#[derive(Debug)]
+pub(super) struct Intake {
+    builder: Option<Builder>,
+    hashes: Option<Vec<u64>>,
+    rows: usize,
+    octets: usize,
+    window_ended: bool,
+    /// When the last event came; not looked at for each of them.
+    pub(super) last: Instant,
+}
+
+impl Intake {
+    pub(super) fn new(destination: &dyn Destination) -> Self {
+        Self {
+            builder: destination.layout().map(Builder::new),
+            hashes: destination.wants_hashes().then(Vec::new),
+            rows: 0,
+            octets: 0,
+            window_ended: false,
+            last: Instant::now(),
+        }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Octets on the wire of the events that it has.
+    pub(super) fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// Whether the last event was the last of its window.
+    pub(super) fn window_ended(&self) -> bool {
+        self.window_ended
+    }
+
+    /// Gives what it has and is empty afterwards.
+    pub(super) fn finish(&mut self, mut origin: Origin) -> Result<Finished> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        origin.received = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
+        let batch = match &mut self.builder {
+            Some(builder) => builder.finish(&origin)?,
+            None => RecordBatch::new_empty(std::sync::Arc::new(arrow_schema::Schema::empty())),
+        };
+        let rows = std::mem::take(&mut self.rows);
+        let ended = std::mem::take(&mut self.window_ended);
+        Ok(Finished {
+            batch,
+            rows,
+            octets: std::mem::take(&mut self.octets),
+            origin,
+            hashes: self.hashes.as_mut().map(std::mem::take).unwrap_or_default(),
+            windows: ended.then(|| u32::try_from(rows).unwrap_or(u32::MAX)).into_iter().collect(),
+        })
+    }
+}
+
+/// What an [`Intake`] had.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) batch: RecordBatch,
+    pub(super) rows: usize,
+    pub(super) octets: usize,
+    pub(super) origin: Origin,
+    pub(super) hashes: Vec<u64>,
+    pub(super) windows: Vec<u32>,
+}
+
+impl Events for Intake {
+    fn event(&mut self, sequence: u32, event: Event<'_>) {
+        self.rows += 1;
+        match event {
+            Event::Json(payload) => {
+                self.octets += payload.len();
+                if let Some(hashes) = &mut self.hashes {
+                    hashes.push(XxHash3_64::oneshot(payload));
+                }
+                if let Some(builder) = &mut self.builder {
+                    builder.push_json(sequence, payload);
+                }
+            }
+            Event::Data(pairs) => {
+                self.octets += pairs.octets();
+                if let Some(hashes) = &mut self.hashes {
+                    let strings = pairs.flat_map(|(key, value)| [key, value]);
+                    hashes.push(strings.fold(0, |hash, text| XxHash3_64::oneshot_with_seed(hash, text)));
+                }
+                if let Some(builder) = &mut self.builder {
+                    builder.push_map(sequence, pairs);
+                }
+            }
+        }
+    }
+
+    fn window_end(&mut self) -> bool {
+        self.window_ended = true;
+        // A batch is a window, so that a window which is sent again is a batch again.
+        false
+    }
+}

@@ -1,0 +1,87 @@
+use std::ops::Range;
+
+use penstock_lumberjack::{Client, Result};
+
+/// Events to be sent, one after another in one buffer.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    octets: Vec<u8>,
+    strings: Vec<(Range<usize>, Range<usize>)>,
+    events: Vec<Entry>,
+}
+
+#[derive(Debug, Clone)]
+enum Entry {
+    /// Where its octets are.
+    Json(Range<usize>),
+    /// Where its pairs are.
+    Map(Range<usize>),
+}
+
+impl Chunk {
+    /// How many events it has.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Octets of all events.
+    pub fn octets(&self) -> usize {
+        self.octets.len()
+    }
+
+    /// Adds an event of JSON, as it is.
+    pub fn push_json(&mut self, payload: &[u8]) {
+        self.push_json_with(|octets| octets.extend_from_slice(payload));
+    }
+
+    /// Adds an event of JSON that is written to the end of a buffer.
+    pub fn push_json_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.octets.len();
+        write(&mut self.octets);
+        self.events.push(Entry::Json(start..self.octets.len()));
+    }
+
+    /// Adds an event of pairs.
+    pub fn push_map<'p>(&mut self, pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>) {
+        let start = self.strings.len();
+        for (key, value) in pairs {
+            let pair = (self.push(key), self.push(value));
+            self.strings.push(pair);
+        }
+        self.events.push(Entry::Map(start..self.strings.len()));
+    }
+
+    fn push(&mut self, text: &[u8]) -> Range<usize> {
+        let start = self.octets.len();
+        self.octets.extend_from_slice(text);
+        start..self.octets.len()
+    }
+
+    fn at(&self, range: &Range<usize>) -> &[u8] {
+        self.octets.get(range.clone()).unwrap_or_default()
+    }
+
+    /// Gives events from an index on to a client while it wants some; says where it stopped.
+    pub(super) fn give(&self, from: usize, client: &mut Client) -> Result<usize> {
+        let mut index = from;
+        for event in self.events.get(from..).unwrap_or_default() {
+            if !client.wants_events() {
+                break;
+            }
+            match event {
+                Entry::Json(range) => client.send_json(self.at(range))?,
+                Entry::Map(range) => {
+                    let pairs = self.strings.get(range.clone()).unwrap_or_default();
+                    client.send_data(pairs.iter().map(|(key, value)| (self.at(key), self.at(value))))?;
+                }
+            }
+            index += 1;
+        }
+        Ok(index)
+    }
+}
