@@ -3,12 +3,13 @@
 It is longer than 600 lines because a module has one stub, and the core is one module.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, Literal, Protocol, Self, TypedDict, TypeVar, final
 
 import pyarrow as pa
 
 from penstock.documents import Limits, Source
+from penstock.lumberjack._options import ReceiveOptions, SendOptions
 from penstock.pipestream import (
     Barrier,
     Capabilities,
@@ -33,6 +34,9 @@ __all__ = [
     "EntityIdSpace",
     "Futures",
     "IncomingEntity",
+    "LumberjackBatch",
+    "LumberjackReceiver",
+    "LumberjackSender",
     "Manifest",
     "Operation",
     "RowSender",
@@ -62,6 +66,15 @@ __all__ = [
     "encode_scope_digest",
     "encode_status",
     "init_logging",
+    "lumberjack_close",
+    "lumberjack_flush",
+    "lumberjack_listen",
+    "lumberjack_next",
+    "lumberjack_open",
+    "lumberjack_send_column",
+    "lumberjack_send_json",
+    "lumberjack_send_maps",
+    "lumberjack_shutdown",
     "merkle_root",
     "negotiate",
     "part_schema",
@@ -521,6 +534,93 @@ class Futures:
     def listen(self, listen: str, options: ServeOptions) -> Operation[Server]: ...
     def accept(self, server: Server) -> Operation[Session | None]: ...
     def shutdown(self, server: Server, grace: float) -> Operation[None]: ...
+
+# Lumberjack
+
+class _ReceiverCounterFields(TypedDict):
+    connections: int
+    open: int
+    refused: int
+    handshakes_failed: int
+    events: int
+    octets: int
+    wire_octets: int
+    windows: int
+    acknowledged: int
+    held_octets: int
+    errors: list[tuple[str, int]]
+    foreign: list[tuple[str, int]]
+    peers: list[tuple[str, int, int]]
+
+@final
+class LumberjackReceiver:
+    """What `penstock.lumberjack.Receiver` wraps. With `discard` it counts events, acknowledges and drops them."""
+
+    def __new__(
+        cls, listen: str, options: ReceiveOptions, schema: object = None, discard: bool = False
+    ) -> LumberjackReceiver: ...
+    def address(self) -> str: ...
+    def fingerprint(self) -> str | None: ...
+    def metrics_address(self) -> str | None: ...
+    def counters(self) -> _ReceiverCounterFields: ...
+    def next_batch(self, timeout: float | None) -> LumberjackBatch | None: ...
+    def reload(self) -> bool: ...
+    def close(self, grace: float) -> None: ...
+
+@final
+class LumberjackBatch:
+    """What `penstock.lumberjack.Batch` wraps."""
+
+    def record_batch(self) -> pa.RecordBatch: ...
+    def num_rows(self) -> int: ...
+    def peer(self) -> str: ...
+    def identity(self) -> str | None: ...
+    def received(self) -> int: ...
+    def ack(self) -> None: ...
+    def is_acked(self) -> bool: ...
+
+_Pairs = list[tuple[bytes, bytes]]
+
+@final
+class LumberjackSender:
+    """What `penstock.lumberjack.Sender` wraps. What sends gives how many events were given since the beginning."""
+
+    def __new__(cls, options: SendOptions) -> LumberjackSender: ...
+    def send_json(self, events: list[bytes], wait: bool, timeout: float | None) -> int: ...
+    def send_maps(self, events: list[_Pairs], wait: bool, timeout: float | None) -> int: ...
+    def send_column(self, batch: pa.RecordBatch, column: str, wait: bool, timeout: float | None) -> int: ...
+    def send_lines(
+        self,
+        text: bytes,
+        map: bool,  # noqa: A002
+        host: str,
+        path: str | None,
+        offset: int,
+        stop: Callable[[], bool] | None,
+    ) -> int | None: ...
+    def has_failed(self) -> bool: ...
+    def flush(self, events: int | None, timeout: float | None) -> None: ...
+    def acknowledged(self) -> int: ...
+    def abandon(self) -> None: ...
+    def close(self, grace: float) -> None: ...
+
+def lumberjack_listen(
+    futures: Futures, listen: str, options: ReceiveOptions, schema: object = None
+) -> Operation[LumberjackReceiver]: ...
+def lumberjack_next(futures: Futures, receiver: LumberjackReceiver) -> Operation[LumberjackBatch | None]: ...
+def lumberjack_shutdown(futures: Futures, receiver: LumberjackReceiver, grace: float) -> Operation[None]: ...
+def lumberjack_open(futures: Futures, options: SendOptions) -> Operation[LumberjackSender]: ...
+def lumberjack_send_json(
+    futures: Futures, sender: LumberjackSender, events: list[bytes], wait: bool
+) -> Operation[int]: ...
+def lumberjack_send_maps(
+    futures: Futures, sender: LumberjackSender, events: list[_Pairs], wait: bool
+) -> Operation[int]: ...
+def lumberjack_send_column(
+    futures: Futures, sender: LumberjackSender, batch: pa.RecordBatch, column: str, wait: bool
+) -> Operation[int]: ...
+def lumberjack_flush(futures: Futures, sender: LumberjackSender) -> Operation[None]: ...
+def lumberjack_close(futures: Futures, sender: LumberjackSender, grace: float) -> Operation[None]: ...
 
 # Documents
 

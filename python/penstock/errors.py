@@ -6,7 +6,7 @@ from a Spark worker to the driver: what ``__init__`` takes is what ``args`` hold
 
 from typing import Literal
 
-__all__ = ["DocumentsError", "Error", "ErrorKind", "PipeStreamError", "SparkError", "VgiError"]
+__all__ = ["DocumentsError", "Error", "ErrorKind", "LumberjackError", "PipeStreamError", "SparkError", "VgiError"]
 
 ErrorKind = Literal["malformed", "violation", "limit", "misuse", "io", "deadline"]
 """Whose fault an error is: the peer's octets do not parse, the peer broke a rule, a limit was exceeded, the caller
@@ -73,6 +73,24 @@ class DocumentsError(Error):
 
 class SparkError(Error):
     """Spark cannot be started or used as asked: no Java, a PySpark that does not fit, an option that is wrong."""
+
+
+class LumberjackError(Error):
+    """Lumberjack failed: a receiver or a sender as a whole."""
+
+    def __init__(self, message: str, kind: ErrorKind) -> None:
+        """Say what happened, and whose fault it is."""
+        super().__init__(message, kind)
+        self.message: str = message
+        """What happened."""
+        self.kind: ErrorKind = kind
+        """Whose fault it is."""
+        self.code: str = kind
+        """The protocol has no codes for errors; the kind stands for one."""
+
+    def __str__(self) -> str:
+        """Say what happened."""
+        return self.message
 
 
 class VgiError(Error):

@@ -8,6 +8,7 @@ mod documents;
 mod error;
 mod ingest;
 mod logging;
+mod lumberjack;
 mod pipestream;
 mod rows;
 
@@ -38,6 +39,16 @@ mod _core {
         rows::row_schema,
         server::{Server, write_certificates},
         session::Session,
+    };
+
+    #[pymodule_export]
+    use super::lumberjack::{
+        aio::{
+            lumberjack_close, lumberjack_flush, lumberjack_listen, lumberjack_next, lumberjack_open,
+            lumberjack_send_column, lumberjack_send_json, lumberjack_send_maps, lumberjack_shutdown,
+        },
+        receiver::{LumberjackBatch, LumberjackReceiver},
+        sender::LumberjackSender,
     };
 
     #[pymodule_export]

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from penstock import _core
 from penstock.pipestream._keys import late
 
-__all__ = ["Starting", "futures", "limit", "result"]
+__all__ = ["Starting", "futures", "limit", "result", "seconds_or"]
 
 _T = TypeVar("_T")
 
@@ -84,11 +84,18 @@ async def result(operation: "_core.Operation[_T]") -> _T:
 @asynccontextmanager
 async def limit(seconds: float | None, what: str) -> AsyncIterator[None]:
     """Give the block so many seconds; after them raise an error of kind "deadline" that begins with ``what``."""
+    async with seconds_or(seconds, late(what)):
+        yield
+
+
+@asynccontextmanager
+async def seconds_or(seconds: float | None, error: Exception) -> AsyncIterator[None]:
+    """Give the block so many seconds; after them raise the error."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise late(what) from None
+        raise error from None
 
 
 class _Entered(Protocol):

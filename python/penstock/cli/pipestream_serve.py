@@ -1,15 +1,14 @@
 """``penstock pipestream serve``: a server that keeps what comes."""
 
 import os
-import signal
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Annotated
 
 import typer
 
-from penstock._addresses import check_address
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+from penstock.cli._serving import MetricsOption, listening
+from penstock.cli._stop import Stop
 from penstock.cli._storage import StorageOption, folder, storage_options
 from penstock.cli._trust import MtuOption
 from penstock.cli.pipestream import commands
@@ -18,15 +17,6 @@ __all__ = ["register"]
 
 # Seconds that open sessions have to come to their ends; what has arrived by then is kept.
 _GRACE = 5.0
-
-
-def _check_address(value: str | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        return check_address(value, lowest_port=0)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 _Sink = Annotated[
@@ -44,20 +34,12 @@ _ReadKeyFile = Annotated[
         help="Let whoever has the key in this file read the sink; PENSTOCK_KEY does the same.",
     ),
 ]
-_Metrics = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        help="Where to serve metrics for Prometheus, and /healthz; the log names a port that was picked.",
-        callback=_check_address,
-    ),
-]
 
 
 def _serve(
     listen: Annotated[
         str,
-        typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=_check_address),
+        typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=listening),
     ],
     sink: _Sink,
     storage: StorageOption = None,
@@ -82,7 +64,7 @@ def _serve(
         Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
     ] = None,
     read_key_file: _ReadKeyFile = None,
-    metrics: _Metrics = None,
+    metrics: MetricsOption = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
@@ -90,7 +72,7 @@ def _serve(
     read_key = _check_secrets(cert, key, read_key_file)
     options = storage_options(storage, sink)
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
-    stop = _Stop()
+    stop = Stop()
     from penstock.pipestream import Server
 
     configure(log_level, log_format)
@@ -131,23 +113,6 @@ def _read_key(file: Path | None) -> str | None:
     if key and len(key.encode()) < 16:
         raise typer.BadParameter("the read key must have at least 16 octets")
     return key or None
-
-
-class _Stop:
-    """SIGTERM and SIGINT end the wait; a second one ends the process where it is."""
-
-    def __init__(self) -> None:
-        # Of all that can be waited for, this may be signalled from a handler that interrupts the wait itself.
-        self._signals: SimpleQueue[int] = SimpleQueue()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._handle)
-
-    def _handle(self, number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        self._signals.put(number)
-
-    def wait(self) -> None:
-        self._signals.get()
 
 
 def register(_app: typer.Typer) -> None:

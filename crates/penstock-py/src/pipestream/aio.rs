@@ -338,7 +338,7 @@ impl Futures {
 }
 
 impl Futures {
-    fn start<T>(&self, future: impl Future<Output = PyResult<T>> + Send + 'static) -> Operation
+    pub(crate) fn start<T>(&self, future: impl Future<Output = PyResult<T>> + Send + 'static) -> Operation
     where
         T: for<'py> IntoPyObject<'py> + Send + 'static,
     {

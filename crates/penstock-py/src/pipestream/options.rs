@@ -86,10 +86,7 @@ impl ConnectOptions {
 
 impl ServeOptions {
     pub(crate) fn tls(&self) -> Result<ServerTls> {
-        let identity = match pair(self.cert.as_ref(), self.key.as_ref())? {
-            Some((cert, key)) => Identity::Files { cert, key },
-            None => Identity::Development { dir: self.development.clone() },
-        };
+        let identity = identity(pair(self.cert.as_ref(), self.key.as_ref())?, &self.development);
         Ok(ServerTls { identity, client_ca: self.client_ca.clone() })
     }
 
@@ -120,8 +117,16 @@ impl ServeOptions {
     }
 }
 
+/// The certificate that a server shows: that of the files, or one for development.
+pub(crate) fn identity(own: Option<(PathBuf, PathBuf)>, development: &Path) -> Identity {
+    match own {
+        Some((cert, key)) => Identity::Files { cert, key },
+        None => Identity::Development { dir: development.to_owned() },
+    }
+}
+
 /// Whom to trust: exactly one way must be named, because nothing turns verification off (decision 21).
-fn trust(fingerprint: Option<&str>, ca: Option<&PathBuf>, system_ca: bool) -> Result<Trust> {
+pub(crate) fn trust(fingerprint: Option<&str>, ca: Option<&PathBuf>, system_ca: bool) -> Result<Trust> {
     match (fingerprint, ca, system_ca) {
         (Some(fingerprint), None, false) => {
             Ok(Trust::Fingerprint(fingerprint.parse().map_err(|error| Error::Misuse(format!("{error}")))?))
@@ -141,7 +146,7 @@ pub(crate) fn place(sink: Option<&Path>, storage: &StorageOptions) -> Result<Opt
     uri.map(|uri| Place::open(uri, storage)).transpose()
 }
 
-fn pair(cert: Option<&PathBuf>, key: Option<&PathBuf>) -> Result<Option<(PathBuf, PathBuf)>> {
+pub(crate) fn pair(cert: Option<&PathBuf>, key: Option<&PathBuf>) -> Result<Option<(PathBuf, PathBuf)>> {
     match (cert, key) {
         (Some(cert), Some(key)) => Ok(Some((cert.clone(), key.clone()))),
         (None, None) => Ok(None),

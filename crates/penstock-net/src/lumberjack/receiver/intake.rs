@@ -95,7 +95,7 @@ impl Events for Intake {
                 self.octets += pairs.octets();
                 if let Some(hashes) = &mut self.hashes {
                     let strings = pairs.flat_map(|(key, value)| [key, value]);
-                    hashes.push(strings.fold(0, |hash, text| XxHash3_64::oneshot_with_seed(hash, text)));
+                    hashes.push(strings.fold(0, XxHash3_64::oneshot_with_seed));
                 }
                 if let Some(builder) = &mut self.builder {
                     builder.push_map(sequence, pairs);

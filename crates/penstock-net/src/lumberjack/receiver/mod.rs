@@ -88,6 +88,8 @@ struct Shared {
     budget: Arc<Budget>,
     next: AtomicU64,
     stop: watch::Sender<bool>,
+    /// Ends connections as they are.
+    cut: watch::Sender<bool>,
     /// How many connections are open.
     open: watch::Sender<u64>,
     stopping: AtomicBool,
@@ -127,6 +129,7 @@ impl Receiver {
             counters: Counters::default(),
             next: AtomicU64::new(0),
             stop: watch::Sender::new(false),
+            cut: watch::Sender::new(false),
             open: watch::Sender::new(0),
             stopping: AtomicBool::new(false),
             metrics: OnceLock::new(),
@@ -191,6 +194,7 @@ impl Shared {
     fn halt(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
+        self.cut.send_replace(true);
         if let Some(metrics) = self.metrics.get() {
             metrics.stop();
         }
@@ -262,7 +266,13 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         }
         add(&shared.counters.connections, 1);
         let opened = Opened::new(Arc::clone(&shared));
-        tokio::spawn(async move { serve(stream, peer, &opened.0).await });
+        tokio::spawn(async move {
+            let mut cut = opened.0.cut.subscribe();
+            tokio::select! {
+                () = serve(stream, peer, &opened.0) => {}
+                _ = cut.wait_for(|cut| *cut) => tracing::warn!(%peer, "a connection was cut off"),
+            }
+        });
     }
 }
 

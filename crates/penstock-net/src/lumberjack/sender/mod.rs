@@ -7,6 +7,7 @@
 
 mod chunk;
 mod lane;
+mod line;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,6 +22,7 @@ use tokio::time::timeout;
 
 pub use self::chunk::Chunk;
 use self::lane::Lane;
+pub use self::line::Line;
 use crate::runtime::{PerProcess, Runtime};
 use crate::tls::ClientTls;
 use crate::{Error, Result};
@@ -215,13 +217,19 @@ impl Sender {
         };
         flushed.unwrap_or_else(|_| Err(missing()))
     }
+
+    /// Ends now, whatever is not acknowledged.
+    pub fn abandon(&self) {
+        // In a forked child it is somebody else's.
+        if let Ok(shared) = self.0.get() {
+            shared.close(Closing::Abandoned);
+        }
+    }
 }
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        if let Ok(shared) = self.0.get() {
-            shared.close(Closing::Abandoned);
-        }
+        self.abandon();
     }
 }
 

@@ -1,0 +1,99 @@
+//! What `penstock.aio.lumberjack` awaits: the operations of a receiver and a sender.
+
+use penstock_net::Error;
+use penstock_net::runtime;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3_arrow::{PyRecordBatch, PySchema};
+
+use super::options::{ReceiveOptions, SendOptions};
+use super::raised;
+use super::receiver::LumberjackReceiver;
+use super::sender::{LumberjackSender, grace_of, json, maps, rows, send};
+use crate::pipestream::aio::{Futures, Operation};
+
+fn died(error: &tokio::task::JoinError) -> PyErr {
+    raised(&Error::Misuse(error.to_string()))
+}
+
+/// Begins to listen.
+#[pyfunction]
+#[pyo3(signature = (futures, listen, options, schema=None))]
+pub(crate) fn lumberjack_listen(
+    futures: &Futures,
+    listen: String,
+    options: ReceiveOptions,
+    schema: Option<PySchema>,
+) -> PyResult<Operation> {
+    let schema = schema.map(PySchema::into_inner);
+    let bound = runtime::spawn_blocking(move || LumberjackReceiver::bind(&listen, &options, schema, false));
+    let bound = bound.map_err(|error| raised(&error))?;
+    Ok(futures.start(async move { bound.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
+}
+
+/// The next batch; `None` when the receiver is closed.
+#[pyfunction]
+pub(crate) fn lumberjack_next(futures: &Futures, receiver: Py<LumberjackReceiver>) -> Operation {
+    futures.start(async move { receiver.get().next().await.map_err(|error| raised(&error)) })
+}
+
+/// Takes nothing more, and closes.
+#[pyfunction]
+pub(crate) fn lumberjack_shutdown(futures: &Futures, receiver: Py<LumberjackReceiver>, grace: f64) -> Operation {
+    futures.start(async move { receiver.get().shutdown(grace).await.map_err(|error| raised(&error)) })
+}
+
+/// Opens a sender: reads the trust.
+#[pyfunction]
+pub(crate) fn lumberjack_open(futures: &Futures, options: SendOptions) -> PyResult<Operation> {
+    let opened = runtime::spawn_blocking(move || LumberjackSender::open(&options));
+    let opened = opened.map_err(|error| raised(&error))?;
+    Ok(futures.start(async move { opened.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
+}
+
+/// Sends events of JSON.
+#[pyfunction]
+pub(crate) fn lumberjack_send_json(
+    futures: &Futures,
+    sender: Py<LumberjackSender>,
+    events: Vec<PyBackedBytes>,
+    wait: bool,
+) -> Operation {
+    futures.start(async move { send(&sender.get().sender, &json(&events), wait).await.map_err(|error| raised(&error)) })
+}
+
+/// Sends events of pairs.
+#[pyfunction]
+pub(crate) fn lumberjack_send_maps(
+    futures: &Futures,
+    sender: Py<LumberjackSender>,
+    events: Vec<Vec<(PyBackedBytes, PyBackedBytes)>>,
+    wait: bool,
+) -> Operation {
+    futures.start(async move { send(&sender.get().sender, &maps(&events), wait).await.map_err(|error| raised(&error)) })
+}
+
+/// Sends the rows of a column.
+#[pyfunction]
+pub(crate) fn lumberjack_send_column(
+    futures: &Futures,
+    sender: Py<LumberjackSender>,
+    batch: PyRecordBatch,
+    column: &str,
+    wait: bool,
+) -> PyResult<Operation> {
+    let chunk = rows(&batch.into_inner(), column).map_err(|error| raised(&error))?;
+    Ok(futures.start(async move { send(&sender.get().sender, &chunk, wait).await.map_err(|error| raised(&error)) }))
+}
+
+/// Waits until everything that was given is acknowledged.
+#[pyfunction]
+pub(crate) fn lumberjack_flush(futures: &Futures, sender: Py<LumberjackSender>) -> Operation {
+    futures.start(async move { sender.get().sender.flush().await.map_err(|error| raised(&error)) })
+}
+
+/// Waits for the acknowledgements for so many seconds, and ends.
+#[pyfunction]
+pub(crate) fn lumberjack_close(futures: &Futures, sender: Py<LumberjackSender>, grace: f64) -> Operation {
+    futures.start(async move { sender.get().sender.close(grace_of(grace)).await.map_err(|error| raised(&error)) })
+}

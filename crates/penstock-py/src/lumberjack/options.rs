@@ -1,0 +1,159 @@
+//! What Python may set for a receiver and a sender: the attributes of two dataclasses.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use penstock_net::lumberjack::{ClientConfig, Hosts, ReceiverOptions, SenderOptions, Sequence, ServerConfig, Version};
+use penstock_net::tls::{ClientCertificates, ClientTls, ServerTls};
+use penstock_net::{Error, Result};
+use pyo3::prelude::*;
+
+use crate::pipestream::address;
+use crate::pipestream::options::{identity, pair, trust};
+
+/// The attributes of the dataclass that `penstock.lumberjack.Receiver` makes.
+#[derive(FromPyObject)]
+pub(crate) struct ReceiveOptions {
+    tls: bool,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    development: PathBuf,
+    client_ca: Option<PathBuf>,
+    client_certificates: String,
+    max_connections: u64,
+    max_octets: usize,
+    max_age: Option<f64>,
+    frame_timeout: f64,
+    idle_timeout: Option<f64>,
+    keepalive: f64,
+    repeat_ack: bool,
+    pause: f64,
+    limits: LimitFields,
+    metrics: Option<String>,
+}
+
+/// The attributes of `penstock.lumberjack.Limits`.
+#[derive(FromPyObject)]
+struct LimitFields {
+    compressed: u64,
+    inflated: u64,
+    ratio: u64,
+    key: u64,
+    value: u64,
+    pairs: u64,
+    event: u64,
+    window: u64,
+}
+
+/// The attributes of the dataclass that `penstock.lumberjack.Sender` makes.
+#[derive(FromPyObject)]
+pub(crate) struct SendOptions {
+    hosts: Vec<String>,
+    balance: bool,
+    fingerprint: Option<String>,
+    ca: Option<PathBuf>,
+    system_ca: bool,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    server_name: Option<String>,
+    protocol: u8,
+    sequence: String,
+    window: u32,
+    in_flight: usize,
+    compress: u32,
+    ack_timeout: f64,
+    retry: Option<f64>,
+}
+
+fn seconds(name: &str, value: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(value).map_err(|error| Error::Misuse(format!("{name}={value}: {error}")))
+}
+
+impl ReceiveOptions {
+    /// Blocks on the resolver.
+    pub(crate) fn net(&self, listen: &str) -> Result<ReceiverOptions> {
+        let mut options = ReceiverOptions::new(first(listen)?);
+        let own = pair(self.cert.as_ref(), self.key.as_ref())?;
+        if !self.tls && (own.is_some() || self.client_ca.is_some()) {
+            return Err(Error::Misuse("a certificate, or a CA for clients, is for TLS, which is off".into()));
+        }
+        if self.tls {
+            let identity = identity(own, &self.development);
+            options.tls = Some(ServerTls { identity, client_ca: self.client_ca.clone() });
+        }
+        options.client_certificates = match self.client_certificates.as_str() {
+            "required" => ClientCertificates::Required,
+            "optional" => ClientCertificates::Optional,
+            other => return Err(Error::Misuse(format!("client_certificates={other:?}: \"required\" or \"optional\""))),
+        };
+        options.max_connections = self.max_connections;
+        options.max_octets = self.max_octets;
+        options.max_age = self.max_age.map(|age| seconds("max_age", age)).transpose()?;
+        options.metrics = self.metrics.as_deref().map(first).transpose()?;
+        options.server = ServerConfig {
+            limits: self.limits.core(),
+            frame_timeout: seconds("frame_timeout", self.frame_timeout)?,
+            idle_timeout: self.idle_timeout.map(|idle| seconds("idle_timeout", idle)).transpose()?,
+            keepalive: seconds("keepalive", self.keepalive)?,
+            repeat_ack: self.repeat_ack,
+            pause: seconds("pause", self.pause)?,
+        };
+        Ok(options)
+    }
+}
+
+impl LimitFields {
+    fn core(&self) -> penstock_net::lumberjack::Limits {
+        penstock_net::lumberjack::Limits {
+            compressed: self.compressed,
+            inflated: self.inflated,
+            ratio: self.ratio,
+            key: self.key,
+            value: self.value,
+            pairs: self.pairs,
+            data: self.event,
+            window: self.window,
+        }
+    }
+}
+
+fn first(address: &str) -> Result<SocketAddr> {
+    let nowhere = || Error::Misuse(format!("{address} has no address"));
+    address::resolve(address)?.0.first().copied().ok_or_else(nowhere)
+}
+
+impl SendOptions {
+    pub(crate) fn net(&self) -> Result<SenderOptions> {
+        let mut options = SenderOptions::new(self.hosts.clone());
+        options.mode = if self.balance { Hosts::Balance } else { Hosts::Failover };
+        let trusts = self.fingerprint.is_some() || self.ca.is_some() || self.system_ca;
+        let identity = pair(self.cert.as_ref(), self.key.as_ref())?;
+        if trusts {
+            let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
+            options.tls = Some(ClientTls { trust, identity });
+        } else if identity.is_some() {
+            return Err(Error::Misuse("a certificate is for TLS: say whom to trust".into()));
+        }
+        options.server_name.clone_from(&self.server_name);
+        options.give_up = self.retry.map(|retry| seconds("retry", retry)).transpose()?;
+        options.client = ClientConfig {
+            version: match self.protocol {
+                1 => Version::V1,
+                2 => Version::V2,
+                other => return Err(Error::Misuse(format!("protocol={other}: there are 1 and 2"))),
+            },
+            sequence: match self.sequence.as_str() {
+                "window" => Sequence::Window,
+                "continue" => Sequence::Continue,
+                other => return Err(Error::Misuse(format!("sequence={other:?}: \"window\" or \"continue\""))),
+            },
+            window: self.window,
+            in_flight: self.in_flight,
+            compression: self.compress,
+            timeout: seconds("ack_timeout", self.ack_timeout)?,
+            ..ClientConfig::default()
+        };
+        Ok(options)
+    }
+}

@@ -1,0 +1,218 @@
+//! A receiver for Python; `penstock.lumberjack.Receiver` wraps it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use penstock_net::lumberjack::columns::Layout;
+use penstock_net::lumberjack::{self as net, Batches, Destination, channel};
+use penstock_net::{Error, Result};
+use pyo3::prelude::*;
+use pyo3_arrow::{PyRecordBatch, PySchema};
+use tokio::sync::watch;
+
+use super::options::ReceiveOptions;
+use super::{raised, wait};
+use crate::pipestream::waiting::{Timeout, wait_or_not};
+
+/// A receiver that listens.
+#[pyclass(frozen, name = "LumberjackReceiver", module = "penstock._core")]
+pub(crate) struct LumberjackReceiver {
+    receiver: net::Receiver,
+    /// Where batches come out, unless something else takes them.
+    batches: Option<Batches>,
+    /// Ends the wait of those who want another batch.
+    closed: watch::Sender<bool>,
+}
+
+/// What a receiver has seen, in the fields of the dataclass.
+#[derive(IntoPyObject)]
+pub(crate) struct ReceiverCounterFields {
+    connections: u64,
+    open: u64,
+    refused: u64,
+    handshakes_failed: u64,
+    events: u64,
+    octets: u64,
+    wire_octets: u64,
+    windows: u64,
+    acknowledged: u64,
+    held_octets: u64,
+    errors: Vec<(&'static str, u64)>,
+    foreign: Vec<(&'static str, u64)>,
+    peers: Vec<(String, u64, u64)>,
+}
+
+#[pymethods]
+impl LumberjackReceiver {
+    /// Without a schema the columns are the raw ones; with `discard`, events are counted, acknowledged and dropped.
+    #[new]
+    #[pyo3(signature = (listen, options, schema=None, discard=false))]
+    fn new(
+        py: Python<'_>,
+        listen: &str,
+        options: ReceiveOptions,
+        schema: Option<PySchema>,
+        discard: bool,
+    ) -> PyResult<Self> {
+        let schema = schema.map(PySchema::into_inner);
+        py.detach(|| Self::bind(listen, &options, schema, discard)).map_err(|error| raised(&error))
+    }
+
+    fn address(&self) -> PyResult<String> {
+        self.receiver.local_addr().map(|address| address.to_string()).map_err(|error| raised(&error))
+    }
+
+    /// None without TLS.
+    fn fingerprint(&self) -> PyResult<Option<String>> {
+        let fingerprint = self.receiver.fingerprint().map_err(|error| raised(&error))?;
+        Ok(fingerprint.map(|fingerprint| fingerprint.to_string()))
+    }
+
+    fn metrics_address(&self) -> PyResult<Option<String>> {
+        let address = self.receiver.metrics_addr().map_err(|error| raised(&error))?;
+        Ok(address.map(|address| address.to_string()))
+    }
+
+    fn counters(&self) -> PyResult<ReceiverCounterFields> {
+        let counters = self.receiver.counters().map_err(|error| raised(&error))?;
+        Ok(ReceiverCounterFields {
+            connections: counters.connections,
+            open: counters.open,
+            refused: counters.refused,
+            handshakes_failed: counters.handshakes_failed,
+            events: counters.events,
+            octets: counters.octets,
+            wire_octets: counters.wire_octets,
+            windows: counters.windows,
+            acknowledged: counters.acknowledged,
+            held_octets: counters.held_octets,
+            errors: counters.errors,
+            foreign: counters.foreign,
+            peers: counters.peers,
+        })
+    }
+
+    /// The next batch; `None` when the receiver is closed.
+    fn next_batch(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<LumberjackBatch>> {
+        let next = wait_or_not(py, timeout, async { Ok(self.next().await) })?;
+        let late = || raised(&Error::Deadline("no batch has come within the time-out".into()));
+        next.ok_or_else(late)?.map_err(|error| raised(&error))
+    }
+
+    /// Reads the certificate again if its files have changed; says whether they had.
+    fn reload(&self, py: Python<'_>) -> PyResult<bool> {
+        py.detach(|| self.receiver.reload()).map_err(|error| raised(&error))
+    }
+
+    /// Takes nothing more, has what came acknowledged for so many seconds, then closes.
+    fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
+        wait(py, Timeout::NEVER, self.shutdown(grace))
+    }
+}
+
+impl LumberjackReceiver {
+    pub(crate) fn bind(
+        listen: &str,
+        options: &ReceiveOptions,
+        schema: Option<Arc<arrow_schema::Schema>>,
+        discard: bool,
+    ) -> Result<Self> {
+        let options = options.net(listen)?;
+        let (destination, batches): (Arc<dyn Destination>, _) = if discard {
+            (Arc::new(net::Discard), None)
+        } else {
+            let layout = schema.map_or_else(|| Ok(Layout::raw()), Layout::typed)?;
+            let (channel, batches) = channel(layout);
+            (channel, Some(batches))
+        };
+        Self::with(options, destination, batches)
+    }
+
+    fn with(
+        options: net::ReceiverOptions,
+        destination: Arc<dyn Destination>,
+        batches: Option<Batches>,
+    ) -> Result<Self> {
+        let receiver = net::Receiver::bind(options, destination)?;
+        Ok(Self { receiver, batches, closed: watch::Sender::new(false) })
+    }
+
+    pub(crate) async fn next(&self) -> Result<Option<LumberjackBatch>> {
+        let Some(batches) = &self.batches else {
+            return Err(Error::Misuse("the events of this receiver go somewhere else".into()));
+        };
+        let mut closed = self.closed.subscribe();
+        tokio::select! {
+            biased;
+            batch = batches.next() => Ok(batch.map(LumberjackBatch::new)),
+            // An error means that this receiver is gone, which it is not while this borrows it.
+            _ = closed.wait_for(|closed| *closed) => Ok(None),
+        }
+    }
+
+    pub(crate) async fn shutdown(&self, grace: f64) -> Result<()> {
+        let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
+        let result = self.receiver.shutdown(grace).await;
+        self.closed.send_replace(true);
+        result
+    }
+}
+
+/// Events that wait to be acknowledged.
+#[pyclass(frozen, name = "LumberjackBatch", module = "penstock._core")]
+pub(crate) struct LumberjackBatch {
+    record_batch: RecordBatch,
+    peer: Arc<str>,
+    identity: Option<Arc<str>>,
+    received: i64,
+    batch: Mutex<net::Batch>,
+}
+
+#[pymethods]
+impl LumberjackBatch {
+    fn record_batch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(PyRecordBatch::new(self.record_batch.clone()).into_pyarrow(py)?)
+    }
+
+    fn num_rows(&self) -> usize {
+        self.record_batch.num_rows()
+    }
+
+    fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    fn identity(&self) -> Option<&str> {
+        self.identity.as_deref()
+    }
+
+    /// Microseconds since 1970, UTC.
+    fn received(&self) -> i64 {
+        self.received
+    }
+
+    fn ack(&self) {
+        self.batch().ack();
+    }
+
+    fn is_acked(&self) -> bool {
+        self.batch().is_acked()
+    }
+}
+
+impl LumberjackBatch {
+    fn new(batch: net::Batch) -> Self {
+        Self {
+            record_batch: batch.record_batch.clone(),
+            peer: Arc::clone(&batch.origin.peer),
+            identity: batch.origin.identity.clone(),
+            received: batch.origin.received,
+            batch: Mutex::new(batch),
+        }
+    }
+
+    fn batch(&self) -> MutexGuard<'_, net::Batch> {
+        self.batch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

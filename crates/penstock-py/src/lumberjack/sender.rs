@@ -1,0 +1,185 @@
+//! A sender for Python; `penstock.lumberjack.Sender` wraps it.
+
+use std::time::Duration;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::{Array as _, RecordBatch};
+use arrow_schema::DataType;
+use penstock_net::lumberjack::{self as net, Chunk, Line};
+use penstock_net::{Error, Result};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3_arrow::PyRecordBatch;
+
+use super::options::SendOptions;
+use super::{raised, wait};
+use crate::pipestream::waiting::Timeout;
+
+/// How often Python is asked whether to go on.
+const ASK: Duration = Duration::from_millis(100);
+
+/// What a dictionary of strings comes as.
+type PairList = Vec<(PyBackedBytes, PyBackedBytes)>;
+
+/// A sender.
+#[pyclass(frozen, name = "LumberjackSender", module = "penstock._core")]
+pub(crate) struct LumberjackSender {
+    pub(crate) sender: net::Sender,
+}
+
+#[pymethods]
+impl LumberjackSender {
+    #[new]
+    fn new(py: Python<'_>, options: SendOptions) -> PyResult<Self> {
+        py.detach(|| Self::open(&options)).map_err(|error| raised(&error))
+    }
+
+    /// Events of JSON, as they are.
+    fn send_json(&self, py: Python<'_>, events: Vec<PyBackedBytes>, wait: bool, timeout: Timeout) -> PyResult<u64> {
+        self.send(py, &json(&events), wait, timeout)
+    }
+
+    /// Events of pairs.
+    fn send_maps(&self, py: Python<'_>, events: Vec<PairList>, wait: bool, timeout: Timeout) -> PyResult<u64> {
+        self.send(py, &maps(&events), wait, timeout)
+    }
+
+    /// The rows of a column of strings or octets, each an event of JSON as it is; nulls are left out.
+    fn send_column(
+        &self,
+        py: Python<'_>,
+        batch: PyRecordBatch,
+        column: &str,
+        wait: bool,
+        timeout: Timeout,
+    ) -> PyResult<u64> {
+        let batch = batch.into_inner();
+        let chunk = py.detach(|| rows(&batch, column)).map_err(|error| raised(&error))?;
+        self.send(py, &chunk, wait, timeout)
+    }
+
+    /// Lines of text: JSON objects as they are, others as the message of one. Gives how many events were given so far, or
+    /// `None` where `stop` said to give up.
+    #[pyo3(signature = (text, map, host, path, offset, stop))]
+    #[allow(clippy::too_many_arguments)]
+    fn send_lines(
+        &self,
+        py: Python<'_>,
+        text: PyBackedBytes,
+        map: bool,
+        host: &str,
+        path: Option<&str>,
+        offset: u64,
+        stop: Option<Py<PyAny>>,
+    ) -> PyResult<Option<u64>> {
+        let chunk = py.detach(|| {
+            let mut chunk = Chunk::default();
+            Line { host, path }.push_all(&mut chunk, &text, offset, map);
+            chunk
+        });
+        let sending = self.sender.send(&chunk);
+        let Some(stop) = stop else { return wait(py, Timeout::NEVER, sending).map(Some) };
+        let sending = async {
+            tokio::select! {
+                biased;
+                given = sending => given.map(Some),
+                () = told(&stop) => Ok(None),
+            }
+        };
+        wait(py, Timeout::NEVER, sending)
+    }
+
+    /// Whether it has given up: nothing more will be acknowledged.
+    fn has_failed(&self) -> bool {
+        self.sender.watermark().is_err()
+    }
+
+    /// Waits until so many events since the beginning are acknowledged; without a number, all that were given.
+    fn flush(&self, py: Python<'_>, events: Option<u64>, timeout: Timeout) -> PyResult<()> {
+        wait(py, timeout, async {
+            match events {
+                Some(events) => self.sender.acknowledged(events).await,
+                None => self.sender.flush().await,
+            }
+        })
+    }
+
+    /// How many events are acknowledged without a gap.
+    fn acknowledged(&self) -> PyResult<u64> {
+        self.sender.watermark().map_err(|error| raised(&error))
+    }
+
+    /// Ends now, whatever is not acknowledged.
+    fn abandon(&self) {
+        self.sender.abandon();
+    }
+
+    /// Waits for the acknowledgements for so many seconds, and ends.
+    fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
+        wait(py, Timeout::NEVER, self.sender.close(grace_of(grace)))
+    }
+}
+
+impl LumberjackSender {
+    pub(crate) fn open(options: &SendOptions) -> Result<Self> {
+        Ok(Self { sender: net::Sender::new(options.net()?)? })
+    }
+
+    fn send(&self, py: Python<'_>, chunk: &Chunk, wait_for_all: bool, timeout: Timeout) -> PyResult<u64> {
+        wait(py, timeout, send(&self.sender, chunk, wait_for_all))
+    }
+}
+
+/// Resolves when Python says so.
+async fn told(stop: &Py<PyAny>) {
+    let asked = || Python::attach(|py| stop.call0(py).and_then(|told| told.is_truthy(py)).unwrap_or(true));
+    while !asked() {
+        tokio::time::sleep(ASK).await;
+    }
+}
+
+/// Gives events, and waits until all are acknowledged if it should.
+pub(crate) async fn send(sender: &net::Sender, chunk: &Chunk, wait_for_all: bool) -> Result<u64> {
+    let given = sender.send(chunk).await?;
+    if wait_for_all {
+        sender.acknowledged(given).await?;
+    }
+    Ok(given)
+}
+
+pub(crate) fn grace_of(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
+}
+
+pub(crate) fn json(events: &[PyBackedBytes]) -> Chunk {
+    let mut chunk = Chunk::default();
+    events.iter().for_each(|event| chunk.push_json(event));
+    chunk
+}
+
+pub(crate) fn maps(events: &[PairList]) -> Chunk {
+    let mut chunk = Chunk::default();
+    for pairs in events {
+        chunk.push_map(pairs.iter().map(|(key, value)| (&**key, &**value)));
+    }
+    chunk
+}
+
+pub(crate) fn rows(batch: &RecordBatch, column: &str) -> Result<Chunk> {
+    let missing = || Error::Misuse(format!("there is no column {column:?}"));
+    let array = batch.column_by_name(column).ok_or_else(missing)?;
+    let mut chunk = Chunk::default();
+    match array.data_type() {
+        DataType::Utf8 => array.as_string::<i32>().iter().flatten().for_each(|row| chunk.push_json(row.as_bytes())),
+        DataType::LargeUtf8 => {
+            array.as_string::<i64>().iter().flatten().for_each(|row| chunk.push_json(row.as_bytes()));
+        }
+        DataType::Utf8View => array.as_string_view().iter().flatten().for_each(|row| chunk.push_json(row.as_bytes())),
+        DataType::Binary => array.as_binary::<i32>().iter().flatten().for_each(|row| chunk.push_json(row)),
+        DataType::LargeBinary => array.as_binary::<i64>().iter().flatten().for_each(|row| chunk.push_json(row)),
+        other => {
+            return Err(Error::Misuse(format!("the column {column:?} has strings or octets, not {other}")));
+        }
+    }
+    Ok(chunk)
+}

@@ -1,0 +1,294 @@
+"""Lumberjack for asyncio: `Receiver` and `Sender` with methods to be awaited.
+
+Everything else is that of `penstock.lumberjack` itself.
+"""
+
+from collections.abc import AsyncIterator, Generator, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Literal, NoReturn, Self
+
+from penstock import _core
+from penstock.aio._loop import futures, result, seconds_or
+from penstock.errors import LumberjackError
+from penstock.lumberjack._event import Event, json_octets, pair_octets
+from penstock.lumberjack._handler import LogHandler
+from penstock.lumberjack._options import Limits, PathLike, ReceiveOptions, SendOptions, host_list
+from penstock.lumberjack._receiver import Batch, ReceiverCounters, counters_of, receive_options
+from penstock.lumberjack._sender import batches_of, check_frames
+
+__all__ = ["Batch", "Event", "Limits", "LogHandler", "Receiver", "ReceiverCounters", "Sender"]
+
+
+class Receiver:
+    """A Lumberjack receiver, which listens as soon as it is awaited, or entered with ``async with``.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with Receiver() as receiver, Sender(receiver.address) as sender:
+    ...         await sender.send([{"message": "hello"}], wait=False)
+    ...         async for batch in receiver:
+    ...             print([event.content["message"] for event in batch.events()])
+    ...             batch.ack()
+    ...             break
+    >>> asyncio.run(main())
+    ['hello']
+    """
+
+    __slots__ = ("__weakref__", "_listen", "_native", "_options", "_schema")
+
+    def __init__(
+        self,
+        listen: str = "127.0.0.1:0",
+        *,
+        tls: bool | None = None,
+        cert: PathLike | None = None,
+        key: PathLike | None = None,
+        client_ca: PathLike | None = None,
+        client_certificates: Literal["required", "optional"] = "required",
+        schema: object = None,
+        max_connections: int = 16_384,
+        max_octets: int = 256 << 20,
+        max_age: float | None = None,
+        frame_timeout: float = 30.0,
+        idle_timeout: float | None = None,
+        keepalive: float = 3.0,
+        repeat_ack: bool = False,
+        pause: float = 1.0,
+        limits: Limits | None = None,
+        metrics: str | None = None,
+        state_dir: PathLike | None = None,
+    ) -> None:
+        """Take the arguments of `penstock.lumberjack.Receiver`. Await or enter it to begin to listen."""
+        self._listen = listen
+        self._schema = schema
+        self._options: ReceiveOptions = receive_options(
+            listen,
+            tls=tls,
+            cert=cert,
+            key=key,
+            client_ca=client_ca,
+            client_certificates=client_certificates,
+            max_connections=max_connections,
+            max_octets=max_octets,
+            max_age=max_age,
+            frame_timeout=frame_timeout,
+            idle_timeout=idle_timeout,
+            keepalive=keepalive,
+            repeat_ack=repeat_ack,
+            pause=pause,
+            limits=limits,
+            metrics=metrics,
+            state_dir=state_dir,
+        )
+        self._native: _core.LumberjackReceiver | None = None
+
+    async def _start(self) -> Self:
+        if self._native is None:
+            operation = _core.lumberjack_listen(futures(), self._listen, self._options, self._schema)
+            self._native = await result(operation)
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Begin to listen."""
+        return self._start().__await__()
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen."""
+        return await self._start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close, at once where an exception came."""
+        await (self.close() if kind is None else self.close(grace=0))
+
+    def _listening(self) -> "_core.LumberjackReceiver":
+        if self._native is None:
+            raise LumberjackError("await the receiver, or enter it, before it is used", "misuse")
+        return self._native
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` where it listens, with the port that was picked."""
+        return self._listening().address()
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of its certificate, ``sha256:HEX``; None without TLS."""
+        return self._listening().fingerprint()
+
+    @property
+    def metrics_address(self) -> str | None:
+        """``HOST:PORT`` where metrics are served; None if they are not."""
+        return self._listening().metrics_address()
+
+    @property
+    def counters(self) -> ReceiverCounters:
+        """What it has seen so far."""
+        return counters_of(self._listening().counters())
+
+    async def receive(self, timeout: float | None = None) -> Batch | None:
+        """Wait for the next batch, at most ``timeout`` seconds; None when the receiver is closed.
+
+        Cancelled, it takes none.
+
+        Raises:
+            LumberjackError: Of kind "deadline" when the time is over.
+        """
+        async with seconds_or(timeout, _late("no batch has come within the time-out")):
+            native = await result(_core.lumberjack_next(futures(), self._listening()))
+        return None if native is None else Batch(native)
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Give batches until the receiver is closed."""
+        while (batch := await self.receive()) is not None:
+            yield batch
+
+    async def close(self, grace: float = 10.0) -> None:
+        """Take nothing more, wait ``grace`` seconds for batches to be acknowledged, then end the connections."""
+        if self._native is not None:
+            await result(_core.lumberjack_shutdown(futures(), self._native, grace))
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Receiver is a live socket and cannot be pickled")
+
+
+class Sender:
+    """Sends events to Lumberjack receivers, as `penstock.lumberjack.Sender` does. Enter it with ``async with``.
+
+    >>> import asyncio
+    >>> from penstock.aio.lumberjack import Receiver
+    >>> async def take(receiver):
+    ...     async for batch in receiver:
+    ...         batch.ack()
+    >>> async def main():
+    ...     async with Receiver() as receiver, Sender(receiver.address) as sender:
+    ...         taking = asyncio.create_task(take(receiver))
+    ...         await sender.send([{"message": "hello"}])
+    ...         print(sender.acknowledged)
+    ...         taking.cancel()
+    >>> asyncio.run(main())
+    1
+    """
+
+    __slots__ = ("__weakref__", "_frames", "_native", "_options")
+
+    def __init__(
+        self,
+        hosts: str | Sequence[str],
+        *,
+        balance: bool = False,
+        fingerprint: str | None = None,
+        ca: PathLike | None = None,
+        system_ca: bool = False,
+        cert: PathLike | None = None,
+        key: PathLike | None = None,
+        server_name: str | None = None,
+        plain: bool = False,
+        frames: Literal["json", "map"] = "json",
+        protocol: Literal[1, 2] = 1,
+        sequence: Literal["window", "continue"] = "window",
+        window: int = 2_048,
+        in_flight: int = 2,
+        compress: int = 3,
+        ack_timeout: float = 30.0,
+        retry: float | None = None,
+    ) -> None:
+        """Take the arguments of `penstock.lumberjack.Sender`."""
+        self._frames = check_frames(frames)
+        self._options = SendOptions(
+            hosts=host_list(hosts),
+            balance=balance,
+            fingerprint=fingerprint,
+            ca=ca,
+            system_ca=system_ca,
+            cert=cert,
+            key=key,
+            server_name=server_name,
+            plain=plain,
+            protocol=protocol,
+            sequence=sequence,
+            window=window,
+            in_flight=in_flight,
+            compress=compress,
+            ack_timeout=ack_timeout,
+            retry=retry,
+        ).check()
+        self._native: _core.LumberjackSender | None = None
+
+    async def _start(self) -> Self:
+        if self._native is None:
+            self._native = await result(_core.lumberjack_open(futures(), self._options))
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Read the trust."""
+        return self._start().__await__()
+
+    async def __aenter__(self) -> Self:
+        """Read the trust."""
+        return await self._start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close; where an exception came, at once, and without another one."""
+        if kind is None:
+            await self.close()
+        elif self._native is not None:
+            self._native.abandon()
+
+    def _open(self) -> "_core.LumberjackSender":
+        if self._native is None:
+            raise LumberjackError("await the sender, or enter it, before it is used", "misuse")
+        return self._native
+
+    async def send(self, events: Iterable[object], *, wait: bool = True, timeout: float | None = None) -> None:
+        """Send events; arguments and errors are those of `penstock.lumberjack.Sender.send`.
+
+        Cancelled, it leaves it open how many of them are sent.
+        """
+        native = self._open()
+        async with seconds_or(timeout, _late("the events were not taken within the time-out")):
+            if hasattr(events, "__arrow_c_array__") or hasattr(events, "__arrow_c_stream__"):
+                for batch in batches_of(events):
+                    if self._frames == "json" and "event" in batch.schema.names:
+                        await result(_core.lumberjack_send_column(futures(), native, batch, "event", False))
+                    else:
+                        await self._send(native, batch.to_pylist())
+            else:
+                await self._send(native, events)
+            if wait:
+                await result(_core.lumberjack_flush(futures(), native))
+
+    async def _send(self, native: "_core.LumberjackSender", events: Iterable[object]) -> None:
+        if self._frames == "json":
+            octets = [json_octets(event) for event in events]
+            await result(_core.lumberjack_send_json(futures(), native, octets, False))
+        else:
+            pairs = [pair_octets(event) for event in events]
+            await result(_core.lumberjack_send_maps(futures(), native, pairs, False))
+
+    @property
+    def acknowledged(self) -> int:
+        """How many events are acknowledged, in the order in which they were given, without a gap."""
+        return self._open().acknowledged()
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything that was given is acknowledged, at most ``timeout`` seconds."""
+        async with seconds_or(timeout, _late("not everything was acknowledged within the time-out")):
+            await result(_core.lumberjack_flush(futures(), self._open()))
+
+    async def close(self, grace: float = 30.0) -> None:
+        """Take no more events, wait ``grace`` seconds for the acknowledgements, and end."""
+        if self._native is not None:
+            await result(_core.lumberjack_close(futures(), self._native, grace))
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Sender is a live connection and cannot be pickled")
+
+
+def _late(message: str) -> LumberjackError:
+    return LumberjackError(message, "deadline")

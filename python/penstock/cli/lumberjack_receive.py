@@ -1,0 +1,146 @@
+"""``penstock lumberjack receive``: a receiver that hands events on."""
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+from penstock.cli._serving import MetricsOption, listening
+from penstock.cli._stop import Stop
+from penstock.cli.lumberjack import commands
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.lumberjack import Receiver
+
+__all__ = ["register"]
+
+# Seconds that writers have to hear of what was taken.
+_GRACE = 5.0
+
+
+def _receive(
+    listen: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=listening),
+    ],
+    stdout: Annotated[
+        bool, typer.Option("--stdout", help="Print each event as a line of JSON, and acknowledge what is printed.")
+    ] = False,
+    tls: Annotated[
+        bool | None, typer.Option("--tls/--no-tls", help="By default TLS, unless on this machine without --cert.")
+    ] = None,
+    cert: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
+    ] = None,
+    key: Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")] = None,
+    client_ca: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+    ] = None,
+    client_certificates: Annotated[
+        Literal["required", "optional"], typer.Option(help="With --client-ca: whether a client must have one.")
+    ] = "required",
+    max_connections: Annotated[int, typer.Option(min=1, help="Connections at once.")] = 16_384,
+    max_octets: Annotated[
+        int, typer.Option(min=1 << 20, help="Octets of what is not acknowledged; beyond it, writers wait.")
+    ] = 256 << 20,
+    max_age: Annotated[
+        float | None, typer.Option(min=0.001, help="Seconds after which a connection ends at its window's edge.")
+    ] = None,
+    idle_timeout: Annotated[
+        float | None, typer.Option(min=0.001, help="Seconds that a writer may be silent; by default for ever.")
+    ] = None,
+    max_window: Annotated[int, typer.Option(min=1, max=2**32 - 1, help="Events of a window.")] = 65_536,
+    metrics: MetricsOption = None,
+    log_level: LogLevelOption = "info",
+    log_format: LogFormatOption = "text",
+) -> None:
+    """Take events from Filebeat and its relatives, and acknowledge those that were handed on."""
+    if (cert is None) != (key is None):
+        raise typer.BadParameter("--cert and --key go together")
+    if tls is False and (cert is not None or client_ca is not None):
+        raise typer.BadParameter("--no-tls does not go with --cert or --client-ca")
+    if not stdout:
+        raise typer.BadParameter("say where events go: --stdout")
+    # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
+    stop = Stop()
+    from penstock.lumberjack import Limits, Receiver
+
+    configure(log_level, log_format)
+    receiver = Receiver(
+        listen,
+        tls=tls,
+        cert=cert,
+        key=key,
+        client_ca=client_ca,
+        client_certificates=client_certificates,
+        max_connections=max_connections,
+        max_octets=max_octets,
+        max_age=max_age,
+        idle_timeout=idle_timeout,
+        limits=Limits(window=max_window),
+        metrics=metrics,
+    )
+    where = f"listening {receiver.address}"
+    typer.echo(where if receiver.fingerprint is None else f"{where} fingerprint {receiver.fingerprint}", err=stdout)
+    printing = _Printing(receiver, stop)
+    printing.start()
+    stop.wait()
+    receiver.close(_GRACE)
+    printing.join()
+    if printing.failed is not None:
+        raise printing.failed
+
+
+class _Printing(threading.Thread):
+    """Prints batches until the receiver is closed; what was flushed is acknowledged."""
+
+    def __init__(self, receiver: "Receiver", stop: Stop) -> None:
+        super().__init__(name="penstock-stdout")
+        self.failed: Exception | None = None
+        self._receiver = receiver
+        self._stop = stop
+
+    def run(self) -> None:
+        try:
+            for batch in self._receiver:
+                sys.stdout.write(_lines(batch.record_batch))
+                sys.stdout.flush()
+                batch.ack()
+        except OSError as error:
+            # Whoever reads has gone: nothing more can be handed on.
+            self.failed = error
+            self._stop.tell()
+
+
+def _lines(batch: "pa.RecordBatch") -> str:
+    names = ("peer", "sequence", "received", "event", "fields", "raw", "tags")
+    columns: list[list[Any]] = [batch.column(name).to_pylist() for name in names]
+    return "".join(_line(*row) for row in zip(*columns, strict=True))
+
+
+def _line(peer: str, sequence: int, received: Any, event: str | None, fields: Any, raw: bytes | None, tags: Any) -> str:
+    if event is None:
+        content = dict(fields) if fields is not None else (raw or b"").decode("utf-8", "backslashreplace")
+        event = json.dumps(content, ensure_ascii=False)
+    elif "\n" in event or "\r" in event:
+        # Whoever sends JSON over several lines gets one.
+        event = json.dumps(json.loads(event), ensure_ascii=False)
+    head = {
+        "peer": peer,
+        "sequence": sequence,
+        "received": received.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "tags": tags or [],
+    }
+    return f'{json.dumps(head, ensure_ascii=False)[:-1]}, "event": {event}}}\n'
+
+
+def register(_app: typer.Typer) -> None:
+    """Add ``penstock lumberjack receive``."""
+    commands.command("receive")(_receive)

@@ -1,0 +1,111 @@
+"""What Python logs, as events."""
+
+import logging
+import socket
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from threading import Event as Flag
+from threading import Lock, Thread
+
+from penstock.errors import LumberjackError
+from penstock.lumberjack._sender import Sender
+
+__all__ = ["LogHandler"]
+
+_AT_ONCE = 1_024
+
+
+class LogHandler(logging.Handler):
+    """Sends log records over a `Sender`, from a thread of its own: logging waits for nobody.
+
+    An event has ``@timestamp``, ``message``, ``log`` (``level``, ``logger``), ``process`` (``pid``, ``name``), ``host`` (``name``) and,
+    for an exception, ``error`` (``stack_trace``). Records beyond ``capacity`` that wait to be sent are dropped and counted.
+
+    >>> import logging
+    >>> from penstock.lumberjack import Receiver
+    >>> with Receiver() as receiver, Sender(receiver.address) as sender:
+    ...     handler = LogHandler(sender)
+    ...     handler.handle(logging.makeLogRecord({"name": "app", "msg": "started", "levelname": "INFO"}))
+    ...     batch = receiver.receive()
+    ...     [event.content["message"] for event in batch.events()]
+    ...     batch.ack()
+    ...     handler.close()
+    True
+    ['started']
+    """
+
+    def __init__(self, sender: Sender, level: int = logging.NOTSET, *, capacity: int = 65_536) -> None:
+        """Take the sender, which the caller closes, after this.
+
+        Args:
+            sender: Of JSON frames or of pairs.
+            level: The lowest level that is sent.
+            capacity: Records that may wait.
+        """
+        super().__init__(level)
+        self.dropped: int = 0
+        """Records that were dropped: too many waited, or the sender had failed."""
+        self._sender = sender
+        self._capacity = capacity
+        self._records: SimpleQueue[dict[str, object] | None] = SimpleQueue()
+        self._host = socket.gethostname()
+        self._ended = Flag()
+        self._starting = Lock()
+        self._thread: Thread | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Put a record into the queue."""
+        if (
+            record.name.startswith("penstock.lumberjack")
+            or self._ended.is_set()
+            or self._records.qsize() >= self._capacity
+        ):
+            self.dropped += 1
+            return
+        try:
+            self._records.put(self._event(record))
+        except Exception:  # noqa: BLE001 - logging hands it to whoever looks at handlers that fail
+            self.handleError(record)
+            return
+        with self._starting:
+            if self._thread is None:
+                self._thread = Thread(target=self._send, name="penstock-log", daemon=True)
+                self._thread.start()
+
+    def _event(self, record: logging.LogRecord) -> dict[str, object]:
+        event: dict[str, object] = {
+            "@timestamp": datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
+            "message": record.getMessage() if self.formatter is None else self.format(record),
+            "log": {"level": record.levelname, "logger": record.name},
+            "process": {"pid": record.process, "name": record.processName},
+            "host": {"name": self._host},
+        }
+        if record.exc_info:
+            event["error"] = {"stack_trace": (self.formatter or logging.Formatter()).formatException(record.exc_info)}
+        return event
+
+    def _send(self) -> None:
+        while (record := self._records.get()) is not None:
+            records = [record]
+            try:
+                while len(records) < _AT_ONCE and (record := self._records.get_nowait()) is not None:
+                    records.append(record)
+            except Empty:
+                record = records[0]
+            try:
+                self._sender.send(records, wait=False)
+            except LumberjackError:
+                self.dropped += len(records)
+            if record is None:
+                return
+
+    def close(self) -> None:
+        """Hand what waits to the sender; `Sender.close` then waits for the acknowledgements."""
+        self._ended.set()
+        if self._thread is not None:
+            self._records.put(None)
+            self._thread.join()
+            self._thread = None
+        super().close()

@@ -1,0 +1,304 @@
+"""Receivers: batches of events, acknowledged when the application has taken them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Literal, NoReturn, Self
+
+import pyarrow as pa
+
+from penstock import _core
+from penstock.lumberjack._event import Event, events_of
+from penstock.lumberjack._options import Limits, PathLike, ReceiveOptions, certificate_folder, needs_tls
+
+__all__ = ["Batch", "Receiver", "ReceiverCounters"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Batch:
+    """Events of one connection, in their order: a window, or a part of one.
+
+    The writer hears of it when you call `ack`. A batch that is dropped without it is not acknowledged: its connection ends,
+    and the writer sends the events again.
+    """
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: "_core.LumberjackBatch") -> None:
+        """Wrap what the core gave."""
+        self._native = native
+
+    @property
+    def record_batch(self) -> pa.RecordBatch:
+        """The events, a row for each; docs/protocols/lumberjack.md lists the columns."""
+        return self._native.record_batch()
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        """Give the events to whatever takes Arrow."""
+        capsules: tuple[object, object] = self.record_batch.__arrow_c_array__(requested_schema)
+        return capsules
+
+    @property
+    def peer(self) -> str:
+        """The writer's address, ``IP:PORT``."""
+        return self._native.peer()
+
+    @property
+    def identity(self) -> str | None:
+        """The name in the writer's certificate; None without one."""
+        return self._native.identity()
+
+    @property
+    def received(self) -> datetime:
+        """When the last of the events had come, in UTC."""
+        return _EPOCH + timedelta(microseconds=self._native.received())
+
+    @property
+    def acked(self) -> bool:
+        """Whether it was acknowledged."""
+        return self._native.is_acked()
+
+    def ack(self) -> None:
+        """Say that the events are safe. Again changes nothing."""
+        self._native.ack()
+
+    def events(self) -> Iterator[Event]:
+        """Give the events one by one, from the raw columns. For many, columns are much faster."""
+        yield from events_of(self.record_batch.to_pydict())
+
+    def __len__(self) -> int:
+        """Count the events."""
+        return self._native.num_rows()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Batch is acknowledged where it came in; pickle its record_batch")
+
+    def __repr__(self) -> str:
+        """Say what it is."""
+        return f"<Batch of {len(self)} events from {self.peer}{', acknowledged' if self.acked else ''}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverCounters:
+    """What a receiver has seen since it began to listen: `Receiver.counters`."""
+
+    connections: int
+    """Connections that were taken."""
+    open: int
+    """Connections that are open."""
+    refused: int
+    """Connections that were closed at once: too many were open."""
+    handshakes_failed: int
+    """TLS handshakes that failed."""
+    events: int
+    """Events that came."""
+    octets: int
+    """Octets of these events."""
+    wire_octets: int
+    """Octets that came, as they came: compressed."""
+    windows: int
+    """Windows that came whole."""
+    acknowledged: int
+    """Events that were acknowledged."""
+    held_octets: int
+    """Octets of what is not safe yet."""
+    errors: Mapping[str, int]
+    """Connections that ended with an error, by its kind."""
+    foreign: Mapping[str, int]
+    """Connections of those that spoke something else (decision 11), by its name."""
+    peers: Mapping[str, tuple[int, int]]
+    """Events and octets by the name in the certificate, or by address. The first 256, then "other"."""
+
+
+class Receiver:
+    """A Lumberjack receiver, which listens as soon as it is made. Iterating it gives batches.
+
+    As a context manager it closes at the end. What was acknowledged by `Batch.ack` is told to the writers first.
+
+    >>> from penstock.lumberjack import Sender
+    >>> with Receiver() as receiver, Sender(receiver.address) as sender:
+    ...     sender.send([{"message": "hello"}, {"message": "world"}], wait=False)
+    ...     batch = next(iter(receiver))
+    ...     print([event.content["message"] for event in batch.events()])
+    ...     batch.ack()
+    ['hello', 'world']
+    """
+
+    __slots__ = ("_address", "_fingerprint", "_native")
+
+    def __init__(
+        self,
+        listen: str = "127.0.0.1:0",
+        *,
+        tls: bool | None = None,
+        cert: PathLike | None = None,
+        key: PathLike | None = None,
+        client_ca: PathLike | None = None,
+        client_certificates: Literal["required", "optional"] = "required",
+        schema: object = None,
+        max_connections: int = 16_384,
+        max_octets: int = 256 << 20,
+        max_age: float | None = None,
+        frame_timeout: float = 30.0,
+        idle_timeout: float | None = None,
+        keepalive: float = 3.0,
+        repeat_ack: bool = False,
+        pause: float = 1.0,
+        limits: Limits | None = None,
+        metrics: str | None = None,
+        state_dir: PathLike | None = None,
+    ) -> None:
+        """Begin to listen.
+
+        Args:
+            listen: ``HOST:PORT``; port 0 picks a free one.
+            tls: Whether with TLS; by default yes, unless on loopback without a certificate (decision 10).
+            cert: The certificate (PEM), with ``key``; without, one for localhost is made once and kept. The files are
+                looked at every 5 seconds: new connections get what they hold, open ones keep theirs.
+            key: Its private key (PEM).
+            client_ca: A PEM file: clients show a certificate that it has signed.
+            client_certificates: Whether those without one are refused, "required", or anonymous, "optional".
+            schema: A pyarrow schema, or whatever gives one by ``__arrow_c_schema__``: JSON is parsed into these columns.
+                By default the raw ones.
+            max_connections: Connections beyond these are closed at once.
+            max_octets: Octets of what is not acknowledged, of all connections together; who would send more waits.
+            max_age: Seconds after which a connection ends at its window's edge; by default never.
+            frame_timeout: Seconds that a frame may take to arrive.
+            idle_timeout: Seconds that a writer may be silent between frames; by default for ever.
+            keepalive: Seconds after which a writer of version 2 that waits for an acknowledgement is told to wait on.
+            repeat_ack: Whether writers of version 1 get their last acknowledgement again instead.
+            pause: Seconds of silence within a window, after which what came of it is given and acknowledged.
+            limits: What writers may ask for.
+            metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
+            state_dir: For development certificates; by default the state folder of the command line.
+
+        Raises:
+            LumberjackError: Of kind "io" for an address or a file, "misuse" for options that do not fit.
+        """
+        options = receive_options(
+            listen,
+            tls=tls,
+            cert=cert,
+            key=key,
+            client_ca=client_ca,
+            client_certificates=client_certificates,
+            max_connections=max_connections,
+            max_octets=max_octets,
+            max_age=max_age,
+            frame_timeout=frame_timeout,
+            idle_timeout=idle_timeout,
+            keepalive=keepalive,
+            repeat_ack=repeat_ack,
+            pause=pause,
+            limits=limits,
+            metrics=metrics,
+            state_dir=state_dir,
+        )
+        self._native = _core.LumberjackReceiver(listen, options, schema)
+        # Kept here because a forked child may want to connect to them.
+        self._address = self._native.address()
+        self._fingerprint = self._native.fingerprint()
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` where it listens, with the port that was picked."""
+        return self._address
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of its first certificate, ``sha256:HEX``; None without TLS."""
+        return self._fingerprint
+
+    @property
+    def metrics_address(self) -> str | None:
+        """``HOST:PORT`` where metrics are served, with the port that was picked; None if they are not."""
+        return self._native.metrics_address()
+
+    @property
+    def counters(self) -> ReceiverCounters:
+        """What it has seen so far."""
+        return counters_of(self._native.counters())
+
+    def receive(self, timeout: float | None = None) -> Batch | None:
+        """Wait for the next batch, at most ``timeout`` seconds; None when the receiver is closed.
+
+        Raises:
+            LumberjackError: Of kind "deadline" when the time is over.
+        """
+        native = self._native.next_batch(timeout)
+        return None if native is None else Batch(native)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Give batches until the receiver is closed."""
+        while (batch := self.receive()) is not None:
+            yield batch
+
+    def reload(self) -> bool:
+        """Read the certificate again if its files have changed; say whether they had.
+
+        Raises:
+            LumberjackError: Where they cannot be read; the old one stays.
+        """
+        return self._native.reload()
+
+    def close(self, grace: float = 10.0) -> None:
+        """Take nothing more, wait ``grace`` seconds for batches to be acknowledged, then end the connections.
+
+        Closing a closed receiver changes nothing.
+        """
+        self._native.close(grace)
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close, at once where an exception came."""
+        self.close() if kind is None else self.close(grace=0)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Receiver is a live socket and cannot be pickled")
+
+    def __repr__(self) -> str:
+        """Say where it listens."""
+        return f"<Receiver {self.address}>"
+
+
+def receive_options(
+    listen: str,
+    *,
+    tls: bool | None,
+    cert: PathLike | None,
+    client_ca: PathLike | None,
+    limits: Limits | None,
+    state_dir: PathLike | None,
+    **others: Any,
+) -> ReceiveOptions:
+    """Make what the core is told of what a caller said."""
+    return ReceiveOptions(
+        tls=needs_tls(listen, tls, cert, client_ca),
+        cert=cert,
+        client_ca=client_ca,
+        limits=limits or Limits(),
+        development=certificate_folder(state_dir),
+        **others,
+    )
+
+
+def counters_of(fields: "_core._ReceiverCounterFields") -> ReceiverCounters:
+    """Make the dataclass from what the core gave."""
+    plain: dict[str, Any] = dict(fields)
+    return ReceiverCounters(
+        **plain
+        | {
+            "errors": dict(fields["errors"]),
+            "foreign": dict(fields["foreign"]),
+            "peers": {name: (events, octets) for name, events, octets in fields["peers"]},
+        }
+    )
