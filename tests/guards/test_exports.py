@@ -14,6 +14,7 @@ PROMISED = {
         "Barrier", "Capabilities", "Checkpoint", "CompletionPolicy", "Entity", "EntityHeader", "EntityIdSpace",
         "Manifest", "Scope", "ScopeDigest", "Server", "Session", "Status", "StatusFrame", "merkle_root",
     },
+    "penstock.lumberjack": {"Batch", "Event", "Receiver", "Sender"},
     "penstock.documents": {"Composite", "Part", "dehydrate", "rehydrate"},
     "penstock.spark": {"COMPOSITE_SCHEMA", "PART_SCHEMA", "dehydrate", "register", "rehydrate"},
 }  # fmt: skip

@@ -16,11 +16,12 @@ from collections.abc import Callable
 import pytest
 
 import penstock
+from penstock import lumberjack as lj
 from penstock import pipestream as ps
 from penstock.aio import pipestream as aio_pipestream
 from penstock.documents import Composite, Limits, Node, Part
 from penstock.documents import rehydrate as rehydrate_parts
-from penstock.errors import DocumentsError, Error, PipeStreamError, SparkError, VgiError
+from penstock.errors import DocumentsError, Error, LumberjackError, PipeStreamError, SparkError, VgiError
 from penstock.receipts import Change, Difference
 from penstock.spark import (
     Dehydrate,
@@ -47,6 +48,24 @@ SAMPLES: dict[type, Callable[[], object]] = {
     PipeStreamError: lambda: PipeStreamError("scope 3 is ours", 9, "PIPESTREAM_SCOPE_INVALID", "violation", 3, 7),
     DocumentsError: lambda: DocumentsError("no such document", "io"),
     SparkError: lambda: SparkError("no Java"),
+    LumberjackError: lambda: LumberjackError("no event lies beyond the window", "violation"),
+    lj.Event: lambda: lj.Event({"message": "hello"}, 3, "127.0.0.1:5044", tags=("_charsetfailure",)),
+    lj.Limits: lambda: lj.Limits(window=9),
+    lj.ReceiverCounters: lambda: lj.ReceiverCounters(
+        connections=1,
+        open=1,
+        refused=0,
+        handshakes_failed=0,
+        events=3,
+        octets=9,
+        wire_octets=30,
+        windows=1,
+        acknowledged=3,
+        held_octets=0,
+        errors={"limit": 0},
+        foreign={"http": 1},
+        peers={"127.0.0.1": (3, 9)},
+    ),
     VgiError: lambda: VgiError("the peer closed the connection", "io"),
     Dehydrate: lambda: dehydrate("[::1]:4433", fingerprint="ab" * 32, receipts="/receipts", limits=Limits(max_depth=2)),
     Rehydrate: lambda: rehydrate(text=False, order_by="position"),
@@ -126,6 +145,12 @@ SAMPLES |= {
 SAMPLES[aio_pipestream.SinkReader] = lambda: aio_pipestream.SinkReader("/sink")
 SAMPLES[QueryProgress] = lambda: QueryProgress("q", None, 0, "2026-01-01T00:00:00Z", 0.1, 3, 30.0, ("from",), "to")
 LIVE |= {
+    "penstock.lumberjack._handler.LogHandler": "a thread",
+    "penstock.lumberjack._receiver.Batch": "a connection",
+    "penstock.lumberjack._receiver.Receiver": "a socket",
+    "penstock.lumberjack._sender.Sender": "connections",
+    "penstock.aio.lumberjack.Receiver": "a socket",
+    "penstock.aio.lumberjack.Sender": "connections",
     "penstock.spark.watching.Progress": "a job that runs",
     "penstock.spark.watching.ProgressListener": "the streams that it writes to",
     "penstock._sending.DocumentResult": "temporary files",

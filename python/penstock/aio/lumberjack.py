@@ -34,7 +34,7 @@ class Receiver:
     ['hello']
     """
 
-    __slots__ = ("__weakref__", "_listen", "_native", "_options", "_schema")
+    __slots__ = ("__weakref__", "_listen", "_native", "_options", "_schema", "_spool")
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Receiver:
         client_ca: PathLike | None = None,
         client_certificates: Literal["required", "optional"] = "required",
         schema: object = None,
+        spool: PathLike | None = None,
         max_connections: int = 16_384,
         max_octets: int = 256 << 20,
         max_age: float | None = None,
@@ -61,6 +62,7 @@ class Receiver:
         """Take the arguments of `penstock.lumberjack.Receiver`. Await or enter it to begin to listen."""
         self._listen = listen
         self._schema = schema
+        self._spool = spool
         self._options: ReceiveOptions = receive_options(
             listen,
             tls=tls,
@@ -84,7 +86,7 @@ class Receiver:
 
     async def _start(self) -> Self:
         if self._native is None:
-            operation = _core.lumberjack_listen(futures(), self._listen, self._options, self._schema)
+            operation = _core.lumberjack_listen(futures(), self._listen, self._options, self._schema, self._spool)
             self._native = await result(operation)
         return self
 

@@ -11,6 +11,7 @@ import typer
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
 from penstock.cli._serving import MetricsOption, listening
 from penstock.cli._stop import Stop
+from penstock.cli._storage import folder
 from penstock.cli.lumberjack import commands
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ def _receive(
     stdout: Annotated[
         bool, typer.Option("--stdout", help="Print each event as a line of JSON, and acknowledge what is printed.")
     ] = False,
+    spool: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", callback=folder, help="Keep events in this folder, or at a URI of a store."),
+    ] = None,
     tls: Annotated[
         bool | None, typer.Option("--tls/--no-tls", help="By default TLS, unless on this machine without --cert.")
     ] = None,
@@ -66,8 +71,8 @@ def _receive(
         raise typer.BadParameter("--cert and --key go together")
     if tls is False and (cert is not None or client_ca is not None):
         raise typer.BadParameter("--no-tls does not go with --cert or --client-ca")
-    if not stdout:
-        raise typer.BadParameter("say where events go: --stdout")
+    if stdout == (spool is not None):
+        raise typer.BadParameter("say where events go: --spool DIR or --stdout")
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = Stop()
     from penstock.lumberjack import Limits, Receiver
@@ -80,6 +85,7 @@ def _receive(
         key=key,
         client_ca=client_ca,
         client_certificates=client_certificates,
+        spool=spool,
         max_connections=max_connections,
         max_octets=max_octets,
         max_age=max_age,
@@ -90,10 +96,12 @@ def _receive(
     where = f"listening {receiver.address}"
     typer.echo(where if receiver.fingerprint is None else f"{where} fingerprint {receiver.fingerprint}", err=stdout)
     printing = _Printing(receiver, stop)
-    printing.start()
+    if stdout:
+        printing.start()
     stop.wait()
     receiver.close(_GRACE)
-    printing.join()
+    if stdout:
+        printing.join()
     if printing.failed is not None:
         raise printing.failed
 
@@ -105,7 +113,7 @@ class _Printing(threading.Thread):
         super().__init__(name="penstock-stdout")
         self.failed: Exception | None = None
         self._receiver = receiver
-        self._stop = stop
+        self._told = stop
 
     def run(self) -> None:
         try:
@@ -116,7 +124,7 @@ class _Printing(threading.Thread):
         except OSError as error:
             # Whoever reads has gone: nothing more can be handed on.
             self.failed = error
-            self._stop.tell()
+            self._told.tell()
 
 
 def _lines(batch: "pa.RecordBatch") -> str:

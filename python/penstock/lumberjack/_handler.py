@@ -18,8 +18,9 @@ _AT_ONCE = 1_024
 class LogHandler(logging.Handler):
     """Sends log records over a `Sender`, from a thread of its own: logging waits for nobody.
 
-    An event has ``@timestamp``, ``message``, ``log`` (``level``, ``logger``), ``process`` (``pid``, ``name``), ``host`` (``name``) and,
-    for an exception, ``error`` (``stack_trace``). Records beyond ``capacity`` that wait to be sent are dropped and counted.
+    An event has ``@timestamp``, ``message``, ``log`` (``level``, ``logger``), ``process`` (``pid``, ``name``), ``host``
+    (``name``) and, for an exception, ``error`` (``stack_trace``). Records beyond ``capacity`` that wait to be sent are
+    dropped and counted.
 
     >>> import logging
     >>> from penstock.lumberjack import Receiver
@@ -55,11 +56,7 @@ class LogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Put a record into the queue."""
-        if (
-            record.name.startswith("penstock.lumberjack")
-            or self._ended.is_set()
-            or self._records.qsize() >= self._capacity
-        ):
+        if self._ended.is_set() or self._records.qsize() >= self._capacity:
             self.dropped += 1
             return
         try:
@@ -73,10 +70,9 @@ class LogHandler(logging.Handler):
                 self._thread.start()
 
     def _event(self, record: logging.LogRecord) -> dict[str, object]:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         event: dict[str, object] = {
-            "@timestamp": datetime.fromtimestamp(record.created, UTC)
-            .isoformat(timespec="milliseconds")
-            .replace("+00:00", "Z"),
+            "@timestamp": time.replace("+00:00", "Z"),
             "message": record.getMessage() if self.formatter is None else self.format(record),
             "log": {"level": record.levelname, "logger": record.name},
             "process": {"pid": record.process, "name": record.processName},

@@ -20,8 +20,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Batch:
     """Events of one connection, in their order: a window, or a part of one.
 
-    The writer hears of it when you call `ack`. A batch that is dropped without it is not acknowledged: its connection ends,
-    and the writer sends the events again.
+    The writer hears of it when you call `ack`. A batch that is dropped without it is not acknowledged: its connection
+    ends, and the writer sends the events again.
     """
 
     __slots__ = ("_native",)
@@ -139,6 +139,7 @@ class Receiver:
         client_ca: PathLike | None = None,
         client_certificates: Literal["required", "optional"] = "required",
         schema: object = None,
+        spool: PathLike | None = None,
         max_connections: int = 16_384,
         max_octets: int = 256 << 20,
         max_age: float | None = None,
@@ -161,8 +162,10 @@ class Receiver:
             key: Its private key (PEM).
             client_ca: A PEM file: clients show a certificate that it has signed.
             client_certificates: Whether those without one are refused, "required", or anonymous, "optional".
-            schema: A pyarrow schema, or whatever gives one by ``__arrow_c_schema__``: JSON is parsed into these columns.
+            schema: A pyarrow schema, or whatever gives one by ``__arrow_c_schema__``: JSON is parsed into its columns.
                 By default the raw ones.
+            spool: A folder, or a URI of an object store: events are kept there, acknowledged when they are durable, and
+                read from there; there are no batches then.
             max_connections: Connections beyond these are closed at once.
             max_octets: Octets of what is not acknowledged, of all connections together; who would send more waits.
             max_age: Seconds after which a connection ends at its window's edge; by default never.
@@ -197,7 +200,7 @@ class Receiver:
             metrics=metrics,
             state_dir=state_dir,
         )
-        self._native = _core.LumberjackReceiver(listen, options, schema)
+        self._native = _core.LumberjackReceiver(listen, options, schema, spool)
         # Kept here because a forked child may want to connect to them.
         self._address = self._native.address()
         self._fingerprint = self._native.fingerprint()

@@ -17,8 +17,8 @@ __all__ = ["Sender"]
 class Sender:
     """Sends events to Lumberjack receivers: penstock, Logstash, go-lumber, whatever speaks it.
 
-    It connects when there is something to send. What is not acknowledged is sent again, in order, over the next connection:
-    at least once. As a context manager it waits at the end until everything is acknowledged.
+    It connects when there is something to send. What is not acknowledged is sent again, in order, over the next
+    connection: at least once. As a context manager it waits at the end until everything is acknowledged.
 
     >>> from penstock.lumberjack import Receiver
     >>> with Receiver() as receiver:
@@ -73,7 +73,7 @@ class Sender:
             window: Events of a window, at most.
             in_flight: Windows on their way, at most, on each connection.
             compress: zlib's level, 0 for none.
-            ack_timeout: Seconds that a receiver may be silent while windows are on their way; then it is another's turn.
+            ack_timeout: Seconds that a receiver may be silent while windows are on their way; then another is tried.
             retry: Seconds to try while nothing is acknowledged; then sending fails. By default for ever.
 
         Raises:
@@ -105,7 +105,7 @@ class Sender:
 
         Args:
             events: Mappings, which become JSON objects or pairs; strings, which become a message; bytes, JSON as it is;
-                `Event`. Or a batch or table in Arrow: its column "event", strings of JSON, or else each row as an object.
+                `Event`. Or a batch or table in Arrow: its column "event", strings of JSON, or each row as an object.
             wait: Whether to return when all of them are acknowledged. If not, it returns when there was room for them,
                 and `flush` waits.
             timeout: Seconds, after which it is open how many of them are sent. By default for ever.
@@ -223,4 +223,5 @@ def batches_of(events: object) -> Iterable[pa.RecordBatch]:
     """Give the batches of whatever has columns."""
     if hasattr(events, "__arrow_c_array__"):
         return [pa.record_batch(events)]
-    return pa.RecordBatchReader.from_stream(events)
+    reader: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(events)
+    return reader

@@ -1,5 +1,7 @@
 //! What `penstock.aio.lumberjack` awaits: the operations of a receiver and a sender.
 
+use std::path::PathBuf;
+
 use penstock_net::Error;
 use penstock_net::runtime;
 use pyo3::prelude::*;
@@ -8,7 +10,7 @@ use pyo3_arrow::{PyRecordBatch, PySchema};
 
 use super::options::{ReceiveOptions, SendOptions};
 use super::raised;
-use super::receiver::LumberjackReceiver;
+use super::receiver::{Into, LumberjackReceiver};
 use super::sender::{LumberjackSender, grace_of, json, maps, rows, send};
 use crate::pipestream::aio::{Futures, Operation};
 
@@ -18,15 +20,16 @@ fn died(error: &tokio::task::JoinError) -> PyErr {
 
 /// Begins to listen.
 #[pyfunction]
-#[pyo3(signature = (futures, listen, options, schema=None))]
+#[pyo3(signature = (futures, listen, options, schema=None, spool=None))]
 pub(crate) fn lumberjack_listen(
     futures: &Futures,
     listen: String,
     options: ReceiveOptions,
     schema: Option<PySchema>,
+    spool: Option<PathBuf>,
 ) -> PyResult<Operation> {
-    let schema = schema.map(PySchema::into_inner);
-    let bound = runtime::spawn_blocking(move || LumberjackReceiver::bind(&listen, &options, schema, false));
+    let into = Into::new(schema.map(PySchema::into_inner), spool).map_err(|error| raised(&error))?;
+    let bound = runtime::spawn_blocking(move || LumberjackReceiver::bind(&listen, &options, into));
     let bound = bound.map_err(|error| raised(&error))?;
     Ok(futures.start(async move { bound.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
 }

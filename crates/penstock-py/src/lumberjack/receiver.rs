@@ -1,18 +1,22 @@
 //! A receiver for Python; `penstock.lumberjack.Receiver` wraps it.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use penstock_net::lumberjack::columns::Layout;
+use penstock_net::lumberjack::spool::{Keep, Spool, SpoolOptions};
 use penstock_net::lumberjack::{self as net, Batches, Destination, channel};
-use penstock_net::{Error, Result};
+use penstock_net::storage::StorageOptions;
+use penstock_net::{Error, Result, runtime};
 use pyo3::prelude::*;
 use pyo3_arrow::{PyRecordBatch, PySchema};
 use tokio::sync::watch;
 
 use super::options::ReceiveOptions;
 use super::{raised, wait};
+use crate::pipestream::options::place;
 use crate::pipestream::waiting::{Timeout, wait_or_not};
 
 /// A receiver that listens.
@@ -21,6 +25,8 @@ pub(crate) struct LumberjackReceiver {
     receiver: net::Receiver,
     /// Where batches come out, unless something else takes them.
     batches: Option<Batches>,
+    /// What takes them, to be closed after the connections.
+    spool: Option<Arc<Spool>>,
     /// Ends the wait of those who want another batch.
     closed: watch::Sender<bool>,
 }
@@ -47,16 +53,18 @@ pub(crate) struct ReceiverCounterFields {
 impl LumberjackReceiver {
     /// Without a schema the columns are the raw ones; with `discard`, events are counted, acknowledged and dropped.
     #[new]
-    #[pyo3(signature = (listen, options, schema=None, discard=false))]
+    #[pyo3(signature = (listen, options, schema=None, spool=None, discard=false))]
     fn new(
         py: Python<'_>,
         listen: &str,
         options: ReceiveOptions,
         schema: Option<PySchema>,
+        spool: Option<PathBuf>,
         discard: bool,
     ) -> PyResult<Self> {
         let schema = schema.map(PySchema::into_inner);
-        py.detach(|| Self::bind(listen, &options, schema, discard)).map_err(|error| raised(&error))
+        let into = if discard { Into::Nothing } else { Into::new(schema, spool).map_err(|error| raised(&error))? };
+        py.detach(|| Self::bind(listen, &options, into)).map_err(|error| raised(&error))
     }
 
     fn address(&self) -> PyResult<String> {
@@ -112,30 +120,22 @@ impl LumberjackReceiver {
 }
 
 impl LumberjackReceiver {
-    pub(crate) fn bind(
-        listen: &str,
-        options: &ReceiveOptions,
-        schema: Option<Arc<arrow_schema::Schema>>,
-        discard: bool,
-    ) -> Result<Self> {
+    pub(crate) fn bind(listen: &str, options: &ReceiveOptions, into: Into) -> Result<Self> {
         let options = options.net(listen)?;
-        let (destination, batches): (Arc<dyn Destination>, _) = if discard {
-            (Arc::new(net::Discard), None)
-        } else {
-            let layout = schema.map_or_else(|| Ok(Layout::raw()), Layout::typed)?;
-            let (channel, batches) = channel(layout);
-            (channel, Some(batches))
+        let (mut batches, mut spool) = (None, None);
+        let destination: Arc<dyn Destination> = match into {
+            Into::Nothing => Arc::new(net::Discard),
+            Into::Batches(layout) => {
+                let (channel, taken) = channel(layout);
+                batches = Some(taken);
+                channel
+            }
+            Into::Spool(keep) => {
+                Arc::clone(spool.insert(Spool::open(SpoolOptions::new(keep))?)) as Arc<dyn Destination>
+            }
         };
-        Self::with(options, destination, batches)
-    }
-
-    fn with(
-        options: net::ReceiverOptions,
-        destination: Arc<dyn Destination>,
-        batches: Option<Batches>,
-    ) -> Result<Self> {
         let receiver = net::Receiver::bind(options, destination)?;
-        Ok(Self { receiver, batches, closed: watch::Sender::new(false) })
+        Ok(Self { receiver, batches, spool, closed: watch::Sender::new(false) })
     }
 
     pub(crate) async fn next(&self) -> Result<Option<LumberjackBatch>> {
@@ -153,9 +153,40 @@ impl LumberjackReceiver {
 
     pub(crate) async fn shutdown(&self, grace: f64) -> Result<()> {
         let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
-        let result = self.receiver.shutdown(grace).await;
+        let mut result = self.receiver.shutdown(grace).await;
+        if let Some(spool) = self.spool.clone() {
+            let closed = runtime::spawn_blocking(move || spool.close())?.await;
+            result = result.and(closed.unwrap_or_else(|died| Err(Error::Misuse(died.to_string()))));
+        }
         self.closed.send_replace(true);
         result
+    }
+}
+
+/// Where events go.
+pub(crate) enum Into {
+    /// They are counted and dropped.
+    Nothing,
+    /// To the application, in these columns.
+    Batches(Layout),
+    /// Into a spool.
+    Spool(Keep),
+}
+
+impl Into {
+    /// Without a schema the columns are the raw ones, as they are in a spool: there is no schema with one.
+    pub(crate) fn new(schema: Option<Arc<arrow_schema::Schema>>, spool: Option<PathBuf>) -> Result<Self> {
+        match (schema, spool) {
+            (Some(_), Some(_)) => {
+                Err(Error::Misuse("a spool keeps events as they came: give the schema to those who read it".into()))
+            }
+            (Some(schema), None) => Ok(Self::Batches(Layout::typed(schema)?)),
+            (None, None) => Ok(Self::Batches(Layout::raw())),
+            (None, Some(spool)) => Ok(Self::Spool(match place(Some(&spool), &StorageOptions::default())? {
+                Some(place) => Keep::Objects(place),
+                None => Keep::Folder(spool),
+            })),
+        }
     }
 }
 

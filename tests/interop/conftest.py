@@ -1,0 +1,28 @@
+"""Peers that others made."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def go_lumber(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the program around Elastic's Go module; skipped loudly where there is neither Go nor the module."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("there is no Go: the peer go-lumber was not met")
+    program = tmp_path_factory.mktemp("go") / "go-lumber"
+    built = subprocess.run(
+        [go, "build", "-o", str(program), "."],
+        cwd=Path(__file__).parent / "go-lumber",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if built.returncode:
+        assert "dial tcp" in built.stderr or "lookup" in built.stderr or "proxy" in built.stderr, built.stderr
+        pytest.skip(f"the module go-lumber cannot be had: {built.stderr.strip().splitlines()[-1]}")
+    return program

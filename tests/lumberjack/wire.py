@@ -1,0 +1,73 @@
+"""Frames by hand, apart from our own code."""
+
+import socket
+import struct
+import zlib
+from collections.abc import Iterable
+
+
+def window(size: int, version: int = 2) -> bytes:
+    return b"%dW" % version + struct.pack(">I", size)
+
+
+def json_frame(sequence: int, payload: bytes, version: int = 2) -> bytes:
+    return b"%dJ" % version + struct.pack(">II", sequence, len(payload)) + payload
+
+
+def data_frame(sequence: int, pairs: Iterable[tuple[bytes, bytes]], version: int = 1) -> bytes:
+    pairs = list(pairs)
+    strings = b"".join(struct.pack(">I", len(text)) + text for pair in pairs for text in pair)
+    return b"%dD" % version + struct.pack(">II", sequence, len(pairs)) + strings
+
+
+def compressed(frames: bytes, version: int = 2) -> bytes:
+    packed = zlib.compress(frames, 3)
+    return b"%dC" % version + struct.pack(">I", len(packed)) + packed
+
+
+def whole_window(count: int, version: int = 2, *, first: int = 1) -> bytes:
+    events = (json_frame(first + at, b'{"n":%d}' % (first + at), version) for at in range(count))
+    return window(count, version) + b"".join(events)
+
+
+class Writer:
+    """A connection whose octets are made by hand."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=20)
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, octets: bytes) -> None:
+        self.socket.sendall(octets)
+
+    def ack(self) -> tuple[int, int]:
+        """The next acknowledgement: version and number. Those with 0 are passed over."""
+        while True:
+            octets = b""
+            while len(octets) < 6:
+                more = self.socket.recv(6 - len(octets))
+                assert more, "the receiver closed the connection"
+                octets += more
+            assert octets[1:2] == b"A", octets
+            number = int.from_bytes(octets[2:])
+            if number:
+                return octets[0] - ord("0"), number
+
+    def rest(self) -> bytes:
+        """What comes until the receiver closes."""
+        octets = b""
+        try:
+            while more := self.socket.recv(65536):
+                octets += more
+        except ConnectionResetError:
+            pass
+        return octets
+
+    def finish(self) -> None:
+        self.socket.shutdown(socket.SHUT_WR)
