@@ -16,7 +16,7 @@ def go_lumber(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("go") / "go-lumber"
     built = subprocess.run(
         [go, "build", "-o", str(program), "."],
-        cwd=Path(__file__).parent / "go-lumber",
+        cwd=Path(__file__).parents[2] / "benches" / "peers" / "go-lumber",
         capture_output=True,
         text=True,
         timeout=300,

@@ -25,43 +25,58 @@ __all__ = ["register"]
 _GRACE = 5.0
 
 
+_Listen = Annotated[
+    str,
+    typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=listening),
+]
+_Stdout = Annotated[
+    bool, typer.Option("--stdout", help="Print each event as a line of JSON, and acknowledge what is printed.")
+]
+_Spool = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", callback=folder, help="Keep events in this folder, or at a URI of a store."),
+]
+_Tls = Annotated[
+    bool | None, typer.Option("--tls/--no-tls", help="By default TLS, unless on this machine without --cert.")
+]
+_Cert = Annotated[
+    Path | None,
+    typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
+]
+_Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
+_ClientCa = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+]
+_ClientCertificates = Annotated[
+    Literal["required", "optional"], typer.Option(help="With --client-ca: whether a client must have one.")
+]
+_MaxConnections = Annotated[int, typer.Option(min=1, help="Connections at once.")]
+_MaxOctets = Annotated[
+    int, typer.Option(min=1 << 20, help="Octets of what is not acknowledged; beyond it, writers wait.")
+]
+_MaxAge = Annotated[
+    float | None, typer.Option(min=0.001, help="Seconds after which a connection ends at its window's edge.")
+]
+_IdleTimeout = Annotated[
+    float | None, typer.Option(min=0.001, help="Seconds that a writer may be silent; by default for ever.")
+]
+_MaxWindow = Annotated[int, typer.Option(min=1, max=2**32 - 1, help="Events of a window.")]
+
+
 def _receive(
-    listen: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=listening),
-    ],
-    stdout: Annotated[
-        bool, typer.Option("--stdout", help="Print each event as a line of JSON, and acknowledge what is printed.")
-    ] = False,
-    spool: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", callback=folder, help="Keep events in this folder, or at a URI of a store."),
-    ] = None,
-    tls: Annotated[
-        bool | None, typer.Option("--tls/--no-tls", help="By default TLS, unless on this machine without --cert.")
-    ] = None,
-    cert: Annotated[
-        Path | None,
-        typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
-    ] = None,
-    key: Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")] = None,
-    client_ca: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
-    ] = None,
-    client_certificates: Annotated[
-        Literal["required", "optional"], typer.Option(help="With --client-ca: whether a client must have one.")
-    ] = "required",
-    max_connections: Annotated[int, typer.Option(min=1, help="Connections at once.")] = 16_384,
-    max_octets: Annotated[
-        int, typer.Option(min=1 << 20, help="Octets of what is not acknowledged; beyond it, writers wait.")
-    ] = 256 << 20,
-    max_age: Annotated[
-        float | None, typer.Option(min=0.001, help="Seconds after which a connection ends at its window's edge.")
-    ] = None,
-    idle_timeout: Annotated[
-        float | None, typer.Option(min=0.001, help="Seconds that a writer may be silent; by default for ever.")
-    ] = None,
-    max_window: Annotated[int, typer.Option(min=1, max=2**32 - 1, help="Events of a window.")] = 65_536,
+    listen: _Listen,
+    stdout: _Stdout = False,
+    spool: _Spool = None,
+    tls: _Tls = None,
+    cert: _Cert = None,
+    key: _Key = None,
+    client_ca: _ClientCa = None,
+    client_certificates: _ClientCertificates = "required",
+    max_connections: _MaxConnections = 16_384,
+    max_octets: _MaxOctets = 256 << 20,
+    max_age: _MaxAge = None,
+    idle_timeout: _IdleTimeout = None,
+    max_window: _MaxWindow = 65_536,
     metrics: MetricsOption = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",

@@ -118,6 +118,30 @@ class Receiver:
 
     As a context manager it closes at the end. What was acknowledged by `Batch.ack` is told to the writers first.
 
+    Args:
+        listen: ``HOST:PORT``; port 0 picks a free one.
+        tls: Whether with TLS; by default yes, unless on loopback without a certificate (decision 10).
+        cert: The certificate (PEM), with ``key``; without, one for localhost is made once and kept. The files are
+            looked at every 5 seconds: new connections get what they hold, open ones keep theirs.
+        key: Its private key (PEM).
+        client_ca: A PEM file: clients show a certificate that it has signed.
+        client_certificates: Whether those without one are refused, "required", or anonymous, "optional".
+        schema: A pyarrow schema, or whatever gives one by ``__arrow_c_schema__``: JSON is parsed into its columns.
+            By default the raw ones.
+        spool: A folder, or a URI of an object store: events are kept there, acknowledged when they are durable, and
+            read from there; there are no batches then.
+        max_connections: Connections beyond these are closed at once.
+        max_octets: Octets of what is not acknowledged, of all connections together; who would send more waits.
+        max_age: Seconds after which a connection ends at its window's edge; by default never.
+        frame_timeout: Seconds that a frame may take to arrive.
+        idle_timeout: Seconds that a writer may be silent between frames; by default for ever.
+        keepalive: Seconds after which a writer of version 2 that waits for an acknowledgement is told to wait on.
+        repeat_ack: Whether writers of version 1 get their last acknowledgement again instead.
+        pause: Seconds of silence within a window, after which what came of it is given and acknowledged.
+        limits: What writers may ask for.
+        metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
+        state_dir: For development certificates; by default the state folder of the command line.
+
     >>> from penstock.lumberjack import Sender
     >>> with Receiver() as receiver, Sender(receiver.address) as sender:
     ...     sender.send([{"message": "hello"}, {"message": "world"}], wait=False)
@@ -152,31 +176,7 @@ class Receiver:
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
-        """Begin to listen.
-
-        Args:
-            listen: ``HOST:PORT``; port 0 picks a free one.
-            tls: Whether with TLS; by default yes, unless on loopback without a certificate (decision 10).
-            cert: The certificate (PEM), with ``key``; without, one for localhost is made once and kept. The files are
-                looked at every 5 seconds: new connections get what they hold, open ones keep theirs.
-            key: Its private key (PEM).
-            client_ca: A PEM file: clients show a certificate that it has signed.
-            client_certificates: Whether those without one are refused, "required", or anonymous, "optional".
-            schema: A pyarrow schema, or whatever gives one by ``__arrow_c_schema__``: JSON is parsed into its columns.
-                By default the raw ones.
-            spool: A folder, or a URI of an object store: events are kept there, acknowledged when they are durable, and
-                read from there; there are no batches then.
-            max_connections: Connections beyond these are closed at once.
-            max_octets: Octets of what is not acknowledged, of all connections together; who would send more waits.
-            max_age: Seconds after which a connection ends at its window's edge; by default never.
-            frame_timeout: Seconds that a frame may take to arrive.
-            idle_timeout: Seconds that a writer may be silent between frames; by default for ever.
-            keepalive: Seconds after which a writer of version 2 that waits for an acknowledgement is told to wait on.
-            repeat_ack: Whether writers of version 1 get their last acknowledgement again instead.
-            pause: Seconds of silence within a window, after which what came of it is given and acknowledged.
-            limits: What writers may ask for.
-            metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
-            state_dir: For development certificates; by default the state folder of the command line.
+        """Begin to listen; the class says what the arguments are.
 
         Raises:
             LumberjackError: Of kind "io" for an address or a file, "misuse" for options that do not fit.

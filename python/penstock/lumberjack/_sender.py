@@ -20,6 +20,25 @@ class Sender:
     It connects when there is something to send. What is not acknowledged is sent again, in order, over the next
     connection: at least once. As a context manager it waits at the end until everything is acknowledged.
 
+    Args:
+        hosts: ``HOST:PORT`` of the receiver, or several.
+        balance: Use all hosts, each by a connection of its own. By default one, and the next where it fails.
+        fingerprint: Trust the receiver whose certificate has this SHA-256.
+        ca: Trust receivers that this CA (PEM) has signed.
+        system_ca: Trust what the system trusts. Without any of these it is plain, which is for this machine only.
+        cert: Our own certificate (PEM), with ``key``.
+        key: Its private key (PEM).
+        server_name: The name that the certificate must be for; by default the host.
+        plain: Send in plain text to other machines too.
+        frames: "json": J frames. "map": D frames, pairs of strings.
+        protocol: The version of the frames.
+        sequence: Numbers from 1 in every "window", or "continue" over windows and connections (decision 4).
+        window: Events of a window, at most.
+        in_flight: Windows on their way, at most, on each connection.
+        compress: zlib's level, 0 for none.
+        ack_timeout: Seconds that a receiver may be silent while windows are on their way; then another is tried.
+        retry: Seconds to try while nothing is acknowledged; then sending fails. By default for ever.
+
     >>> from penstock.lumberjack import Receiver
     >>> with Receiver() as receiver:
     ...     with Sender([receiver.address], window=50) as sender:
@@ -55,26 +74,7 @@ class Sender:
         ack_timeout: float = 30.0,
         retry: float | None = None,
     ) -> None:
-        """Read the trust. Nothing is connected yet.
-
-        Args:
-            hosts: ``HOST:PORT`` of the receiver, or several.
-            balance: Use all hosts, each by a connection of its own. By default one, and the next where it fails.
-            fingerprint: Trust the receiver whose certificate has this SHA-256.
-            ca: Trust receivers that this CA (PEM) has signed.
-            system_ca: Trust what the system trusts. Without any of these it is plain, which is for this machine only.
-            cert: Our own certificate (PEM), with ``key``.
-            key: Its private key (PEM).
-            server_name: The name that the certificate must be for; by default the host.
-            plain: Send in plain text to other machines too.
-            frames: "json": J frames. "map": D frames, pairs of strings.
-            protocol: The version of the frames.
-            sequence: Numbers from 1 in every "window", or "continue" over windows and connections (decision 4).
-            window: Events of a window, at most.
-            in_flight: Windows on their way, at most, on each connection.
-            compress: zlib's level, 0 for none.
-            ack_timeout: Seconds that a receiver may be silent while windows are on their way; then another is tried.
-            retry: Seconds to try while nothing is acknowledged; then sending fails. By default for ever.
+        """Read the trust; the class says what the arguments are. Nothing is connected yet.
 
         Raises:
             LumberjackError: Of kind "misuse" for options that do not fit, "io" for files.

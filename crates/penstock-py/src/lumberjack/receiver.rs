@@ -203,7 +203,7 @@ pub(crate) struct LumberjackBatch {
 #[pymethods]
 impl LumberjackBatch {
     fn record_batch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        Ok(PyRecordBatch::new(self.record_batch.clone()).into_pyarrow(py)?)
+        PyRecordBatch::new(self.record_batch.clone()).into_pyarrow(py)
     }
 
     fn num_rows(&self) -> usize {

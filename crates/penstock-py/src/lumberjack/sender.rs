@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, RecordBatch};
-use arrow_schema::DataType;
 use penstock_net::lumberjack::{self as net, Chunk, Line};
 use penstock_net::{Error, Result};
 use pyo3::prelude::*;
@@ -169,17 +168,19 @@ pub(crate) fn rows(batch: &RecordBatch, column: &str) -> Result<Chunk> {
     let missing = || Error::Misuse(format!("there is no column {column:?}"));
     let array = batch.column_by_name(column).ok_or_else(missing)?;
     let mut chunk = Chunk::default();
-    match array.data_type() {
-        DataType::Utf8 => array.as_string::<i32>().iter().flatten().for_each(|row| chunk.push_json(row.as_bytes())),
-        DataType::LargeUtf8 => {
-            array.as_string::<i64>().iter().flatten().for_each(|row| chunk.push_json(row.as_bytes()));
-        }
-        DataType::Utf8View => array.as_string_view().iter().flatten().for_each(|row| chunk.push_json(row.as_bytes())),
-        DataType::Binary => array.as_binary::<i32>().iter().flatten().for_each(|row| chunk.push_json(row)),
-        DataType::LargeBinary => array.as_binary::<i64>().iter().flatten().for_each(|row| chunk.push_json(row)),
-        other => {
-            return Err(Error::Misuse(format!("the column {column:?} has strings or octets, not {other}")));
-        }
+    if let Some(texts) = array.as_string_opt::<i32>() {
+        texts.iter().flatten().for_each(|row| chunk.push_json(row.as_bytes()));
+    } else if let Some(texts) = array.as_string_opt::<i64>() {
+        texts.iter().flatten().for_each(|row| chunk.push_json(row.as_bytes()));
+    } else if let Some(texts) = array.as_string_view_opt() {
+        texts.iter().flatten().for_each(|row| chunk.push_json(row.as_bytes()));
+    } else if let Some(octets) = array.as_binary_opt::<i32>() {
+        octets.iter().flatten().for_each(|row| chunk.push_json(row));
+    } else if let Some(octets) = array.as_binary_opt::<i64>() {
+        octets.iter().flatten().for_each(|row| chunk.push_json(row));
+    } else {
+        let kind = array.data_type();
+        return Err(Error::Misuse(format!("the column {column:?} has strings or octets, not {kind}")));
     }
     Ok(chunk)
 }
