@@ -1,7 +1,7 @@
 """Lumberjack beside Elastic's go-lumber: the same writer, the same octets.
 
-The writer (`go-lumber blast`) sends windows that it made before, two on their way, and takes half of the machine; so the
-bar for receiving is the receiver's CPU for each event. Both servers acknowledge everything that they have taken.
+The writer (`go-lumber blast`) sends windows that it made before, two on their way, and takes half of the machine: so
+the bar for receiving is the receiver's CPU for each event. Both servers acknowledge everything that they have taken.
 """
 
 import os
@@ -38,7 +38,8 @@ options = receive_options("127.0.0.1:0", tls=False, cert=None, key=None, client_
     max_connections=16384, max_octets=256 << 20, max_age=None, frame_timeout=30.0, idle_timeout=None, keepalive=3.0,
     repeat_ack=False, pause=1.0, limits=None, metrics=None, state_dir=folder)
 log = pa.struct([("level", pa.string()), ("offset", pa.int64())])
-typed = pa.schema([("@timestamp", pa.timestamp("us", "UTC")), ("log", log), ("message", pa.string()), ("status", pa.int32())])
+typed = pa.schema([("@timestamp", pa.timestamp("us", "UTC")), ("log", log), ("message", pa.string()),
+    ("status", pa.int32())])
 receiver = _core.LumberjackReceiver("127.0.0.1:0", options, typed if way == "typed" else None,
     folder if way == "spool" else None, way == "drop")
 print("listening", receiver.address(), flush=True)
@@ -54,7 +55,8 @@ _SENDER = """
 import json, sys, time
 from penstock.lumberjack import Sender
 address, window, count, size = sys.argv[1], *map(int, sys.argv[2:])
-head, tail = '{"@timestamp":"2026-01-01T00:00:00.000Z","log":{"level":"info","offset":123456},"message":"', '","status":200}'
+head = '{"@timestamp":"2026-01-01T00:00:00.000Z","log":{"level":"info","offset":123456},"message":"'
+tail = '","status":200}'
 event = (head + "x" * max(0, size - len(head) - len(tail)) + tail).encode()
 events = [event] * count
 began = time.perf_counter()
@@ -87,7 +89,8 @@ def _serving(*command: str | Path) -> Iterator[_Server]:
         [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
-        assert process.stdout is not None
+        if process.stdout is None:
+            raise RuntimeError("the server has no output")
         yield _Server(process.stdout.readline().split()[1], process)
     finally:
         process.kill()
@@ -124,9 +127,11 @@ class _Machine:
 
     def ours(self, way: str, case: tuple[int, int, int, int]) -> dict[str, float]:
         """What our receiver does."""
-        with TemporaryDirectory(dir=REPOSITORY / "target") as folder:
-            with _serving(sys.executable, "-c", _RECEIVER, way, folder) as server:
-                return self.blast(server, case)
+        with (
+            TemporaryDirectory(dir=REPOSITORY / "target") as folder,
+            _serving(sys.executable, "-c", _RECEIVER, way, folder) as server,
+        ):
+            return self.blast(server, case)
 
     def theirs(self, case: tuple[int, int, int, int], *options: str) -> dict[str, float]:
         """What theirs does."""
@@ -200,13 +205,14 @@ def _send(machine: _Machine, window: int) -> None:
 
 def _many(machine: _Machine) -> None:
     connections = machine.bench.sized(1_000, 20)
-    with TemporaryDirectory(dir=REPOSITORY / "target") as folder:
-        with _serving(sys.executable, "-c", _RECEIVER, "spool", folder) as server:
-            before = server.resident()
-            case = (1024, 1, 0, connections)
-            machine.seconds = 0.5 if machine.bench.quick else 8.0
-            made = machine.blast(server, case, "-rate", "1")
-            each = max(0, server.resident() - before) / connections
+    with (
+        TemporaryDirectory(dir=REPOSITORY / "target") as folder,
+        _serving(sys.executable, "-c", _RECEIVER, "spool", folder) as server,
+    ):
+        before = server.resident()
+        machine.seconds = 0.5 if machine.bench.quick else 8.0
+        made = machine.blast(server, (1024, 1, 0, connections), "-rate", "1")
+        each = max(0, server.resident() - before) / connections
     machine.bench.record(
         f"{connections} connections of 1 KiB/s into the spool, p99 until acknowledged", "ms", [made["p99"] * 1e3]
     )
