@@ -5,6 +5,7 @@ import os
 import select
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ _READ = 1 << 20
 # A line that is longer is cut: a writer that never ends its line must not take all memory.
 _LONGEST = 8 << 20
 _POLL = 0.25
+# Seconds for the last of it, once told to stop.
+_LAST = 1.0
 
 
 class _Told(Protocol):
@@ -250,21 +253,29 @@ def follow_files(sender: Sender, files: Iterable[Path], positions: Positions, wa
         if places:
             positions.keep(places)
 
+    def send_some(stop: Callable[[], bool]) -> bool:
+        """Send what is there of each file, a piece of each; say whether there was something."""
+        some = False
+        for file in followed:
+            if (found := file.read()) is not None:
+                some = True
+                text, offset = found
+                total = sender.send_lines(text, host=host, path=file.name, offset=offset, stop=stop)
+                if total is not None:
+                    given.append((total, file.name, file.place()))
+        return some
+
     try:
         while not is_told():
-            idle = True
-            for file in followed:
-                before = file.name
-                if (found := file.read()) is not None and not is_told():
-                    text, offset = found
-                    total = sender.send_lines(text, host=host, path=file.name, offset=offset, stop=is_told)
-                    if total is not None:
-                        given.append((total, before, file.place()))
-                    idle = False
+            idle = not send_some(is_told)
             keep()
             if idle:
                 told = told or wait(_POLL)
-        sender.try_flush(1.0)
+        # What was written before it was told goes too, if somebody takes it.
+        until = time.monotonic() + _LAST
+        while send_some(lambda: time.monotonic() > until) and time.monotonic() < until:
+            pass
+        sender.try_flush(_LAST)
         keep()
     finally:
         sender.abandon()

@@ -15,6 +15,7 @@ import pytest
 from wire import Writer, whole_window
 
 from penstock import LumberjackError
+from penstock._demo.logs import LogShipping
 from penstock.aio import lumberjack as aio
 from penstock.lumberjack import Event, LogHandler, Sender
 from penstock.tls import write_certificates
@@ -264,3 +265,11 @@ def test_follow_goes_on_over_rotation_truncation_and_a_restart(taking, tmp_path)
     assert command.stop()[0] == 0
     kept = json.loads(positions.read_text())["files"][str(log)]
     assert kept["offset"] == len("after\n")
+
+
+def test_logs_are_shipped_while_something_else_runs(tmp_path):
+    log = tmp_path / "sink.log"
+    with LogShipping([log], tmp_path / "logs", tmp_path / "logs.json") as shipping:
+        log.write_text("one\ntwo\n")
+    assert shipping.failed is None
+    assert shipping.acknowledged == 2

@@ -17,9 +17,11 @@ _SHOWN_TYPES = 20
 _SHOWN_FAILURES = 25
 
 
-def print_report(console: Console, account: Account, seconds: Mapping[str, float], places: Mapping[str, Path]) -> None:
+def print_report(
+    console: Console, account: Account, seconds: Mapping[str, float], places: Mapping[str, Path], logged: int
+) -> None:
     """Print what came of the documents, how fast, and where everything lies."""
-    parts: list[RenderableType] = [_documents(account), Text(), _types(account), Text(), _depths(account)]
+    parts: list[RenderableType] = [_documents(account, logged), Text(), _types(account), Text(), _depths(account)]
     if account.failures:
         parts += [Text(), _failures(account)]
     parts += [Text(), _rates(account, seconds), Text(), _places(places)]
@@ -33,7 +35,7 @@ def _table(title: str, *columns: str, left: int = 1) -> Table:
     return table
 
 
-def _documents(account: Account) -> Table:
+def _documents(account: Account, logged: int) -> Table:
     table = _table("Accounted for", "", "in all", "complete", "failed", "skipped")
     for name, statuses in (("documents", account.documents), ("parts", account.parts)):
         counts = [statuses.total(), *(statuses[status] for status in ("COMPLETE", "FAILED", "SKIPPED"))]
@@ -41,6 +43,7 @@ def _documents(account: Account) -> Table:
     table.add_row("composites", f"{account.composites:,}")
     table.add_row("digests verified", f"{account.digests:,}")
     table.add_row("octets of parts", decimal(account.octets))
+    table.add_row("lines of logs acknowledged", f"{logged:,}")
     return table
 
 

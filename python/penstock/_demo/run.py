@@ -10,6 +10,7 @@ from rich.console import Console
 
 from penstock._demo.account import Account, take_account
 from penstock._demo.fetch import fetch
+from penstock._demo.logs import LogShipping
 from penstock._demo.pipeline import Listing, Pipeline
 from penstock._demo.progress import Stages
 from penstock._demo.report import print_report
@@ -20,7 +21,9 @@ from penstock.spark.session import require_java
 __all__ = ["DemoError", "Outcome", "run"]
 
 _MARK = ".penstock-demo"
-_OWN = ("sink", "results", "receipts", "summary.json", "events.jsonl", "sink.log", "spark.log")
+_OWN = ("sink", "results", "receipts", "summary.json", "events.jsonl", "sink.log", "spark.log", "logs", "logs.json")
+
+_LOGS = ("sink.log", "spark.log")
 
 _SHOWN = {
     "what the sink received": "sink",
@@ -30,6 +33,7 @@ _SHOWN = {
     "summary": "summary.json",
     "logs of the sink": "sink.log",
     "logs of Spark": "spark.log",
+    "logs that were shipped": "logs",
 }
 
 
@@ -47,8 +51,10 @@ class Outcome:
     """What is not accounted for."""
 
 
-def run(documents: Path | None, output: Path, console: Console) -> Outcome:
+def run(documents: Path | None, output: Path, console: Console, logs: list[Path] | None = None) -> Outcome:
     """Run the whole pipeline on a folder of documents, or on those that pip fetches.
+
+    Meanwhile the logs of the sink and of Spark, and those that are named, are shipped by Lumberjack.
 
     Raises:
         penstock.Error: Something that the demo needs is missing, or the job failed.
@@ -66,7 +72,9 @@ def run(documents: Path | None, output: Path, console: Console) -> Outcome:
     listing = Listing(folder)
     if listing.documents == 0:
         raise DemoError(f"there are no documents in {folder}")
-    _compute(folder, output, listing, stages)
+    own = [output / name for name in _LOGS]
+    with LogShipping([*own, *(logs or [])], output / "logs", output / "logs.json") as shipping:
+        _compute(folder, output, listing, stages)
     with stages.stage("verifying", total=listing.documents) as stage:
         account = take_account(
             output / "results", output / "receipts", output / "sink", listing.documents, stage.advance
@@ -74,8 +82,9 @@ def run(documents: Path | None, output: Path, console: Console) -> Outcome:
     summary = _summary(account, time.monotonic() - begun)
     (output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     places = {"documents": folder, **{what: output / name for what, name in _SHOWN.items()}}
-    print_report(console, account, stages.seconds, places)
-    return Outcome(summary, account.problems)
+    print_report(console, account, stages.seconds, places, shipping.acknowledged)
+    lost = [] if shipping.failed is None else [f"the logs were not shipped: {shipping.failed}"]
+    return Outcome(summary, account.problems + lost)
 
 
 def _compute(folder: Path, output: Path, listing: Listing, stages: Stages) -> None:

@@ -21,6 +21,10 @@ def _demo(
             help="A folder of documents (or one document); by default some are fetched through pip.", exists=True
         ),
     ] = None,
+    logs: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Ship this log too; those of the sink and of Spark always are.", exists=True),
+    ] = None,
     output: Annotated[Path, typer.Option(help="Where everything is written.", file_okay=False)] = Path("demo-output"),
 ) -> None:
     """Take real documents apart on local Spark, send every part over QUIC to a sink, put them together, and verify.
@@ -37,7 +41,7 @@ def _demo(
         console = Console(width=_PLAIN_WIDTH)
     # The sink is a process of its own, which must not stay behind.
     with interruptible():
-        outcome = run(documents, output, console)
+        outcome = run(documents, output, console, logs)
     if outcome.problems:
         more = f" (and {len(outcome.problems) - 1} more)" if len(outcome.problems) > 1 else ""
         typer.echo(f"penstock: not everything is accounted for: {outcome.problems[0]}{more}", err=True)
