@@ -106,16 +106,22 @@ async fn receive(mut stream: RecvStream, control: &Control, hasher: Option<&Hash
         for piece in &mut pieces[..count] {
             let piece = std::mem::take(piece);
             if in_header {
-                head.extend_from_slice(&piece);
-                let length = head.first_chunk().map(|start| header_length(*start));
-                if length.is_some_and(|length| head.len() >= length) {
-                    let rest = head.split_off(length.unwrap_or_default());
-                    expected.copy_from_slice(&head[head.len() - 32..]);
+                // Only the header is copied, and only where a packet cuts it.
+                let start = piece.first_chunk().map(|start| header_length(*start));
+                let whole = start.filter(|length| head.is_empty() && piece.len() >= *length);
+                let end = whole.unwrap_or_else(|| {
+                    let before = head.len();
+                    head.extend_from_slice(&piece);
+                    let length = head.first_chunk().map_or(usize::MAX, |start| header_length(*start));
+                    length.saturating_sub(before)
+                });
+                if end <= piece.len() {
+                    let header = if whole.is_some() { &piece[..end] } else { &head[..head.len() - (piece.len() - end)] };
+                    expected.copy_from_slice(&header[header.len() - 32..]);
                     // The entity's ID is one octet here or more; the status only has to be as long as ours.
-                    id = u32::from(head[5]);
+                    id = u32::from(header[5]);
                     in_header = false;
-                    // The rest of the first piece without its copy.
-                    body.push(piece.slice(piece.len() - rest.len()..));
+                    body.push(piece.slice(end..));
                 }
             } else {
                 body.push(piece);
