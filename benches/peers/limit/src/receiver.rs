@@ -116,7 +116,8 @@ async fn receive(mut stream: RecvStream, control: &Control, hasher: Option<&Hash
                     length.saturating_sub(before)
                 });
                 if end <= piece.len() {
-                    let header = if whole.is_some() { &piece[..end] } else { &head[..head.len() - (piece.len() - end)] };
+                    let header =
+                        if whole.is_some() { &piece[..end] } else { &head[..head.len() - (piece.len() - end)] };
                     expected.copy_from_slice(&header[header.len() - 32..]);
                     // The entity's ID is one octet here or more; the status only has to be as long as ours.
                     id = u32::from(header[5]);
