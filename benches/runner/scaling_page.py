@@ -4,6 +4,7 @@ The text is ``scaling.md.in``, with a field for each figure.
 """
 
 from pathlib import Path
+from typing import Any
 
 from benches.runner.results import SuiteResults
 
@@ -26,6 +27,7 @@ def render(results: SuiteResults) -> str:
         commit=results.commit,
         cpu=results.machine["cpu"],
         cores=results.machine["cores"],
+        busy=_busy(results.machine),
         executors=EXECUTORS,
         connections=CONNECTIONS,
         window=WINDOW,
@@ -34,6 +36,18 @@ def render(results: SuiteResults) -> str:
         **_core(values),
         **_ends(values),
         **_whole(values),
+    )
+
+
+def _busy(machine: dict[str, Any]) -> str:
+    """A warning where the machine had more to do than it has cores."""
+    load, cores = machine["load_before"], machine["cores"]
+    if load <= cores:
+        return ""
+    return (
+        f"\n**The machine was busy: its load before the run was {load:g}, with {cores} cores.** Times of CPU and of disk "
+        "are several\ntimes those of an idle machine, differ between lines for that reason alone, and what is reckoned "
+        "from them is too\nmuch. Octets, counts and limits are not affected.\n"
     )
 
 
