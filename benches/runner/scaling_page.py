@@ -45,9 +45,9 @@ def _busy(machine: dict[str, Any]) -> str:
     if load <= cores:
         return ""
     return (
-        f"\n**The machine was busy: its load before the run was {load:g}, with {cores} cores.** Times of CPU and of disk "
-        "are several\ntimes those of an idle machine, differ between lines for that reason alone, and what is reckoned "
-        "from them is too\nmuch. Octets, counts and limits are not affected.\n"
+        f"\n**The machine was busy: its load before the run was {load:g}, with {cores} cores.** Times of CPU and of "
+        "disk are several\ntimes those of an idle machine, differ between lines for that reason alone, and what is "
+        "reckoned from them is too\nmuch. Octets, counts and limits are not affected.\n"
     )
 
 
