@@ -3,16 +3,42 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from cluster_nodes import Node
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+from penstock import receipts
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 REMOTE, JOB, WORKERS = "builder.remote", "take_apart", "check_workers(spark)"
 """Blocks of docs/cluster.md, by what their code has."""
 ROWS = 40_000
+
+
+@contextmanager
+def killing(worker: Node, marks: Path, patterns: list[str]) -> Iterator[None]:
+    """Kill the worker's executor when a task has left a mark, once for each pattern of marks."""
+    ended = threading.Event()
+
+    def kill() -> None:
+        for pattern in patterns:
+            while not list(marks.glob(pattern)):
+                if ended.wait(0.05):
+                    return
+            for executor in worker.executors():
+                os.kill(executor, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +56,29 @@ def test_the_job_of_the_page_runs_and_sends_its_environment(remote, run_client, 
     check_page(told, documents, 10)
 
 
+def test_every_plan_survives_killed_executors_and_failed_attempts(
+    cluster, remote, run_client, archives, page, marks, tmp_path
+):
+    documents = archives(24, 25)
+    plans = ["task", "shuffle", "peel", "auto"]
+    (marks / "go").touch()
+    told = {**page(REMOTE, **remote), "fault": "killed", "plans": plans}
+    with killing(cluster.workers[1], marks, [f"began-{plan}-*" for plan in ("task", "peel")]):
+        results = run_client("faults", told)
+    assert list(results) == plans
+    for plan, rows in results.items():
+        assert sorted(row["document"] for row in rows) == sorted(path.name for path in documents.iterdir())
+        assert {(row["parts"], row["status"]) for row in rows} == {(25, "COMPLETE")}
+        found = receipts.verify_all(tmp_path / "receipts" / plan, tmp_path / "sink")
+        assert [difference.text for _, each in found for difference in each] == []
+        # More attempts than tasks: one that fails, and those of the executor that was killed.
+        attempts = [mark.name.rsplit("-", 1) for mark in marks.glob(f"began-{plan}-*")]
+        assert len(attempts) > len({task for task, _ in attempts})
+
+
 def test_rows_written_to_a_sink_are_read_once_each_whatever_was_killed(cluster, remote, run_client, page, marks):
-    ended = threading.Event()
-
-    def kill() -> None:
-        while not list(marks.glob("began-*")) and not ended.is_set():
-            time.sleep(0.05)
-        for executor in cluster.workers[0].executors():
-            os.kill(executor, signal.SIGKILL)
-
-    killing = threading.Thread(target=kill)
-    killing.start()
-    try:
+    with killing(cluster.workers[0], marks, ["began-*"]):
         told = run_client("rows", {**page(REMOTE, **remote), "rows": ROWS, "streams": False})
-    finally:
-        ended.set()
-        killing.join()
     # A killed executor and a failed attempt: more attempts began than there are tasks.
     assert len(list(marks.glob("began-*"))) > 4
     assert told["batch"] == [ROWS, ROWS]

@@ -10,20 +10,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cluster_nodes import command_line, descendants
 
 from penstock import receipts
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-DOCUMENTS, PARTS = 100, 25
+DOCUMENTS, PARTS = 40, 25
+EVERY_PLAN = ["task", "shuffle", "peel", "auto"]
+# "auto" is "peel" for what is large and "task" for the rest; the long tests and those with Spark Connect run it too.
+PLANS = [["task", "shuffle", "peel"], ["task", "peel"]]
+MASTERS = ["standalone", "local-cluster[2,2,1024]"]
 
 
 @pytest.fixture
-def check(tmp_path: Path) -> Callable[[dict], None]:
+def check(tmp_path: Path) -> Callable[[dict, list[str]], None]:
     """The results of each plan have every document once and whole, and receipts that verify tell of the same."""
 
-    def check(told: dict) -> None:
-        assert told
+    def check(told: dict, plans: list[str]) -> None:
+        assert list(told) == plans
         for plan, rows in told.items():
             names = [path.name for path in (tmp_path / "documents").iterdir()]
             assert sorted(row["document"] for row in rows) == sorted(names)
@@ -33,6 +38,9 @@ def check(tmp_path: Path) -> Callable[[dict], None]:
             assert {row["key"]: row["content_root"] for row in rows} == roots
             found = receipts.verify_all(folder, tmp_path / "sink")
             assert [f"{path.name}: {difference.text}" for path, each in found for difference in each] == []
+            if plan != "task":
+                receipt = json.loads(next(folder.glob("*.json")).read_text())
+                assert len({part["session"] for part in receipt["parts"]}) > 1, plan
 
     return check
 
@@ -71,24 +79,41 @@ def kill_executor(worker) -> None:
         os.kill(executor, signal.SIGKILL)
 
 
-def test_killed_executors_and_failed_attempts(cluster, submit, result, archives, options, marks, tmp_path, check):
+def executors_of(process: subprocess.Popen[str]) -> list[int]:
+    """The executors of `local-cluster`, which the driver has started; the one that was started first in front."""
+    return sorted(pid for pid in descendants(process.pid) if "CoarseGrainedExecutorBackend" in command_line(pid))
+
+
+@pytest.mark.parametrize(("master", "plans"), list(zip(MASTERS, PLANS, strict=True)))
+def test_killed_executors_and_failed_attempts(
+    cluster, submit, result, archives, options, marks, tmp_path, check, master, plans
+):
     archives(DOCUMENTS, PARTS)
-    job = Job(submit("faults", {**options, "fault": "killed"}, cluster.master), tmp_path)
-    one, two = cluster.workers
-    for worker in (one, two):
+    told = {**options, "fault": "killed", "plans": plans}
+    job = Job(submit("faults", told, cluster.master if master == "standalone" else master), tmp_path)
+
+    def kill_one_of(number: int) -> None:
+        if master == "standalone":
+            kill_executor(cluster.workers[number % 2])
+        else:
+            os.kill(executors_of(job.process)[0], signal.SIGKILL)
+
+    for number, _ in enumerate(plans):
         job.sends(200)
-        kill_executor(worker)
+        kill_one_of(number)
         job.has_composites()
     # Its tasks have ended: what they had computed and shuffled is gone, and is computed again.
     sessions = {path.name for path in (tmp_path / "sink").iterdir()}
-    kill_executor(one)
+    kill_one_of(0)
     (marks / "go").touch()
-    check(result(job.process))
+    check(result(job.process), plans)
     assert {path.name for path in (tmp_path / "sink").iterdir()} > sessions
 
 
 def test_both_copies_of_a_speculative_task_end_well(cluster, submit, result, archives, options, marks, check):
+    """Only on two hosts: Spark places no copy on the host of the first attempt, and `local-cluster` has but one."""
     archives(DOCUMENTS // 4, PARTS)
+    plans = PLANS[0]
     settings = {
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
@@ -96,10 +121,12 @@ def test_both_copies_of_a_speculative_task_end_well(cluster, submit, result, arc
         "spark.speculation.quantile": "0.5",
         "spark.speculation.minTaskRuntime": "100ms",
     }
-    told = result(submit("faults", {**options, "fault": "speculation"}, cluster.master, **settings))
+    told = {**options, "fault": "speculation", "plans": plans}
+    told = result(submit("faults", told, cluster.master, **settings))
     # Both copies have sent all of their documents and shown receipts, each for a session of its own.
-    assert {"ended-0-0", "ended-0-1"} <= {mark.name for mark in marks.iterdir()}
-    check(told)
+    for plan in plans:
+        assert {"ended-0-0", "ended-0-1"} <= {mark.name for mark in (marks / plan).iterdir()}, plan
+    check(told, plans)
 
 
 @pytest.mark.skipif(not os.environ.get("PENSTOCK_LONG_TESTS"), reason="long: PENSTOCK_LONG_TESTS=1")
@@ -108,11 +135,12 @@ def test_executors_are_killed_again_and_again(cluster, submit, result, archives,
     chance = random.Random(seed)
     archives(DOCUMENTS, PARTS)
     settings = {"spark.task.maxFailures": "20", "spark.stage.maxConsecutiveAttempts": "20"}
-    job = Job(submit("faults", {**options, "fault": "killed"}, cluster.master, **settings), tmp_path)
-    for _ in range(2):
+    told = {**options, "fault": "killed", "plans": EVERY_PLAN}
+    job = Job(submit("faults", told, cluster.master, **settings), tmp_path)
+    for _ in EVERY_PLAN:
         for _ in range(3):
-            job.sends(chance.randrange(10, 800))
+            job.sends(chance.randrange(10, 300))
             kill_executor(chance.choice(cluster.workers))
         job.has_composites()
     (marks / "go").touch()
-    check(result(job.process))
+    check(result(job.process), EVERY_PLAN)

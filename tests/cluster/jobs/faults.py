@@ -22,14 +22,24 @@ def wait_for(mark: Path) -> None:
         time.sleep(0.05)
 
 
+PLANS: dict[str, dict] = {
+    "task": {"plan": "task"},
+    "shuffle": {"plan": "shuffle", "group_bytes": 60_000},
+    "peel": {"plan": "peel", "peel_bytes": 1, "group_bytes": 60_000},
+    "auto": {"plan": "auto", "peel_bytes": 1, "group_bytes": 60_000},
+}
+"""Every plan, with groups so small that each document is divided into some."""
+
+
 def hold_first_attempt(folder: str):
-    """A step behind dehydrate that makes the first attempt of partition 0 wait, with its receipts out, for a copy."""
+    """A step behind a plan that makes the first attempt of partition 0 wait, with its receipts out, for a copy."""
 
     def step(batches):
         from pyspark import TaskContext
 
         context = TaskContext.get()
         rows = list(batches)
+        Path(folder).mkdir(exist_ok=True)
         mark = Path(folder, f"ended-{context.partitionId()}-{context.attemptNumber()}")
         mark.touch()
         if context.partitionId() == 0 and context.attemptNumber() == 0:
@@ -39,22 +49,26 @@ def hold_first_attempt(folder: str):
     return step
 
 
-def fail_first_attempt(batches):
-    """A step behind dehydrate that fails in the first attempt of partition 1, after all of its rows."""
-    from pyspark import TaskContext
+def fail_first_attempt(marks: str, plan: str):
+    """A step behind a plan that fails in the first attempt of partition 1, after all of its rows."""
 
-    context = TaskContext.get()
-    yield from batches
-    if context.partitionId() == 1 and context.attemptNumber() == 0:
-        raise RuntimeError("the first attempt is to fail")
+    def step(batches):
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        Path(marks, f"began-{plan}-{context.partitionId()}-{context.attemptNumber()}").touch()
+        yield from batches
+        if context.partitionId() == 1 and context.attemptNumber() == 0:
+            raise RuntimeError("the first attempt is to fail")
+
+    return step
 
 
 def parts_of(spark: SparkSession, options: dict, plan: str):
     documents = spark.read.format("documents").option("minPartitions", "4").load(options["documents"])
     receipts = f"{options['receipts']}/{plan}"
-    return ingest(
-        documents, dehydrate(options["sink"], fingerprint=options["fingerprint"], receipts=receipts), plan=plan
-    )
+    apart = dehydrate(options["sink"], fingerprint=options["fingerprint"], receipts=receipts)
+    return ingest(documents, apart, **PLANS[plan])
 
 
 def shuffled(parts):
@@ -72,24 +86,34 @@ def tell(**composites) -> None:
 
 
 def speculate(spark: SparkSession, options: dict) -> None:
-    held = parts_of(spark, options, "task").mapInArrow(hold_first_attempt(options["marks"]), PART_SCHEMA)
-    tell(task=shuffled(held))
+    plans = {}
+    for plan in options["plans"]:
+        step = hold_first_attempt(f"{options['marks']}/{plan}")
+        plans[plan] = shuffled(parts_of(spark, options, plan).mapInArrow(step, PART_SCHEMA))
+    tell(**plans)
 
 
 def be_killed(spark: SparkSession, options: dict) -> None:
     """Each plan while it sends; and then what executors had finished, their shuffle files too, is lost once more."""
-    task = shuffled(parts_of(spark, options, "task").mapInArrow(fail_first_attempt, PART_SCHEMA)).persist()
-    print(f"{task.count()} composites", flush=True)
-    parts = parts_of(spark, options, "shuffle").mapInArrow(fail_first_attempt, PART_SCHEMA)
-    shuffle = parts.mapInArrow(rehydrate(), COMPOSITE_SCHEMA).persist()
-    print(f"{shuffle.count()} composites", flush=True)
+    plans = {}
+    for plan in options["plans"]:
+        parts = parts_of(spark, options, plan).mapInArrow(fail_first_attempt(options["marks"], plan), PART_SCHEMA)
+        composites = shuffled(parts) if plan == "task" else parts.mapInArrow(rehydrate(), COMPOSITE_SCHEMA)
+        plans[plan] = composites.persist()
+        print(f"{plans[plan].count()} composites", flush=True)
     wait_for(Path(options["marks"], "go"))
-    tell(task=task, shuffle=shuffle)
+    tell(**plans)
 
 
 def main(options: dict) -> None:
-    spark = SparkSession.builder.getOrCreate()
-    register(spark)
+    if blocks := options.get("blocks"):
+        names: dict = {}
+        for block in blocks:
+            exec(block, names)  # noqa: S102 - the page's own code
+        spark = names["spark"]
+    else:
+        spark = SparkSession.builder.getOrCreate()
+        register(spark)
     {"speculation": speculate, "killed": be_killed}[options["fault"]](spark, options)
     spark.stop()
 
