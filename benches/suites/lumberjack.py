@@ -86,7 +86,11 @@ class _Server:
 @contextmanager
 def _serving(*command: str | Path) -> Iterator[_Server]:
     process = subprocess.Popen(
-        [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [str(part) for part in command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     try:
         if process.stdout is None:

@@ -26,12 +26,11 @@ class LogHandler(logging.Handler):
     >>> from penstock.lumberjack import Receiver
     >>> with Receiver() as receiver, Sender(receiver.address) as sender:
     ...     handler = LogHandler(sender)
-    ...     handler.handle(logging.makeLogRecord({"name": "app", "msg": "started", "levelname": "INFO"}))
+    ...     _ = handler.handle(logging.makeLogRecord({"name": "app", "msg": "started", "levelname": "INFO"}))
     ...     batch = receiver.receive()
     ...     [event.content["message"] for event in batch.events()]
     ...     batch.ack()
     ...     handler.close()
-    True
     ['started']
     """
 

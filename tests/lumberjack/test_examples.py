@@ -1,0 +1,35 @@
+"""The examples of Lumberjack give what they say."""
+
+import doctest
+import importlib
+import re
+
+MODULES = ("_event", "_handler", "_options", "_receiver", "_sender")
+
+
+def test_the_examples_in_docstrings():
+    names = [*(f"penstock.lumberjack.{name}" for name in MODULES), "penstock.aio.lumberjack"]
+    for name in names:
+        results = doctest.testmod(importlib.import_module(name))
+        assert results.attempted > 0, name
+        assert results.failed == 0, name
+
+
+def test_the_page_about_operations(pytestconfig):
+    page = (pytestconfig.rootpath / "docs" / "operations-lumberjack.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 1
+    exec(compile(blocks[0], "operations-lumberjack.md", "exec"), {})  # noqa: S102 - the documentation's own
+
+
+def test_the_page_about_operations_names_every_metric(pytestconfig, taking):
+    import urllib.request
+
+    receiver = taking(metrics="127.0.0.1:0")
+    url = f"http://{receiver.receiver.metrics_address}/metrics"
+    with urllib.request.urlopen(url, timeout=20) as response:
+        metrics = re.findall(r"^# TYPE penstock_lumberjack_(\w+) (\w+)$", response.read().decode(), re.MULTILINE)
+    page = (pytestconfig.rootpath / "docs" / "operations-lumberjack.md").read_text()
+    names = {f"{name}_total" if kind == "counter" else name for name, kind in metrics}
+    assert len(names) >= 20
+    assert {name for name in names if f"`{name}" not in page} == set()
