@@ -17,24 +17,48 @@ const DECLARED_WITHIN: usize = 4096;
 pub(crate) fn choose(source: &mut dyn Source, declared: Option<&str>, limit: u64) -> io::Result<&'static Encoding> {
     source.rewind()?;
     let mut survey = Survey::default();
-    let mut input = Read::take(&mut *source, limit);
+    let mut bom = None;
+    each_piece(source, limit, |octets, first| {
+        bom = if first { Encoding::for_bom(octets) } else { bom };
+        survey.feed(octets);
+        bom.is_none()
+    })?;
+    if let Some((encoding, _)) = bom {
+        return Ok(encoding);
+    }
+    match survey.finish(declared.and_then(label)) {
+        Some(encoding) => Ok(encoding),
+        None => guess(source, limit, survey.invalid > 0),
+    }
+}
+
+/// What a text is in that neither is UTF-8 nor says what it is. Guessing costs a hundred times what [`Survey`] does, so only
+/// such a text is read for it.
+fn guess(source: &mut dyn Source, limit: u64, broken: bool) -> io::Result<&'static Encoding> {
+    let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
+    each_piece(source, limit, |octets, _| {
+        detector.feed(octets, octets.is_empty());
+        true
+    })?;
+    let guess = detector.guess(None, Utf8Detection::Allow);
+    // What is UTF-8 as it stands may still be ISO-2022-JP, which the detector tells by its escapes.
+    Ok(if broken || !guess.is_ascii_compatible() { guess } else { UTF_8 })
+}
+
+/// Gives the first `limit` octets piece by piece, an empty one last, as long as they are wanted; leaves `source` at its
+/// beginning.
+fn each_piece(source: &mut dyn Source, limit: u64, mut wanted: impl FnMut(&[u8], bool) -> bool) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
+    let mut input = Read::take(&mut *source, limit);
     let mut first = true;
     loop {
         let count = read_some(&mut input, &mut piece)?;
-        let octets = piece.get(..count).unwrap_or_default();
-        if first && let Some((encoding, _)) = Encoding::for_bom(octets) {
-            source.rewind()?;
-            return Ok(encoding);
-        }
-        first = false;
-        survey.feed(octets);
-        if count == 0 {
+        if !wanted(piece.get(..count).unwrap_or_default(), first) || count == 0 {
             break;
         }
+        first = false;
     }
-    source.rewind()?;
-    Ok(survey.finish(declared.and_then(label)))
+    source.rewind()
 }
 
 /// The encoding that `label` names, unless it says no more than "look".
@@ -48,34 +72,36 @@ pub(crate) fn label(label: &str) -> Option<&'static Encoding> {
 /// to each octet that is none.
 const CERTAIN: u64 = 4;
 const DAMAGE: u64 = 16;
+/// What ISO-2022-JP begins each of its shifts with.
+const ESCAPE: u8 = 0x1b;
 
-/// Looks at octets as they go by: whether they are UTF-8, and what else they may be.
+/// Looks at octets as they go by: whether they are UTF-8.
+#[derive(Default)]
 struct Survey {
-    detector: EncodingDetector,
     /// How many characters beyond ASCII there are if it is UTF-8, and how often it is not.
     characters: u64,
     invalid: u64,
+    /// There are escapes, as ISO-2022-JP has them.
+    escapes: bool,
     /// A character's octets that the last piece ended within.
     rest: Vec<u8>,
-}
-
-impl Default for Survey {
-    fn default() -> Self {
-        let detector = EncodingDetector::new(Iso2022JpDetection::Allow);
-        Self { detector, characters: 0, invalid: 0, rest: Vec::new() }
-    }
 }
 
 impl Survey {
     /// Looks at the next piece; an empty one is the end.
     fn feed(&mut self, octets: &[u8]) {
+        self.escapes |= octets.contains(&ESCAPE);
+        if self.rest.is_empty()
+            && let Ok(text) = std::str::from_utf8(octets)
+        {
+            self.count(text);
+            return;
+        }
         let ended = octets.is_empty();
-        self.detector.feed(octets, ended);
         let mut joined = std::mem::take(&mut self.rest);
         joined.extend_from_slice(octets);
         for chunk in joined.utf8_chunks() {
-            let leading = chunk.valid().bytes().filter(|&octet| octet >= 0xc0).count();
-            self.characters = self.characters.saturating_add(leading as u64);
+            self.count(chunk.valid());
             let incomplete =
                 std::str::from_utf8(chunk.invalid()).err().is_some_and(|error| error.error_len().is_none());
             if incomplete && !ended {
@@ -87,17 +113,18 @@ impl Survey {
         }
     }
 
-    fn finish(&self, declared: Option<&'static Encoding>) -> &'static Encoding {
+    fn count(&mut self, text: &str) {
+        let leading = text.bytes().filter(|&octet| octet >= 0xc0).count();
+        self.characters = self.characters.saturating_add(leading as u64);
+    }
+
+    /// What the text is in; `None` if that must be guessed.
+    fn finish(&self, declared: Option<&'static Encoding>) -> Option<&'static Encoding> {
         let certain = self.characters >= CERTAIN && self.invalid.saturating_mul(DAMAGE) <= self.characters;
-        // Pure ASCII may still be ISO-2022-JP, which the detector tells by its escapes.
-        let guess = || {
-            Some(self.detector.guess(None, Utf8Detection::Allow))
-                .filter(|guess| self.invalid > 0 || !guess.is_ascii_compatible())
-        };
         match declared {
-            Some(declared) if !certain || self.invalid > 0 => declared,
-            None if !certain => guess().unwrap_or(UTF_8),
-            Some(_) | None => UTF_8,
+            Some(declared) if !certain || self.invalid > 0 => Some(declared),
+            None if !certain && (self.invalid > 0 || self.escapes) => None,
+            Some(_) | None => Some(UTF_8),
         }
     }
 }
