@@ -1,14 +1,15 @@
 """Reads PDFs in a child process; the parent's side of ``penstock._pdf_worker``, called by the Rust core.
 
-A child is used for one PDF at a time and for many one after the other. One that is late, crashes or runs out of memory
-is killed, the page it was at fails with the reason, and the next page gets a fresh child. After a fork the children
-stay with the parent: the forked process starts its own.
+A child is used for one PDF at a time and for many one after the other. A PDF of many pages has two, which take turns
+and read ahead of what was asked for. One that is late, crashes or runs out of memory is killed, the page it was at
+fails with the reason, and its next page gets a fresh child. After a fork the children stay with the parent: the forked
+process starts its own.
 """
 
 import atexit
 import json
 import os
-import selectors
+import select
 import signal
 import struct
 import subprocess
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from contextlib import suppress
 
 __all__ = ["HEADER", "PdfError", "PdfPages", "open_pdf"]
@@ -25,12 +27,18 @@ HEADER = struct.Struct(">cI")
 
 _START_SECONDS = 30.0
 """How long a child may take to start, on top of the time for its first request."""
-_KEPT = 2
+_KEPT = 4
 """How many idle children are kept for the next PDF."""
+_MANY_PAGES = 16
+"""A PDF of so many pages is read by two children, and ahead: to open it twice costs less than that gains."""
+_AHEAD = 4
+"""How many pages a child is asked for at once then."""
 _RECYCLED_AFTER = 500
 """After so many PDFs a child is replaced: pdfium's memory is fragmented by then."""
 _DOCUMENT_FACTOR = 10
 """A whole PDF may take this many times longer than one page may."""
+_MALLOC = "glibc.malloc.trim_threshold=67108864:glibc.malloc.top_pad=16777216:glibc.malloc.tcache_count=1024"
+"""Pdfium makes and frees small objects by the million: a tenth of its time goes where the allocator keeps more."""
 _MAX_CRASHES = 3
 """After so many dead children the rest of a PDF is given up."""
 
@@ -51,6 +59,7 @@ class _Child:
             raise PdfError("no PDF reader: this Python does not know its executable")
         # -P keeps the working folder out of the child's path; what the parent imports from goes by PYTHONPATH.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+        environment.setdefault("GLIBC_TUNABLES", _MALLOC)
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "penstock._pdf_worker"],
@@ -66,20 +75,34 @@ class _Child:
             raise PdfError(f"no PDF reader: {error.strerror}") from error
         self.opened = 0
         self.fresh = True
+        self._unwanted = 0
+        self._ahead = bytearray()
+        self._poll = select.poll()
+        if self.process.stdout is not None:
+            self._poll.register(self.process.stdout, select.POLLIN)
         _children.add(self)
 
-    def ask(self, tag: bytes, body: bytes, limit: int, seconds: float) -> tuple[bytes, bytes]:
-        """Send one request and wait for its answer of at most ``limit`` octets; kill the child when it is late."""
+    def send(self, tag: bytes, body: bytes) -> None:
+        """Send one request. Those for a few pages may wait in the pipe."""
         requests = self.process.stdin
         if requests is None:
             raise _Died("the PDF reader is gone")
-        deadline = time.monotonic() + seconds + (_START_SECONDS if self.fresh else 0)
         try:
             requests.write(HEADER.pack(tag, len(body)) + body)
-            answer, length = HEADER.unpack(self._read(HEADER.size, deadline))
-            if length > limit:
-                raise _Died("the PDF reader gave nonsense")
-            octets = self._read(length, deadline)
+        except OSError:
+            raise _Died(self._epitaph()) from None
+        except BaseException:
+            self.kill()
+            raise
+
+    def answer(self, limit: int, seconds: float) -> tuple[bytes, bytes]:
+        """Wait for the next answer, of at most ``limit`` octets; kill the child when it is late."""
+        deadline = time.monotonic() + seconds + (_START_SECONDS if self.fresh else 0)
+        try:
+            answer, octets = self._frame(limit, deadline)
+            while self._unwanted and answer != b"X":
+                self._unwanted -= 1
+                answer, octets = self._frame(limit, deadline)
         except TimeoutError:
             self.kill()
             raise _Died(f"took longer than {seconds:g} s") from None
@@ -95,23 +118,34 @@ class _Child:
             raise _Died(octets.decode("utf-8", "replace"))
         return answer, octets
 
+    def close_pdf(self) -> None:
+        """Let go of the PDF, without waiting for that."""
+        self.send(b"C", b"")
+        self._unwanted += 1
+
+    def _frame(self, limit: int, deadline: float) -> tuple[bytes, bytes]:
+        answer, length = HEADER.unpack(self._read(HEADER.size, deadline))
+        if length > limit:
+            raise _Died("the PDF reader gave nonsense")
+        return answer, self._read(length, deadline)
+
     def _read(self, count: int, deadline: float) -> bytes:
         answers = self.process.stdout
         if answers is None:
             raise EOFError
-        octets = bytearray()
-        with selectors.DefaultSelector() as selector:
-            selector.register(answers, selectors.EVENT_READ)
-            while len(octets) < count:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError
-                if selector.select(left):
-                    piece = os.read(answers.fileno(), min(count - len(octets), 1 << 20))
-                    if not piece:
-                        raise EOFError
-                    octets += piece
-        return bytes(octets)
+        octets = self._ahead
+        while len(octets) < count:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            if self._poll.poll(left * 1000):
+                piece = os.read(answers.fileno(), max(count - len(octets), 1 << 16))
+                if not piece:
+                    raise EOFError
+                octets += piece
+        taken = bytes(octets[:count])
+        del octets[:count]
+        return taken
 
     def _epitaph(self) -> str:
         self.kill(wait_first=True)
@@ -188,6 +222,44 @@ os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
 
 
+class _Lane:
+    """A child that reads every ``step``-th page of a PDF, and what it was asked for."""
+
+    def __init__(self, first: int, step: int) -> None:
+        self.child: _Child | None = None
+        self.opening = False
+        self.fate: _Died | None = None
+        self.asked: deque[int] = deque()
+        self._next = first
+        self._step = step
+
+    def open(self, request: bytes) -> None:
+        """Take a child and ask it to open the PDF."""
+        self.child, self.opening = _take(), True
+        self.child.opened += 1
+        self.child.send(b"O", request)
+
+    def ask_ahead(self, request: bytes, last: int, ahead: int) -> None:
+        """Ask for the next pages, at most ``ahead`` at a time. That the child has died is told at its turn."""
+        try:
+            if self.child is None:
+                self.open(request)
+            while self.child is not None and self._next < last and len(self.asked) < ahead:
+                self.child.send(b"P", struct.pack(">I", self._next))
+                self.asked.append(self._next)
+                self._next += self._step
+        except _Died as died:
+            self.fate = self.fate or died
+
+    def lost(self, page: int) -> None:
+        """Forget the child, which is of no use after a page; the next one begins behind it."""
+        child, self.child, self.fate = self.child, None, None
+        if child is not None and child.alive:
+            child.kill()
+        self.asked.clear()
+        self._next = page + self._step
+
+
 class PdfPages:
     """The pages of one PDF, read in order."""
 
@@ -203,9 +275,9 @@ class PdfPages:
         ).encode()
         self._next = 0
         self._crashes = 0
-        self._child: _Child | None = None
+        self._lanes = [_Lane(0, 1)]
         try:
-            answer = json.loads(self._open())
+            answer = json.loads(self._open(self._lanes[0]))
         except _Died as died:
             raise PdfError(str(died)) from None
         except PdfError:
@@ -215,15 +287,26 @@ class PdfPages:
         self.metadata: dict[str, str] = answer["metadata"]
         # One more than allowed is asked for at most: the dehydrator says that there are too many.
         self._last = min(self.page_count, max_pages + 1)
+        self._ahead = 1
+        if self._last >= _MANY_PAGES and (os.cpu_count() or 1) > 1:
+            self._ahead = _AHEAD
+            first, second = _Lane(0, 2), _Lane(1, 2)
+            first.child = self._lanes[0].child
+            self._lanes = [first, second]
 
-    def _open(self) -> bytes:
-        self._child = _take()
-        self._child.opened += 1
-        return self._ask(self._child, b"O", self._request, 1 << 20)
+    def _open(self, lane: _Lane) -> bytes:
+        lane.open(self._request)
+        return self._opened(lane)
 
-    def _ask(self, child: _Child, tag: bytes, body: bytes, limit: int) -> bytes:
+    def _opened(self, lane: _Lane) -> bytes:
+        lane.opening = False
+        return self._answer(lane.child, 1 << 20)
+
+    def _answer(self, child: _Child | None, limit: int) -> bytes:
+        if child is None:
+            raise _Died("the PDF reader is gone")
         begun = time.monotonic()
-        answer, octets = child.ask(tag, body, max(limit, 1 << 16), min(self._left, self._seconds))
+        answer, octets = child.answer(max(limit, 1 << 16), min(self._left, self._seconds))
         self._left -= time.monotonic() - begun
         if answer == b"E":
             raise PdfError(octets.decode("utf-8", "replace"))
@@ -241,28 +324,45 @@ class PdfPages:
             raise PdfError(f"the PDF took longer than {self._seconds * _DOCUMENT_FACTOR:g} s")
         if self._crashes >= _MAX_CRASHES:
             raise PdfError(f"given up after the PDF reader had failed {self._crashes} times")
+        lane = self._lanes[index % len(self._lanes)]
         try:
-            if self._child is None or not self._child.alive:
-                self._open()
-            child = self._child
-            if child is None:
-                raise _Died("the PDF reader is gone")
-            return self._ask(child, b"P", struct.pack(">I", index), self._max_text).decode("utf-8", "replace")
+            return self._page(lane, index)
         except _Died as died:
             self._crashes += 1
-            self._child = None
+            lane.lost(index)
             raise PdfError(str(died)) from None
 
+    def _page(self, lane: _Lane, index: int) -> str:
+        # The others have their requests, too, before anybody waits.
+        for each in self._lanes:
+            each.ask_ahead(self._request, self._last, self._ahead)
+        if lane.fate is not None:
+            raise lane.fate
+        if lane.opening:
+            try:
+                self._opened(lane)
+            except PdfError:
+                # The first one could open it, and this one cannot: what it was asked for makes no sense to it.
+                lane.lost(index)
+                raise
+        lane.asked.popleft()
+        return self._answer(lane.child, self._max_text).decode("utf-8", "replace")
+
     def close(self) -> None:
-        """Give the child back, for the next PDF."""
-        child, self._child = self._child, None
-        if child is None or not child.alive:
-            return
-        try:
-            child.ask(b"C", b"", 1 << 10, self._seconds)
-        except _Died:
-            return
-        _give_back(child)
+        """Give the children back, for the next PDF."""
+        for lane in self._lanes:
+            child, lane.child = lane.child, None
+            if child is None or not child.alive:
+                continue
+            if lane.asked:
+                # It was left early, and nobody wants what the child still reads.
+                child.kill()
+                continue
+            try:
+                child.close_pdf()
+            except _Died:
+                continue
+            _give_back(child)
 
 
 def open_pdf(path: os.PathLike[str], max_memory: int, max_text: int, max_pages: int, page_seconds: float) -> PdfPages:

@@ -189,6 +189,8 @@ def _confine() -> None:
 
 def _main() -> None:
     _confine()
+    # What is there now stays: without this each collection after a PDF would look through all modules again.
+    gc.freeze()
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     # Nothing that some library prints may come between two frames.
     null = os.open(os.devnull, os.O_WRONLY)

@@ -31,8 +31,9 @@ def _open(path: Path, seconds: float = 30, memory: int = GIB, text: int = 1 << 2
 
 
 def _child(pages: _pdf.PdfPages) -> _pdf._Child:
-    assert pages._child is not None
-    return pages._child
+    child = pages._lanes[0].child
+    assert child is not None
+    return child
 
 
 @pytest.fixture
@@ -59,6 +60,43 @@ def test_two_pdfs_at_once_have_two_children(pdf: Path) -> None:
     two.close()
 
 
+@pytest.fixture
+def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    path = tmp_path / "many.pdf"
+    path.write_bytes(samples.pdf([f"page {number}" for number in range(40)]))
+    return path
+
+
+def test_a_pdf_of_many_pages_has_two_children_and_its_pages_come_in_order(many: Path) -> None:
+    pages = _open(many)
+    assert [pages.next_page() for _ in range(41)] == [*(f"page {number}" for number in range(40)), None]
+    assert len(_pdf._idle) == 2
+    early = _open(many)
+    assert early.next_page() == "page 0"
+    early.close()
+    # What was asked for ahead is still being read, so these cannot be used again.
+    assert not _pdf._idle
+
+
+def test_a_crash_of_one_of_two_children_fails_one_page(many: Path) -> None:
+    pages = _open(many)
+    read: list[str | None] = [pages.next_page()]
+    child = pages._lanes[1].child
+    assert child is not None
+    os.kill(child.process.pid, signal.SIGKILL)
+    failed = {}
+    for number in range(1, 40):
+        try:
+            read.append(pages.next_page())
+        except _pdf.PdfError as error:
+            failed[number] = str(error)
+            read.append(f"page {number}")
+    assert read == [f"page {number}" for number in range(40)]
+    assert [(number % 2, "SIGKILL" in reason) for number, reason in failed.items()] == [(1, True)]
+    assert pages.next_page() is None
+
+
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
 def test_a_crash_fails_one_page_and_the_next_one_gets_a_fresh_child(pdf: Path, number: signal.Signals) -> None:
     pages = _open(pdf)
@@ -76,8 +114,8 @@ def test_a_pdf_that_crashes_again_and_again_is_given_up(tmp_path: Path) -> None:
     pages = _open(path)
     reasons = []
     for _ in range(6):
-        if pages._child is None:
-            pages._open()
+        if pages._lanes[0].child is None:
+            pages._open(pages._lanes[0])
         os.kill(_child(pages).process.pid, signal.SIGKILL)
         with pytest.raises(_pdf.PdfError) as caught:
             pages.next_page()
@@ -210,7 +248,7 @@ before = _pdf._idle[0].process.pid
 if os.fork() == 0:
     assert not _pdf._idle
     pages = _pdf.open_pdf({path!r}, 1 << 30, 1 << 20, 100, 30)
-    print(pages.next_page(), pages._child.process.pid != before, flush=True)
+    print(pages.next_page(), pages._lanes[0].child.process.pid != before, flush=True)
     pages.close()
     _pdf._at_exit()
     os._exit(0)
