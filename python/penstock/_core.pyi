@@ -729,6 +729,7 @@ class DocumentSender:
     def send_containers(
         self, name: str, chain: Sequence[_Container], children: int, incomplete: int, previous: str | None = None
     ) -> SentDocument: ...
+    def stop(self) -> None: ...
 
 class _RowTotals(TypedDict):
     rows: int

@@ -117,6 +117,10 @@ class DocumentSender:
         text = None if previous is None else json.dumps(previous)
         return SentDocument(self._native.send_containers(name, chain, children, incomplete, text))
 
+    def stop(self) -> None:
+        """End what other threads are sending: their `send` raises, and no other begins."""
+        self._native.stop()
+
 
 class SentDocument:
     """A document whose parts are on their way, or there: what :meth:`DocumentSender.send` gives."""

@@ -143,6 +143,15 @@ def test_kinds_of_sources(server: Server, tmp_path: Path, layers: int) -> None:
     assert [_verified(result, tmp_path) for result in results.values()] == [[]] * len(results)
 
 
+def test_a_sender_that_was_stopped_sends_no_more(server: Server) -> None:
+    with _connect(server) as session:
+        sender = DocumentSender(session)
+        assert sender.send("n.zip", NESTED).wait(30).status == "COMPLETE"
+        sender.stop()
+        with pytest.raises(PipeStreamError, match="has stopped"):
+            sender.send("n.zip", NESTED)
+
+
 def test_one_entity_for_a_document(server: Server, tmp_path: Path) -> None:
     with _connect(server) as session:
         result = DocumentSender(session, dehydrate=False).send("n.zip", NESTED).wait(30)

@@ -49,9 +49,13 @@ class DocumentSender:
         """Take one document apart and send it; return when its last part was announced and handed over.
 
         Arguments and errors are those of `penstock.documents.DocumentSender.send`. A file of Python's is read in the
-        thread. Cancelled while it waits, the document is sent all the same: abort the session to stop it.
+        thread. Cancelled while it waits, the document is sent all the same: `stop` ends that.
         """
         return SentDocument(await asyncio.to_thread(self._sender.send, name, source, previous=previous))
+
+    def stop(self) -> None:
+        """End what is being sent: those calls of `send` raise, and no other begins."""
+        self._sender.stop()
 
 
 class SentDocument:

@@ -2,7 +2,7 @@
 
 ::
 
-    paths ──▶ DocumentSender.send ──▶ on their way, at most in_flight ──▶ settled: rows, and a staged receipt
+    paths ──▶ DocumentSender.send, two at once ──▶ on their way, at most in_flight ──▶ settled: rows, a staged receipt
                                                                              │ after the last document
                                                                     session closed with 0
                                                                              │
@@ -12,6 +12,7 @@
 import io
 from collections import deque
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from penstock.spark.functions import Dehydrate
 
 __all__ = ["Attempt", "finished", "source_of", "staged_receipts", "take_apart"]
+
+_HANDS = 2
+"""How many documents are taken apart at once: while one waits for the reader of PDFs, the other goes on."""
 
 
 def take_apart(options: "Dehydrate", batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -84,7 +88,7 @@ class Attempt:
         self._options = options
         self._receipts = receipts
         self._earlier = _earlier(options)
-        self._on_their_way: deque[SentDocument] = deque()
+        self._on_their_way: deque[SentDocument | Future[SentDocument]] = deque()
         self._settled = 0
         self._sink = ObjectSink(options.sink, options.storage) if is_uri(options.sink) else None
         self._session = self._connect()
@@ -106,12 +110,19 @@ class Attempt:
     def rows(self, documents: Iterator[tuple[str, str | BinaryIO]]) -> Iterator[pa.RecordBatch]:
         """Send documents while earlier ones are still being received; give rows in the order of the documents."""
         sender = self.sender()
-        for name, source in documents:
-            if len(self._on_their_way) == self._options.in_flight:
+        hands = ThreadPoolExecutor(_HANDS, "penstock-documents")
+        try:
+            for name, source in documents:
+                if len(self._on_their_way) == self._options.in_flight:
+                    yield from self._settle()
+                self._on_their_way.append(hands.submit(sender.send, name, source, previous=self.previous(name)))
+            while self._on_their_way:
                 yield from self._settle()
-            self._on_their_way.append(sender.send(name, source, previous=self.previous(name)))
-        while self._on_their_way:
-            yield from self._settle()
+        except BaseException:
+            sender.stop()
+            raise
+        finally:
+            hands.shutdown(cancel_futures=True)
 
     def previous(self, document: str) -> dict[str, Any] | None:
         """Give the earlier receipt of a document, if there is one and it is to be used."""
@@ -131,7 +142,8 @@ class Attempt:
 
     def wait(self) -> DocumentResult:
         """Wait for the oldest document that is on its way."""
-        result = self._on_their_way[0].wait()
+        oldest = self._on_their_way[0]
+        result = (oldest.result() if isinstance(oldest, Future) else oldest).wait()
         self.check_session()
         self._on_their_way.popleft()
         self._settled += 1

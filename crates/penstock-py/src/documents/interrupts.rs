@@ -1,18 +1,25 @@
 //! Ctrl-C, and errors of Python code, on their way through Rust code that knows neither.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use penstock_net::runtime::Interrupted;
 use pyo3::prelude::*;
 
+use crate::error::IntoPyErr;
+
 /// How often signals are looked at.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Keeps the first error that must end a long run, until the one who started it takes it.
 #[derive(Clone, Default)]
-pub(crate) struct Interrupts(Arc<Mutex<State>>);
+pub(crate) struct Interrupts {
+    state: Arc<Mutex<State>>,
+    /// Set by another thread, which wants no more of this.
+    stop: Arc<AtomicBool>,
+}
 
 #[derive(Default)]
 struct State {
@@ -21,14 +28,19 @@ struct State {
 }
 
 impl Interrupts {
+    /// Those of a run that `stop` ends, too.
+    pub(crate) fn stopped_by(stop: Arc<AtomicBool>) -> Self {
+        Self { state: Arc::default(), stop }
+    }
+
     /// Looks for signals, at most every 100 ms. Reading and writing call it, so that even a huge part can be stopped.
     pub(crate) fn poll(&self) -> io::Result<()> {
+        if self.pending() {
+            return Err(interrupted());
+        }
         let now = Instant::now();
         {
             let mut state = self.state();
-            if state.error.is_some() {
-                return Err(interrupted());
-            }
             if state.checked.is_some_and(|checked| now.duration_since(checked) < INTERVAL) {
                 return Ok(());
             }
@@ -52,6 +64,9 @@ impl Interrupts {
 
     /// Whether an error is kept.
     pub(crate) fn pending(&self) -> bool {
+        if self.stop.load(Ordering::Relaxed) {
+            self.keep(penstock_net::Error::Misuse("whoever sent this has stopped".into()).into_py_err());
+        }
         self.state().error.is_some()
     }
 
@@ -61,7 +76,7 @@ impl Interrupts {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

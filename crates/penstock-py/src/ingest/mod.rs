@@ -11,6 +11,7 @@ mod sending;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -47,6 +48,8 @@ pub(crate) struct DocumentSender {
     /// At layer 0 the parts of all documents share scope 0, so two that are sent at once could fill its window with
     /// parents that wait for each other's end. They go one after the other.
     turn: Option<Mutex<()>>,
+    /// Nothing more is to be sent.
+    stop: Arc<AtomicBool>,
 }
 
 #[pymethods]
@@ -66,7 +69,8 @@ impl DocumentSender {
         // The receiver's rule of decision 11; more children would fail their container there.
         limits.children_per_mib = limits.children_per_mib.min(1000);
         let turn = flat.then(Mutex::default);
-        Ok(Self { session, limits, keep_whole, in_flight: in_flight.max(1), pending: Mutex::default(), turn })
+        let (pending, stop) = (Mutex::default(), Arc::default());
+        Ok(Self { session, limits, keep_whole, in_flight: in_flight.max(1), pending, turn, stop })
     }
 
     /// Takes a document apart and sends it. Returns when every part was announced and handed over. What the receipt
@@ -131,6 +135,11 @@ impl DocumentSender {
             Ok(sending.with_previous(previous).run_hollow(chain, children, incomplete))
         })
     }
+
+    /// Ends what other threads are sending; they raise.
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
 }
 
 /// An earlier receipt.
@@ -153,7 +162,7 @@ impl DocumentSender {
         if let Some(reason) = self.session.is_closed().map_err(IntoPyErr::into_py_err)? {
             return Err(penstock_net::Error::Closed(reason).into_py_err());
         }
-        let interrupts = Interrupts::default();
+        let interrupts = Interrupts::stopped_by(Arc::clone(&self.stop));
         let sent = py.detach(|| -> PyResult<Arc<Sent>> {
             self.make_room(&interrupts)?;
             let _turn = self.turn.as_ref().map(lock);
