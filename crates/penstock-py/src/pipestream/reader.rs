@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use arrow_array::RecordBatch;
 use penstock_net::pipestream::reading::{
     BatchLimits, ClosedSession, FolderStore, Followed, Journal, MAX_CONTENT, ObjectReader, Piece, Plan, PlanLimits,
-    Refiner, RemoteSink, Selection, Store, examine, plan, read_batch,
+    Refiner, RemoteSink, Selection, Store, examine, plan, read_batch, read_rows,
 };
 use penstock_net::storage::StorageOptions;
 use penstock_net::{Error, Result, runtime};
@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::address;
 use super::options::{ReaderOptions, place};
-use super::rows::record_batch;
+use super::rows::{Columns, record_batch};
 use super::waiting::{Timeout, wait};
 use crate::error::IntoPyErr;
 
@@ -219,9 +219,11 @@ impl Range {
         match sink {
             Sink::Here(here) => {
                 blocking(move || {
-                    let batch = read_batch(&*here.store, &session, start, end, limits)?;
-                    let next = batch.next;
-                    Ok((record_batch(&session, batch, most)?, next))
+                    let mut rows = Columns::default();
+                    let (content, next) = read_rows(&*here.store, &session, start, end, limits, |line, size| {
+                        rows.push(&session, line, size, most)
+                    })?;
+                    Ok((rows.finish(content)?, next))
                 })
                 .await
             }

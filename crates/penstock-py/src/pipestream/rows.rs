@@ -56,10 +56,11 @@ fn pairs() -> DataType {
 pub(super) fn record_batch(session: &str, batch: Batch, max_content: Option<u64>) -> Result<RecordBatch> {
     let mut columns = Columns::default();
     batch.rows(session, |line, size| columns.push(session, &line, size, max_content))?;
-    columns.finish(batch.content).map_err(|error| Error::Misuse(error.to_string()))
+    columns.finish(batch.content)
 }
 
-struct Columns {
+/// The columns of rows that come one by one.
+pub(super) struct Columns {
     session: StringBuilder,
     scope: Int32Builder,
     entity: Int64Builder,
@@ -104,7 +105,13 @@ impl Default for Columns {
 }
 
 impl Columns {
-    fn push(&mut self, session: &str, line: &Line<'_>, size: Option<u64>, max_content: Option<u64>) -> Result<()> {
+    pub(super) fn push(
+        &mut self,
+        session: &str,
+        line: &Line<'_>,
+        size: Option<u64>,
+        max_content: Option<u64>,
+    ) -> Result<()> {
         self.session.append_value(session);
         self.scope.append_option(i32::try_from(line.scope).ok());
         self.entity.append_value(i64::from(line.entity));
@@ -141,7 +148,12 @@ impl Columns {
         self.path.append(segments.is_some());
     }
 
-    fn finish(mut self, content: Vec<u8>) -> std::result::Result<RecordBatch, ArrowError> {
+    /// The rows; `content` are their contents behind one another.
+    pub(super) fn finish(self, content: Vec<u8>) -> Result<RecordBatch> {
+        self.batch(content).map_err(|error| Error::Misuse(error.to_string()))
+    }
+
+    fn batch(mut self, content: Vec<u8>) -> std::result::Result<RecordBatch, ArrowError> {
         let ends = OffsetBuffer::new(ScalarBuffer::from(self.ends));
         let content = BinaryArray::try_new(ends, Buffer::from_vec(content), self.content.finish())?;
         let columns: Vec<ArrayRef> = vec![

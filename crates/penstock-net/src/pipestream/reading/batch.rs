@@ -63,28 +63,43 @@ pub(super) struct Selected {
 
 /// Takes lines of a range until a batch is full.
 pub(super) fn select(store: &dyn Store, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Selected> {
-    let mut selected = Selected { lines: Vec::new(), sizes: Vec::new(), wanted: Vec::new(), next: None };
-    let mut octets = 0_u64;
+    let (mut lines, mut sizes) = (Vec::new(), Vec::new());
+    let (wanted, next) = walk(store, session, start, end, limits, |text, line, size| {
+        lines.extend_from_slice(text);
+        lines.push(b'\n');
+        sizes.extend(line.is_row().then_some(size));
+        Ok::<_, crate::Error>(())
+    })?;
+    Ok(Selected { lines, sizes, wanted, next })
+}
+
+/// Calls back for each line of a range, with the octets of its content, until a batch is full. Gives what is to be read,
+/// and where the next batch starts.
+fn walk<E: From<crate::Error>>(
+    store: &dyn Store,
+    session: &str,
+    start: u64,
+    end: u64,
+    limits: BatchLimits,
+    mut each: impl FnMut(&[u8], &Line<'_>, Option<u64>) -> std::result::Result<(), E>,
+) -> std::result::Result<(Vec<Wanted>, Option<u64>), E> {
+    let (mut parts, mut rows, mut octets, mut first) = (Vec::new(), 0_usize, 0_u64, true);
     let mut lines = Lines::new(store, session, start, end);
     while let Some((offset, text)) = lines.next()? {
         let line = Line::parse(text).map_err(|error| wrong(session, error))?;
-        let wanted = wanted(&line, limits);
-        let size = wanted.as_ref().map(|wanted| wanted.length);
+        let part = wanted(&line, limits);
+        let size = part.as_ref().map(|part| part.length);
         let cost = size.unwrap_or(0).saturating_add(text.len() as u64);
-        let full = selected.sizes.len() >= limits.rows || octets.saturating_add(cost) > limits.octets;
-        if full && !selected.lines.is_empty() {
-            selected.next = Some(offset);
-            break;
+        if !first && (rows >= limits.rows || octets.saturating_add(cost) > limits.octets) {
+            return Ok((parts, Some(offset)));
         }
-        if line.is_row() {
-            selected.sizes.push(size);
-            selected.wanted.extend(wanted);
-        }
-        selected.lines.extend_from_slice(text);
-        selected.lines.push(b'\n');
+        rows += usize::from(line.is_row());
+        parts.extend(part);
+        each(text, &line, size)?;
         octets = octets.saturating_add(cost);
+        first = false;
     }
-    Ok(selected)
+    Ok((parts, None))
 }
 
 fn wanted(line: &Line<'_>, limits: BatchLimits) -> Option<Wanted> {
@@ -99,4 +114,31 @@ pub fn read_batch(store: &dyn Store, session: &str, start: u64, end: u64, limits
     let mut content = Vec::new();
     store.read_payloads(&wanted, &mut content)?;
     Ok(Batch { lines, sizes, content, next })
+}
+
+/// Reads rows of a piece of a store's session: calls back for each, in order, with its line and the octets of its content;
+/// gives the contents behind one another, and where the next batch starts. Like [`read_batch`], for whoever needs no lines
+/// later.
+pub fn read_rows<E: From<crate::Error>>(
+    store: &dyn Store,
+    session: &str,
+    start: u64,
+    end: u64,
+    limits: BatchLimits,
+    mut each: impl FnMut(&Line<'_>, Option<u64>) -> std::result::Result<(), E>,
+) -> std::result::Result<(Vec<u8>, Option<u64>), E> {
+    let (wanted, next) =
+        walk(
+            store,
+            session,
+            start,
+            end,
+            limits,
+            |_, line, size| {
+                if line.is_row() { each(line, size) } else { Ok(()) }
+            },
+        )?;
+    let mut content = Vec::new();
+    store.read_payloads(&wanted, &mut content)?;
+    Ok((content, next))
 }

@@ -27,7 +27,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::SystemTime;
 
-pub use self::batch::{Batch, BatchLimits, read_batch};
+pub use self::batch::{Batch, BatchLimits, read_batch, read_rows};
 pub use self::client::RemoteSink;
 pub use self::folder::FolderStore;
 pub use self::journal::{ClosedSession, Followed, Journal, JournalLog};
