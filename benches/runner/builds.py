@@ -35,6 +35,11 @@ class Builds:
             self._programs[key] = self._cargo(manifest, "--package", package, "--bins")
         return self._programs[key][name]
 
+    @staticmethod
+    def target() -> Path:
+        """Where builds lie."""
+        return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+
     def extension(self) -> Path:
         """A folder for PYTHONPATH: penstock's Python side and the extension in release."""
         if self._python is None:
