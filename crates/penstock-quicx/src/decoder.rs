@@ -1,0 +1,216 @@
+use crate::frame::{HEADER, VERSION};
+use crate::{ErrorCode, Frame, Opcode, TaskId};
+
+/// Octets of a reason that are kept; the rest is skipped (decision 3).
+pub const REASON: usize = 64 << 10;
+/// Any frame above so many octets of payload ends the connection (decision 3).
+pub const LARGEST: u32 = 64 << 20;
+/// Octets of types that a SUBSCRIBE may have.
+const SUBSCRIBE: usize = 64 << 10;
+
+/// Whose frames a decoder takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepts {
+    /// Those that a daemon gets. A SUBMIT may have so many octets of payload: the largest size class.
+    ToDaemon {
+        /// Octets.
+        submit: usize,
+    },
+    /// Those that a daemon sends.
+    ToClient,
+}
+
+/// Why a frame was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What the peer is told.
+    pub code: ErrorCode,
+    /// What is wrong.
+    pub message: String,
+    /// Whether the connection ends.
+    pub close: bool,
+}
+
+/// What a decoder has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decoded<'a> {
+    /// A frame.
+    Frame(Frame<'a>),
+    /// Something to answer with ERROR. Its octets are skipped as they come, unless the connection ends.
+    Refused(Refusal),
+}
+
+/// Finds frames in octets that come in any pieces.
+///
+/// A frame that is whole in what arrives is borrowed from there; only one that is cut is kept, so an idle connection costs
+/// nothing and a busy one at most the largest frame that is taken.
+///
+/// ```text
+///            6 octets              payload whole
+///  Header ─────────────▶ Payload ───────────────▶ Header
+///    │ refused                │ beyond what is kept of a reason
+///    ├─────────▶ Skip ◀───────┘
+///    │             └── skipped ──▶ Header
+///    └─ wrong version, above 64 MiB ─▶ Ended
+/// ```
+#[derive(Debug)]
+pub struct Decoder {
+    accepts: Accepts,
+    state: State,
+    /// What has come of a frame, or of a header, that is cut.
+    kept: Vec<u8>,
+    /// `kept` was given as a frame, and goes with the next call.
+    given: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Header,
+    Payload { opcode: Opcode, keep: usize, skip: usize },
+    Skip(usize),
+    Ended,
+}
+
+impl Decoder {
+    /// A decoder at the beginning of a connection.
+    pub const fn new(accepts: Accepts) -> Self {
+        Self { accepts, state: State::Header, kept: Vec::new(), given: false }
+    }
+
+    /// Whether a frame has begun that is not whole.
+    pub fn is_mid_frame(&self) -> bool {
+        match self.state {
+            State::Header => !self.kept.is_empty() && !self.given,
+            State::Payload { .. } | State::Skip(_) => true,
+            State::Ended => false,
+        }
+    }
+
+    /// Octets kept of a frame that is cut.
+    pub fn kept(&self) -> usize {
+        self.kept.capacity()
+    }
+
+    /// The next frame in what arrived, from which what was read is taken away; None when all of it was.
+    pub fn next_frame<'d, 'i: 'd>(&'d mut self, input: &mut &'i [u8]) -> Option<Decoded<'d>> {
+        if std::mem::take(&mut self.given) {
+            self.kept = Vec::new();
+        }
+        loop {
+            match self.state {
+                State::Header => {
+                    let header = self.header(input)?;
+                    let (opcode, length) = match header {
+                        Ok(header) => header,
+                        Err(refusal) => return Some(Decoded::Refused(refusal)),
+                    };
+                    match self.begin(opcode, length) {
+                        Ok(state) => self.state = state,
+                        Err(refusal) => {
+                            self.state = if refusal.close { State::Ended } else { State::Skip(length as usize) };
+                            return Some(Decoded::Refused(refusal));
+                        }
+                    }
+                }
+                State::Skip(octets) => {
+                    let left = octets - take(input, octets).len();
+                    if left > 0 {
+                        self.state = State::Skip(left);
+                        return None;
+                    }
+                    self.state = State::Header;
+                }
+                State::Payload { opcode, keep, skip } => {
+                    if self.kept.is_empty() && input.len() >= keep {
+                        self.state = State::Skip(skip);
+                        return Some(decode(opcode, take(input, keep)));
+                    }
+                    let missing = keep - self.kept.len();
+                    self.kept.extend_from_slice(take(input, missing));
+                    if self.kept.len() < keep {
+                        return None;
+                    }
+                    (self.state, self.given) = (State::Skip(skip), true);
+                    return Some(decode(opcode, &self.kept));
+                }
+                State::Ended => {
+                    *input = &[];
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The next header, as soon as its six octets are there; what is wrong with it as soon as that is there.
+    fn header(&mut self, input: &mut &[u8]) -> Option<std::result::Result<(u8, u32), Refusal>> {
+        let missing = HEADER - self.kept.len();
+        let fresh = take(input, missing);
+        let mut header = [0; HEADER];
+        header.iter_mut().zip(self.kept.iter().chain(fresh)).for_each(|(to, from)| *to = *from);
+        let [version, opcode, length @ ..] = header;
+        if self.kept.len() + fresh.len() > 0 && version != VERSION {
+            self.state = State::Ended;
+            self.kept = Vec::new();
+            return Some(Err(Refusal {
+                code: ErrorCode::Invalid,
+                message: format!("version 0x{version:02X}; only 0x01 is spoken here"),
+                close: true,
+            }));
+        }
+        if fresh.len() < missing {
+            self.kept.extend_from_slice(fresh);
+            return None;
+        }
+        self.kept = Vec::new();
+        Some(Ok((opcode, u32::from_be_bytes(length))))
+    }
+
+    /// What to do with the payload of a frame, whose length is looked at before anything of it is kept.
+    fn begin(&self, octet: u8, length: u32) -> std::result::Result<State, Refusal> {
+        let refuse = |code, message, close| Err(Refusal { code, message, close });
+        if length > LARGEST {
+            let message = format!("a frame of {length} octets is above the limit of {LARGEST}");
+            return refuse(ErrorCode::TooLarge, message, true);
+        }
+        let Some(opcode) = Opcode::from_octet(octet) else {
+            return refuse(ErrorCode::Invalid, format!("there is no opcode 0x{octet:02X}"), false);
+        };
+        let payload = length as usize;
+        if opcode.length().is_some_and(|length| length != payload) {
+            return refuse(ErrorCode::Invalid, format!("{opcode} has no payload of {payload} octets"), false);
+        }
+        let (ours, submit) = match self.accepts {
+            Accepts::ToDaemon { submit } => (!opcode.is_daemons(), submit),
+            Accepts::ToClient => (opcode.is_to_clients(), usize::MAX),
+        };
+        if !ours {
+            return refuse(ErrorCode::Invalid, format!("{opcode} goes the other way"), false);
+        }
+        if opcode == Opcode::Submit && payload > submit {
+            let message = format!("a task of {payload} octets is above the largest size class of {submit}");
+            return refuse(ErrorCode::TooLarge, message, false);
+        }
+        if opcode == Opcode::Subscribe && payload > SUBSCRIBE {
+            let message = format!("SUBSCRIBE of {payload} octets is above the limit of {SUBSCRIBE}");
+            return refuse(ErrorCode::Invalid, message, false);
+        }
+        let keep = if opcode == Opcode::Failed { payload.min(TaskId::LENGTH + REASON) } else { payload };
+        Ok(State::Payload { opcode, keep, skip: payload - keep })
+    }
+}
+
+fn decode(opcode: Opcode, payload: &[u8]) -> Decoded<'_> {
+    match Frame::decode(opcode, payload) {
+        Ok(frame) => Decoded::Frame(frame),
+        Err(error) => {
+            Decoded::Refused(Refusal { code: ErrorCode::Invalid, message: error.message().to_owned(), close: false })
+        }
+    }
+}
+
+/// At most so many octets from the front.
+fn take<'i>(input: &mut &'i [u8], octets: usize) -> &'i [u8] {
+    let (taken, rest) = input.split_at(octets.min(input.len()));
+    *input = rest;
+    taken
+}

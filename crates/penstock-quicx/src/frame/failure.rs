@@ -1,0 +1,93 @@
+use std::fmt;
+
+use bytes::BufMut;
+use penstock_wire::{Reader, Truncated, Writer};
+
+use super::TaskId;
+
+/// What an ERROR says is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorCode {
+    /// 0x01: nothing can be stored now.
+    QueueFull,
+    /// 0x02: bad version, length, type or role.
+    Invalid,
+    /// 0x03: above the largest size class, or above what a frame may have.
+    TooLarge,
+    /// 0x04: the type is not on the list of those allowed.
+    UnknownType,
+    /// A code that the specification does not have.
+    Other(u8),
+}
+
+impl ErrorCode {
+    /// The octet on the wire.
+    pub const fn octet(self) -> u8 {
+        match self {
+            Self::QueueFull => 1,
+            Self::Invalid => 2,
+            Self::TooLarge => 3,
+            Self::UnknownType => 4,
+            Self::Other(octet) => octet,
+        }
+    }
+
+    /// The code of an octet.
+    pub const fn from_octet(octet: u8) -> Self {
+        match octet {
+            1 => Self::QueueFull,
+            2 => Self::Invalid,
+            3 => Self::TooLarge,
+            4 => Self::UnknownType,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:02X}", self.octet())
+    }
+}
+
+/// The payload of ERROR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure<'a> {
+    /// What kind of thing is wrong.
+    pub code: ErrorCode,
+    /// What is wrong, for people: UTF-8 from our daemon.
+    pub message: &'a [u8],
+}
+
+impl<'a> Failure<'a> {
+    pub(super) fn encode(&self, writer: &mut Writer<impl BufMut>) {
+        writer.u8(self.code.octet());
+        writer.bytes(self.message);
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, Truncated> {
+        let code = ErrorCode::from_octet(reader.u8()?);
+        Ok(Self { code, message: reader.take(reader.remaining())? })
+    }
+}
+
+/// The payload of FAILED.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failed<'a> {
+    /// Which task.
+    pub id: TaskId,
+    /// Why, octet for octet as the worker said it (decision 3).
+    pub reason: &'a [u8],
+}
+
+impl<'a> Failed<'a> {
+    pub(super) fn encode(&self, writer: &mut Writer<impl BufMut>) {
+        self.id.encode(writer);
+        writer.bytes(self.reason);
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, Truncated> {
+        let id = TaskId::decode(reader)?;
+        Ok(Self { id, reason: reader.take(reader.remaining())? })
+    }
+}

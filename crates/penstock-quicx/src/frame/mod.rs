@@ -1,0 +1,243 @@
+//! The frames: encode beside decode, a file for each kind of payload.
+//!
+//! ```text
+//! frame   version 0x01 (1)  opcode (1)  length (4)  payload (length)
+//! ```
+
+mod dead;
+mod failure;
+mod id;
+mod opcode;
+mod stats;
+mod subscribe;
+mod task;
+
+use bytes::BufMut;
+pub use dead::{DeadTask, DeadTasks};
+pub use failure::{ErrorCode, Failed, Failure};
+pub use id::TaskId;
+pub use opcode::Opcode;
+use penstock_wire::{Reader, Truncated, Writer};
+pub use stats::StatsResponse;
+pub use subscribe::{Prefetch, Types};
+pub use task::{Submit, Task};
+
+use crate::{Error, Result};
+
+/// The octet that every frame begins with.
+pub const VERSION: u8 = 1;
+/// Octets before the payload.
+pub const HEADER: usize = 6;
+
+/// A whole frame; what it carries is borrowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// A producer's task.
+    Submit(Submit<'a>),
+    /// The daemon has taken a task, or done what was asked.
+    Ok(TaskId),
+    /// The daemon has refused something.
+    Error(Failure<'a>),
+    /// A worker wants work.
+    Ready,
+    /// A task for a worker.
+    Task(Task<'a>),
+    /// A worker has done a task, or an observed one was done.
+    Done(TaskId),
+    /// A worker has failed at a task, or an observed or submitted one failed.
+    Failed(Failed<'a>),
+    /// There is no work.
+    Wait,
+    /// Is the other side there?
+    Heartbeat,
+    /// It is.
+    Pong,
+    /// A monitor wants numbers.
+    Stats,
+    /// The numbers.
+    StatsResponse(StatsResponse),
+    /// A producer wants to know a task's outcome (decision 9).
+    Observe(TaskId),
+    /// A worker holds up to so many tasks (decision 6).
+    Prefetch(Prefetch),
+    /// A worker takes only these types (decision 6).
+    Subscribe(Types<'a>),
+    /// The dead list is wanted.
+    DeadList,
+    /// The dead list.
+    DeadTasks(DeadTasks<'a>),
+    /// A dead task is to be queued again.
+    DeadRequeue(TaskId),
+    /// A dead task is to be forgotten.
+    DeadDrop(TaskId),
+    /// The daemon is to stop.
+    Stop,
+}
+
+impl<'a> Frame<'a> {
+    /// Its opcode.
+    pub const fn opcode(&self) -> Opcode {
+        match self {
+            Self::Submit(_) => Opcode::Submit,
+            Self::Ok(_) => Opcode::Ok,
+            Self::Error(_) => Opcode::Error,
+            Self::Ready => Opcode::Ready,
+            Self::Task(_) => Opcode::Task,
+            Self::Done(_) => Opcode::Done,
+            Self::Failed(_) => Opcode::Failed,
+            Self::Wait => Opcode::Wait,
+            Self::Heartbeat => Opcode::Heartbeat,
+            Self::Pong => Opcode::Pong,
+            Self::Stats => Opcode::Stats,
+            Self::StatsResponse(_) => Opcode::StatsResponse,
+            Self::Observe(_) => Opcode::Observe,
+            Self::Prefetch(_) => Opcode::Prefetch,
+            Self::Subscribe(_) => Opcode::Subscribe,
+            Self::DeadList => Opcode::DeadList,
+            Self::DeadTasks(_) => Opcode::DeadTasks,
+            Self::DeadRequeue(_) => Opcode::DeadRequeue,
+            Self::DeadDrop(_) => Opcode::DeadDrop,
+            Self::Stop => Opcode::Stop,
+        }
+    }
+
+    /// Appends the frame.
+    ///
+    /// Fails as a misuse where a field is longer than its length can say; nothing is appended then.
+    pub fn encode(&self, out: &mut impl BufMut) -> Result<()> {
+        self.check()?;
+        let length = u32::try_from(self.payload()).map_err(|_| Error::misuse("a frame has 4 GiB or more"))?;
+        let mut writer = Writer::new(out);
+        header(self.opcode(), length, &mut writer);
+        match self {
+            Self::Submit(submit) => submit.encode(&mut writer),
+            Self::Ok(id) | Self::Done(id) | Self::Observe(id) | Self::DeadRequeue(id) | Self::DeadDrop(id) => {
+                id.encode(&mut writer);
+            }
+            Self::Error(failure) => failure.encode(&mut writer),
+            Self::Task(task) => task.encode(&mut writer),
+            Self::Failed(failed) => failed.encode(&mut writer),
+            Self::StatsResponse(stats) => stats.encode(&mut writer),
+            Self::Prefetch(prefetch) => prefetch.encode(&mut writer),
+            Self::Subscribe(types) => writer.bytes(types.octets()),
+            Self::DeadTasks(tasks) => writer.bytes(tasks.octets()),
+            Self::Ready | Self::Wait | Self::Heartbeat | Self::Pong | Self::Stats | Self::DeadList | Self::Stop => {}
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        match self {
+            Self::Submit(submit) => submit.check(),
+            Self::Task(task) => task.submit.check(),
+            Self::Ok(_)
+            | Self::Error(_)
+            | Self::Ready
+            | Self::Done(_)
+            | Self::Failed(_)
+            | Self::Wait
+            | Self::Heartbeat
+            | Self::Pong
+            | Self::Stats
+            | Self::StatsResponse(_)
+            | Self::Observe(_)
+            | Self::Prefetch(_)
+            | Self::Subscribe(_)
+            | Self::DeadList
+            | Self::DeadTasks(_)
+            | Self::DeadRequeue(_)
+            | Self::DeadDrop(_)
+            | Self::Stop => Ok(()),
+        }
+    }
+
+    /// Octets of the payload.
+    fn payload(&self) -> usize {
+        match self {
+            Self::Submit(submit) => submit.octets(),
+            Self::Ok(_) | Self::Done(_) | Self::Observe(_) | Self::DeadRequeue(_) | Self::DeadDrop(_) => TaskId::LENGTH,
+            Self::Error(failure) => 1 + failure.message.len(),
+            Self::Task(task) => TaskId::LENGTH + task.submit.octets(),
+            Self::Failed(failed) => TaskId::LENGTH + failed.reason.len(),
+            Self::StatsResponse(_) => StatsResponse::LENGTH,
+            Self::Prefetch(_) => Prefetch::LENGTH,
+            Self::Subscribe(types) => types.octets().len(),
+            Self::DeadTasks(tasks) => tasks.octets().len(),
+            Self::Ready | Self::Wait | Self::Heartbeat | Self::Pong | Self::Stats | Self::DeadList | Self::Stop => 0,
+        }
+    }
+
+    /// Reads the payload of a frame.
+    ///
+    /// Fails as malformed where it does not fit its layout (decision 3).
+    pub fn decode(opcode: Opcode, payload: &'a [u8]) -> Result<Self> {
+        let mut reader = Reader::new(payload);
+        let frame = Self::read(opcode, &mut reader).map_err(|error| malformed(opcode, &error))?;
+        if !reader.is_empty() {
+            return Err(Error::malformed(format!(
+                "{opcode} has {} octets of payload, {} too many",
+                payload.len(),
+                reader.remaining()
+            )));
+        }
+        match &frame {
+            Self::Submit(submit) => submit.check_type()?,
+            Self::Task(task) => task.submit.check_type()?,
+            Self::Prefetch(prefetch) => prefetch.check()?,
+            Self::Subscribe(types) => types.check()?,
+            Self::DeadTasks(tasks) => tasks.check()?,
+            Self::Ok(_)
+            | Self::Error(_)
+            | Self::Ready
+            | Self::Done(_)
+            | Self::Failed(_)
+            | Self::Wait
+            | Self::Heartbeat
+            | Self::Pong
+            | Self::Stats
+            | Self::StatsResponse(_)
+            | Self::Observe(_)
+            | Self::DeadList
+            | Self::DeadRequeue(_)
+            | Self::DeadDrop(_)
+            | Self::Stop => {}
+        }
+        Ok(frame)
+    }
+
+    fn read(opcode: Opcode, reader: &mut Reader<'a>) -> std::result::Result<Self, Truncated> {
+        Ok(match opcode {
+            Opcode::Submit => Self::Submit(Submit::decode(reader)?),
+            Opcode::Ok => Self::Ok(TaskId::decode(reader)?),
+            Opcode::Error => Self::Error(Failure::decode(reader)?),
+            Opcode::Ready => Self::Ready,
+            Opcode::Task => Self::Task(Task::decode(reader)?),
+            Opcode::Done => Self::Done(TaskId::decode(reader)?),
+            Opcode::Failed => Self::Failed(Failed::decode(reader)?),
+            Opcode::Wait => Self::Wait,
+            Opcode::Heartbeat => Self::Heartbeat,
+            Opcode::Pong => Self::Pong,
+            Opcode::Stats => Self::Stats,
+            Opcode::StatsResponse => Self::StatsResponse(StatsResponse::decode(reader)?),
+            Opcode::Observe => Self::Observe(TaskId::decode(reader)?),
+            Opcode::Prefetch => Self::Prefetch(Prefetch::decode(reader)?),
+            Opcode::Subscribe => Self::Subscribe(Types::decode(reader)?),
+            Opcode::DeadList => Self::DeadList,
+            Opcode::DeadTasks => Self::DeadTasks(DeadTasks::decode(reader)?),
+            Opcode::DeadRequeue => Self::DeadRequeue(TaskId::decode(reader)?),
+            Opcode::DeadDrop => Self::DeadDrop(TaskId::decode(reader)?),
+            Opcode::Stop => Self::Stop,
+        })
+    }
+}
+
+/// Appends the six octets before a payload.
+pub(crate) fn header(opcode: Opcode, length: u32, writer: &mut Writer<impl BufMut>) {
+    writer.u8(VERSION);
+    writer.u8(opcode.octet());
+    writer.u32(length);
+}
+
+fn malformed(opcode: Opcode, error: &Truncated) -> Error {
+    Error::malformed(format!("the payload of {opcode} is {error}"))
+}

@@ -1,0 +1,76 @@
+use bytes::BufMut;
+use penstock_wire::{Reader, Truncated, Writer};
+
+use super::task::check_type;
+use crate::{Error, Result};
+
+/// The payload of PREFETCH: how many tasks a worker holds at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefetch(pub u16);
+
+impl Prefetch {
+    /// Octets on the wire.
+    pub const LENGTH: usize = 2;
+
+    pub(super) fn check(self) -> Result<()> {
+        match self.0 {
+            0 => Err(Error::malformed("PREFETCH of 0 tasks")),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn encode(self, writer: &mut Writer<impl BufMut>) {
+        writer.u16(self.0);
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, Truncated> {
+        reader.u16().map(Self)
+    }
+}
+
+/// The payload of SUBSCRIBE: types, each with its length before it. An iterator over them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Types<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Types<'a> {
+    /// Puts types together.
+    ///
+    /// Fails as a misuse where one is empty or longer than 255 octets.
+    pub fn collect(types: &[&[u8]], out: &'a mut Vec<u8>) -> Result<Self> {
+        for kind in types {
+            let length = u8::try_from(kind.len()).ok().filter(|length| *length > 0);
+            out.push(length.ok_or_else(|| Error::misuse("a task's type has 1 to 255 octets"))?);
+            out.extend_from_slice(kind);
+        }
+        Ok(Self { rest: out })
+    }
+
+    pub(super) const fn octets(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'a>) -> std::result::Result<Self, Truncated> {
+        Ok(Self { rest: reader.take(reader.remaining())? })
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let mut types = *self;
+        while !types.rest.is_empty() {
+            check_type(types.next().ok_or_else(|| Error::malformed("SUBSCRIBE ends inside of a type"))?)?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Iterator for Types<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (length, rest) = self.rest.split_first()?;
+        let (kind, rest) = rest.split_at_checked(usize::from(*length))?;
+        self.rest = rest;
+        Some(kind)
+    }
+}

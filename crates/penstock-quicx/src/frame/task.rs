@@ -1,0 +1,75 @@
+use bytes::BufMut;
+use penstock_wire::{Reader, Truncated, Writer};
+
+use super::TaskId;
+use crate::{Error, Result};
+
+/// The payload of SUBMIT, and what a block of the pool holds: a type and a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Submit<'a> {
+    /// The task's type: UTF-8, 1 to 255 octets.
+    pub kind: &'a [u8],
+    /// What the task is; may be empty.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Submit<'a> {
+    /// Octets on the wire and in a block.
+    pub const fn octets(&self) -> usize {
+        1 + self.kind.len() + self.payload.len()
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.kind.is_empty() || self.kind.len() > 255 {
+            return Err(Error::misuse(format!("a task's type has 1 to 255 octets, not {}", self.kind.len())));
+        }
+        Ok(())
+    }
+
+    /// A type is not empty, and UTF-8 (decision 3).
+    pub(super) fn check_type(&self) -> Result<()> {
+        check_type(self.kind)
+    }
+
+    pub(super) fn encode(&self, writer: &mut Writer<impl BufMut>) {
+        writer.u8(u8::try_from(self.kind.len()).unwrap_or(u8::MAX));
+        writer.bytes(self.kind);
+        writer.bytes(self.payload);
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'a>) -> std::result::Result<Self, Truncated> {
+        let length = reader.u8()?;
+        let kind = reader.take(usize::from(length))?;
+        Ok(Self { kind, payload: reader.take(reader.remaining())? })
+    }
+}
+
+pub(super) fn check_type(kind: &[u8]) -> Result<()> {
+    if kind.is_empty() {
+        return Err(Error::malformed("a task's type is empty"));
+    }
+    match std::str::from_utf8(kind) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::malformed("a task's type is not UTF-8")),
+    }
+}
+
+/// The payload of TASK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Task<'a> {
+    /// Its ID.
+    pub id: TaskId,
+    /// What was submitted.
+    pub submit: Submit<'a>,
+}
+
+impl<'a> Task<'a> {
+    pub(super) fn encode(&self, writer: &mut Writer<impl BufMut>) {
+        self.id.encode(writer);
+        self.submit.encode(writer);
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'a>) -> std::result::Result<Self, Truncated> {
+        Ok(Self { id: TaskId::decode(reader)?, submit: Submit::decode(reader)? })
+    }
+}

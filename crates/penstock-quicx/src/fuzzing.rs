@@ -1,0 +1,40 @@
+//! What the fuzz targets in `/fuzz` do with arbitrary octets. Stable tests call the same functions.
+
+use crate::{Accepts, Decoded, Decoder, Recovery};
+
+/// A client's stream, cut as the first octet says: the same frames and refusals as when it comes whole, and each frame reads
+/// the same when it is written again.
+pub fn quicx_frames(input: &[u8]) {
+    let Some((cut, octets)) = input.split_first() else { return };
+    for accepts in [Accepts::ToDaemon { submit: 64 }, Accepts::ToClient] {
+        let whole = decode(accepts, octets, octets.len());
+        let pieces = decode(accepts, octets, usize::from(*cut));
+        assert_eq!(whole, pieces, "frames depend on how the stream is cut");
+    }
+}
+
+fn decode(accepts: Accepts, octets: &[u8], size: usize) -> Vec<String> {
+    let mut decoder = Decoder::new(accepts);
+    let mut found = Vec::new();
+    for mut piece in octets.chunks(size.max(1)) {
+        while let Some(decoded) = decoder.next_frame(&mut piece) {
+            if let Decoded::Frame(frame) = &decoded {
+                let mut again = Vec::new();
+                assert_eq!(frame.encode(&mut again), Ok(()));
+                let mut second = Decoder::new(accepts);
+                assert_eq!(second.next_frame(&mut again.as_slice()), Some(decoded.clone()), "it reads otherwise");
+            }
+            found.push(format!("{decoded:?}"));
+        }
+    }
+    found
+}
+
+/// A segment of a journal: what is read of it is what it holds, and content is found for each task that counts.
+pub fn quicx_journal(segment: &[u8]) {
+    let mut recovery = Recovery::default();
+    if recovery.scan(segment).is_ok_and(|number| number.is_some()) {
+        let content = recovery.content(segment).filter(|(task, content)| task.octets == content.len());
+        assert_eq!(content.count(), recovery.tasks().len(), "a task without content");
+    }
+}

@@ -1,0 +1,236 @@
+//! The journal: octets to write, and from what was written the tasks again. Who writes them is not known here.
+
+mod record;
+mod recovery;
+
+use std::collections::VecDeque;
+
+use record::encode_segment_header;
+pub use record::{Record, Records};
+pub use recovery::{Recovered, Recovery};
+
+use crate::TaskId;
+
+/// A place in the journal: octets since the process began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lsn(pub u64);
+
+/// What is to be done with the journal's files, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    /// Append to a segment's file, which is made if it is new, and make it durable (`fdatasync`, and for a new file its
+    /// folder); then call `handle_durable` or `handle_write_failed`.
+    Append {
+        /// The segment's number.
+        segment: u64,
+        /// What to append.
+        octets: Vec<u8>,
+        /// What is durable then.
+        end: Lsn,
+    },
+    /// Remove a segment's file: nothing in it counts any more.
+    Remove {
+        /// The segment's number.
+        segment: u64,
+    },
+}
+
+/// What is written when, and which segments may go.
+///
+/// A task counts for the segment that holds its content ([`born`](Self::born), [`gone`](Self::gone)). The oldest segment goes
+/// once nothing in it counts; where that does not come by itself, [`to_compact`](Self::to_compact) names it, and its tasks
+/// are appended again.
+///
+/// Group commit: while an append is under way, records gather; they are the next append.
+///
+/// ```text
+/// append ─▶ gathering ─▶ poll_write ─▶ under way ─▶ durable
+///               ▲                          │ failed: in a new segment, without the submits
+///               └──────────────────────────┘
+/// ```
+#[derive(Debug)]
+pub struct Journal {
+    segment_size: u64,
+    segments: VecDeque<Segment>,
+    gathering: VecDeque<Batch>,
+    under_way: Option<Batch>,
+    end: Lsn,
+    durable: Lsn,
+    /// The last append failed, and none has succeeded since.
+    failed: bool,
+}
+
+#[derive(Debug)]
+struct Segment {
+    number: u64,
+    octets: u64,
+    /// Tasks whose content is here, and their octets.
+    live: u64,
+    live_octets: u64,
+    /// It may go when this is durable and nothing is live.
+    last: Lsn,
+}
+
+#[derive(Debug)]
+struct Batch {
+    segment: u64,
+    octets: Vec<u8>,
+    /// The records without those of submits: what must be written again after a failure.
+    control: Vec<u8>,
+    end: Lsn,
+}
+
+impl Journal {
+    /// A journal that goes on behind the segments that are there, each with its number and octets.
+    pub fn new(segment_size: u64, after: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        let old = after.into_iter().map(|(number, octets)| Segment {
+            number,
+            octets,
+            live: 0,
+            live_octets: 0,
+            last: Lsn::default(),
+        });
+        Self {
+            segment_size,
+            segments: old.collect(),
+            gathering: VecDeque::new(),
+            under_way: None,
+            end: Lsn::default(),
+            durable: Lsn::default(),
+            failed: false,
+        }
+        .with_new_segment()
+    }
+
+    fn with_new_segment(mut self) -> Self {
+        self.begin_segment();
+        self
+    }
+
+    /// What is on the disk.
+    pub const fn durable(&self) -> Lsn {
+        self.durable
+    }
+
+    /// Whether the last append failed and [`retry`](Self::retry) was not called since. Submits are to be refused.
+    pub const fn is_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Octets that wait to be written or are under way.
+    pub fn waiting(&self) -> usize {
+        self.gathering.iter().chain(&self.under_way).map(|batch| batch.octets.len()).sum()
+    }
+
+    /// Never appends behind what an earlier process or a failed write left: its end may be torn.
+    fn begin_segment(&mut self) {
+        let number = self.segments.back().map_or(1, |segment| segment.number + 1);
+        self.segments.push_back(Segment { number, octets: 0, live: 0, live_octets: 0, last: self.end });
+        let mut octets = Vec::new();
+        encode_segment_header(number, &mut octets);
+        self.gathering.push_back(Batch { segment: number, octets, control: Vec::new(), end: self.end });
+    }
+
+    /// Appends a record; gives the segment it is in and what must be durable before it counts.
+    pub fn append(&mut self, record: &Record<'_>, is_submit: bool) -> (u64, Lsn) {
+        if self.segments.back().is_none_or(|segment| segment.octets >= self.segment_size) {
+            self.begin_segment();
+        }
+        let number = self.segments.back().map_or(0, |segment| segment.number);
+        if self.gathering.back().is_none_or(|batch| batch.segment != number) {
+            let batch = Batch { segment: number, octets: Vec::new(), control: Vec::new(), end: self.end };
+            self.gathering.push_back(batch);
+        }
+        let mut octets = 0;
+        if let Some(batch) = self.gathering.back_mut() {
+            let start = batch.octets.len();
+            octets = record.encode(&mut batch.octets) as u64;
+            if !is_submit {
+                batch.control.extend_from_slice(batch.octets.get(start..).unwrap_or_default());
+            }
+            self.end = Lsn(self.end.0 + octets);
+            batch.end = self.end;
+        }
+        if let Some(segment) = self.segments.back_mut() {
+            segment.octets += octets;
+            segment.last = self.end;
+        }
+        (number, self.end)
+    }
+
+    /// A task's content of so many octets is in the segment, and counts.
+    pub fn born(&mut self, number: u64, octets: usize) {
+        if let Some(segment) = self.segments.iter_mut().find(|segment| segment.number == number) {
+            segment.live += 1;
+            segment.live_octets += octets as u64;
+        }
+    }
+
+    /// It counts no more once what was appended last is durable.
+    pub fn gone(&mut self, number: u64, octets: usize) {
+        let end = self.end;
+        if let Some(segment) = self.segments.iter_mut().find(|segment| segment.number == number) {
+            segment.live = segment.live.saturating_sub(1);
+            segment.live_octets = segment.live_octets.saturating_sub(octets as u64);
+            segment.last = segment.last.max(end);
+        }
+    }
+
+    /// The oldest segment, if its tasks should be written again so that it can go.
+    pub fn to_compact(&self) -> Option<u64> {
+        let total: u64 = self.segments.iter().map(|segment| segment.octets).sum();
+        let live: u64 = self.segments.iter().map(|segment| segment.live_octets).sum();
+        let oldest = self.segments.front().filter(|oldest| oldest.live > 0 && self.segments.len() > 1)?;
+        (!self.failed && total > 2 * live + 4 * self.segment_size).then_some(oldest.number)
+    }
+
+    /// What to do next with the files.
+    pub fn poll_write(&mut self) -> Option<Write> {
+        if self.under_way.is_some() || self.failed {
+            return None;
+        }
+        let removable = |oldest: &Segment| oldest.live == 0 && oldest.last <= self.durable;
+        if self.segments.len() > 1
+            && let Some(oldest) = self.segments.pop_front_if(|oldest| removable(oldest))
+        {
+            return Some(Write::Remove { segment: oldest.number });
+        }
+        let batch = self.gathering.pop_front()?;
+        let write = Write::Append { segment: batch.segment, octets: batch.octets.clone(), end: batch.end };
+        self.under_way = Some(batch);
+        Some(write)
+    }
+
+    /// What was under way is on the disk.
+    pub fn handle_durable(&mut self) {
+        if let Some(batch) = self.under_way.take() {
+            self.durable = self.durable.max(batch.end);
+        }
+    }
+
+    /// It is not, or perhaps a part of it is: what must not be lost gathers again, in a new segment. Gives what must be
+    /// durable before that counts.
+    pub fn handle_failed(&mut self, cancelled: impl IntoIterator<Item = TaskId>) -> Lsn {
+        let mut batches: Vec<Batch> = self.under_way.take().into_iter().collect();
+        batches.extend(self.gathering.drain(..));
+        self.failed = true;
+        self.begin_segment();
+        let mut again: Vec<u8> = batches.iter().flat_map(|batch| batch.control.iter().copied()).collect();
+        for id in cancelled {
+            Record::Gone { id }.encode(&mut again);
+        }
+        self.end = Lsn(self.end.0 + again.len() as u64);
+        if let (Some(batch), Some(segment)) = (self.gathering.back_mut(), self.segments.back_mut()) {
+            batch.octets.extend_from_slice(&again);
+            (batch.control, batch.end) = (again, self.end);
+            segment.octets += batch.octets.len() as u64;
+        }
+        self.segments.iter_mut().for_each(|segment| segment.last = self.end);
+        self.end
+    }
+
+    /// Tries again after a failure.
+    pub const fn retry(&mut self) {
+        self.failed = false;
+    }
+}

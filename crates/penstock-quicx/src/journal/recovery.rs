@@ -1,0 +1,133 @@
+use std::collections::BTreeMap;
+
+use penstock_pool::PoolConfig;
+use penstock_wire::FastMap;
+
+use super::record::{BadSegment, SEGMENT_HEADER, decode_segment_header};
+use super::{Record, Records};
+use crate::{Error, Result, TaskId};
+
+/// A task that a journal holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovered {
+    /// Its ID.
+    pub id: TaskId,
+    /// Deliveries so far.
+    pub attempts: u16,
+    /// Why it is on the dead list, if it is.
+    pub dead: Option<Vec<u8>>,
+    /// Its place in the order of submission.
+    pub order: u64,
+    /// Octets of its type and payload.
+    pub octets: usize,
+    /// The segment that holds them.
+    pub segment: u64,
+    /// Where its record begins there.
+    offset: usize,
+}
+
+/// Finds out which tasks a journal holds. Segments are read twice, in the order of their numbers: once to learn which tasks
+/// count ([`scan`](Self::scan)), and once for their content alone ([`content`](Self::content)), so that it goes straight into the
+/// pool.
+#[derive(Debug, Default)]
+pub struct Recovery {
+    tasks: FastMap<u32, Recovered>,
+    segments: BTreeMap<u64, u64>,
+    torn: u64,
+}
+
+impl Recovery {
+    /// Reads a segment; gives its number. Its end may be torn, wherever: what is whole before counts.
+    ///
+    /// Fails as malformed where it is no segment, or of a format that is not known, or comes out of its order.
+    pub fn scan(&mut self, segment: &[u8]) -> Result<Option<u64>> {
+        let number = match decode_segment_header(segment) {
+            Ok(number) => number,
+            Err(BadSegment::Short) => return Ok(None),
+            Err(BadSegment::Foreign) => return Err(Error::malformed("the file is no segment of a journal")),
+            Err(BadSegment::Format(format)) => {
+                return Err(Error::malformed(format!("the journal has format {format}; this is for format 1")));
+            }
+        };
+        if self.segments.last_key_value().is_some_and(|(last, _)| *last >= number) {
+            return Err(Error::misuse(format!("segment {number} comes behind a later one")));
+        }
+        let mut records = Records::new(segment);
+        loop {
+            let offset = records.offset();
+            let Some(record) = records.next() else { break };
+            self.apply(number, offset, &record);
+        }
+        self.torn += (segment.len() - records.offset().max(SEGMENT_HEADER).min(segment.len())) as u64;
+        self.segments.insert(number, segment.len() as u64);
+        Ok(Some(number))
+    }
+
+    fn apply(&mut self, segment: u64, offset: usize, record: &Record<'_>) {
+        let task = self.tasks.get_mut(&record.id().0);
+        match (record, task) {
+            (Record::Submit { id, order, attempts, content }, _) => {
+                let (id, order, attempts, octets) = (*id, *order, *attempts, content.len());
+                self.tasks.insert(id.0, Recovered { id, attempts, dead: None, order, octets, segment, offset });
+            }
+            (Record::Gone { id }, _) => {
+                self.tasks.remove(&id.0);
+            }
+            (Record::Delivered { attempts, .. }, Some(task)) => task.attempts = *attempts,
+            (Record::Dead { attempts, reason, .. }, Some(task)) => {
+                (task.attempts, task.dead) = (*attempts, Some(reason.to_vec()));
+            }
+            (Record::Requeued { order, .. }, Some(task)) => {
+                (task.order, task.attempts, task.dead) = (*order, 0, None);
+            }
+            // Of a task whose segment went because it was gone.
+            (Record::Delivered { .. } | Record::Dead { .. } | Record::Requeued { .. }, None) => {}
+        }
+    }
+
+    /// The tasks found, in order of submission.
+    pub fn tasks(&self) -> Vec<&Recovered> {
+        let mut tasks: Vec<_> = self.tasks.values().collect();
+        tasks.sort_unstable_by_key(|task| task.order);
+        tasks
+    }
+
+    /// Octets at the ends of segments that were no whole records.
+    pub const fn torn(&self) -> u64 {
+        self.torn
+    }
+
+    /// Fails as a limit where the tasks do not fit into a pool, and names the size needed (decision 14).
+    pub fn check(&self, pool: &PoolConfig) -> Result<()> {
+        let needed = pool.bytes_for(self.tasks.values().map(|task| task.octets));
+        let needed = needed.map_err(|error| Error::limit(format!("a task of the journal has no class: {error}")))?;
+        if needed > pool.bytes {
+            let count = self.tasks.len();
+            let message = format!("the journal's {count} tasks need a pool of {needed} octets, not {}", pool.bytes);
+            return Err(Error::limit(message));
+        }
+        Ok(())
+    }
+
+    /// The segments scanned, each with its octets: what [`Journal`](super::Journal) goes on behind.
+    pub fn segments(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.segments.iter().map(|(number, octets)| (*number, *octets))
+    }
+
+    /// The tasks whose content is in a segment, with it.
+    pub fn content<'s>(&'s self, segment: &'s [u8]) -> impl Iterator<Item = (&'s Recovered, &'s [u8])> + 's {
+        let number = decode_segment_header(segment).unwrap_or(0);
+        let mut records = Records::new(segment);
+        std::iter::from_fn(move || {
+            let offset = records.offset();
+            records.next().map(|record| (offset, record))
+        })
+        .filter_map(move |(offset, record)| match record {
+            Record::Submit { id, content, .. } => {
+                let task = self.tasks.get(&id.0)?;
+                (task.segment == number && task.offset == offset).then_some((task, content))
+            }
+            Record::Delivered { .. } | Record::Gone { .. } | Record::Dead { .. } | Record::Requeued { .. } => None,
+        })
+    }
+}
