@@ -28,7 +28,7 @@ pub enum Write {
         /// What is durable then.
         end: Lsn,
     },
-    /// Remove a segment's file: nothing in it counts any more.
+    /// Remove a segment's file: nothing in it counts any more. After a failed write it may never have been made.
     Remove {
         /// The segment's number.
         segment: u64,
