@@ -4,12 +4,14 @@ It is longer than 600 lines because a module has one stub, and the core is one m
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, Generic, Literal, Protocol, Self, TypedDict, TypeVar, final
 
 import pyarrow as pa
 
 from penstock.documents import Limits, Source
 from penstock.lumberjack._options import ReceiveOptions, SendOptions
+from penstock.lumberjack._spool import SpoolOptions, SpoolReaderOptions
 from penstock.pipestream import (
     Barrier,
     Capabilities,
@@ -45,6 +47,9 @@ __all__ = [
     "Session",
     "SinkReader",
     "SinkRows",
+    "Spool",
+    "SpoolReader",
+    "SpoolRows",
     "__version__",
     "decode_barrier",
     "decode_capabilities",
@@ -65,6 +70,7 @@ __all__ = [
     "encode_policy",
     "encode_scope_digest",
     "encode_status",
+    "event_schema",
     "init_logging",
     "lumberjack_close",
     "lumberjack_flush",
@@ -561,7 +567,7 @@ class LumberjackReceiver:
         listen: str,
         options: ReceiveOptions,
         schema: object = None,
-        spool: PathLike | None = None,
+        spool: PathLike | Spool | None = None,
         discard: bool = False,
     ) -> LumberjackReceiver: ...
     def address(self) -> str: ...
@@ -610,7 +616,7 @@ class LumberjackSender:
     def close(self, grace: float) -> None: ...
 
 def lumberjack_listen(
-    futures: Futures, listen: str, options: ReceiveOptions, schema: object = None, spool: PathLike | None = None
+    futures: Futures, listen: str, options: ReceiveOptions, schema: object = None, spool: PathLike | Spool | None = None
 ) -> Operation[LumberjackReceiver]: ...
 def lumberjack_next(futures: Futures, receiver: LumberjackReceiver) -> Operation[LumberjackBatch | None]: ...
 def lumberjack_shutdown(futures: Futures, receiver: LumberjackReceiver, grace: float) -> Operation[None]: ...
@@ -767,3 +773,46 @@ class DocumentOutcome:
     def group(self) -> str: ...
     def rows(self, start: int, max_rows: int, max_bytes: int, placed: bool) -> tuple[pa.RecordBatch, int | None]: ...
     def counts(self) -> tuple[int, int]: ...
+
+# The spool of a Lumberjack receiver. Pieces and positions are tuples of the fields of the dataclasses.
+
+_PieceTuple = tuple[int, int, int, int, int, int]
+_PositionTuple = tuple[int, int]
+
+def event_schema() -> pa.Schema:
+    """The columns of the raw layout, as a pyarrow schema."""
+
+@final
+class Spool:
+    """A spool that is written."""
+
+    def __new__(cls, options: SpoolOptions) -> Self: ...
+    def id(self) -> str: ...
+    def plan(
+        self, start: _PositionTuple, until: _PositionTuple | None, rows: int, octets: int, piece: int
+    ) -> tuple[list[_PieceTuple], _PositionTuple]: ...
+    def commit(self, reader: str, at: _PositionTuple) -> None: ...
+    def counters(self) -> dict[str, int]: ...
+    def serve(
+        self, listen: str, read_key: str, development: Path, cert: Path | None = None, key: Path | None = None
+    ) -> tuple[str, str]: ...
+    def close(self) -> None: ...
+
+@final
+class SpoolReader:
+    """A spool that is read."""
+
+    def __new__(cls, options: SpoolReaderOptions) -> Self: ...
+    def id(self) -> str: ...
+    def plan(
+        self, start: _PositionTuple, until: _PositionTuple | None, rows: int, octets: int, piece: int
+    ) -> tuple[list[_PieceTuple], _PositionTuple]: ...
+    def commit(self, reader: str, at: _PositionTuple) -> None: ...
+    def rows(self, piece: _PieceTuple, schema: pa.Schema | None = None) -> SpoolRows: ...
+
+@final
+class SpoolRows:
+    """The rows of a piece, batch by batch."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> pa.RecordBatch: ...

@@ -11,6 +11,7 @@ mod logging;
 mod lumberjack;
 mod pipestream;
 mod rows;
+mod spool;
 
 use pyo3::prelude::*;
 
@@ -59,4 +60,11 @@ mod _core {
 
     #[pymodule_export]
     use super::rows::RowSender;
+
+    #[pymodule_export]
+    use super::spool::{
+        event_schema,
+        reader::{SpoolReader, SpoolRows},
+        writer::Spool,
+    };
 }

@@ -15,6 +15,7 @@ from penstock.lumberjack._handler import LogHandler
 from penstock.lumberjack._options import Limits, PathLike, ReceiveOptions, SendOptions, host_list
 from penstock.lumberjack._receiver import Batch, ReceiverCounters, counters_of, receive_options
 from penstock.lumberjack._sender import batches_of, check_frames
+from penstock.lumberjack._spool import Spool
 
 __all__ = ["Batch", "Event", "Limits", "LogHandler", "Receiver", "ReceiverCounters", "Sender"]
 
@@ -46,7 +47,7 @@ class Receiver:
         client_ca: PathLike | None = None,
         client_certificates: Literal["required", "optional"] = "required",
         schema: object = None,
-        spool: PathLike | None = None,
+        spool: PathLike | Spool | None = None,
         max_connections: int = 16_384,
         max_octets: int = 256 << 20,
         max_age: float | None = None,
@@ -62,7 +63,7 @@ class Receiver:
         """Take the arguments of `penstock.lumberjack.Receiver`. Await or enter it to begin to listen."""
         self._listen = listen
         self._schema = schema
-        self._spool = spool
+        self._spool = spool.core if isinstance(spool, Spool) else spool
         self._options: ReceiveOptions = receive_options(
             listen,
             tls=tls,

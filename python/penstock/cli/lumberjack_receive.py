@@ -1,6 +1,7 @@
 """``penstock lumberjack receive``: a receiver that hands events on."""
 
 import json
+import os
 import sys
 import threading
 from pathlib import Path
@@ -36,6 +37,21 @@ _Spool = Annotated[
     str | None,
     typer.Option(metavar="DIR", callback=folder, help="Keep events in this folder, or at a URI of a store."),
 ]
+_SpoolBytes = Annotated[
+    int, typer.Option(min=1 << 20, help="With --spool: octets that are kept; beyond it, writers wait for readers.")
+]
+_Ack = Annotated[
+    Literal["spool", "commit"],
+    typer.Option(help="With --spool: acknowledge what is on disk, or what every named reader has committed."),
+]
+_ReadListen = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="With --spool: serve it to readers here, over TLS.", callback=listening),
+]
+_ReadKeyFile = Annotated[
+    Path | None,
+    typer.Option(dir_okay=False, help="The key that readers must have; without it, $PENSTOCK_KEY."),
+]
 _Tls = Annotated[
     bool | None, typer.Option("--tls/--no-tls", help="By default TLS, unless on this machine without --cert.")
 ]
@@ -67,6 +83,10 @@ def _receive(
     listen: _Listen,
     stdout: _Stdout = False,
     spool: _Spool = None,
+    spool_bytes: _SpoolBytes = 10 << 30,
+    ack: _Ack = "spool",
+    read_listen: _ReadListen = None,
+    read_key_file: _ReadKeyFile = None,
     tls: _Tls = None,
     cert: _Cert = None,
     key: _Key = None,
@@ -82,25 +102,26 @@ def _receive(
     log_format: LogFormatOption = "text",
 ) -> None:
     """Take events from Filebeat and its relatives, and acknowledge those that were handed on."""
-    if (cert is None) != (key is None):
-        raise typer.BadParameter("--cert and --key go together")
-    if tls is False and (cert is not None or client_ca is not None):
-        raise typer.BadParameter("--no-tls does not go with --cert or --client-ca")
+    _check_trust(tls, cert, key, client_ca)
     if stdout == (spool is not None):
         raise typer.BadParameter("say where events go: --spool DIR or --stdout")
+    if read_listen is not None and spool is None:
+        raise typer.BadParameter("--read-listen goes with --spool")
+    read_key = None if read_listen is None else _read_key(read_key_file)
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = Stop()
     from penstock.lumberjack import Limits, Receiver
 
     configure(log_level, log_format)
+    kept = None if spool is None else _Kept(spool, spool_bytes, ack)
     receiver = Receiver(
         listen,
+        spool=None if kept is None else kept.spool,
         tls=tls,
         cert=cert,
         key=key,
         client_ca=client_ca,
         client_certificates=client_certificates,
-        spool=spool,
         max_connections=max_connections,
         max_octets=max_octets,
         max_age=max_age,
@@ -110,15 +131,54 @@ def _receive(
     )
     where = f"listening {receiver.address}"
     typer.echo(where if receiver.fingerprint is None else f"{where} fingerprint {receiver.fingerprint}", err=stdout)
-    printing = _Printing(receiver, stop)
-    if stdout:
-        printing.start()
+    if kept is None:
+        _print(receiver, stop)
+        return
+    if read_listen is not None and read_key is not None:
+        kept.serve(read_listen, read_key, cert, key)
     stop.wait()
     receiver.close(_GRACE)
-    if stdout:
-        printing.join()
+    kept.spool.close()
+
+
+def _check_trust(tls: bool | None, cert: Path | None, key: Path | None, client_ca: Path | None) -> None:
+    if (cert is None) != (key is None):
+        raise typer.BadParameter("--cert and --key go together")
+    if tls is False and (cert is not None or client_ca is not None):
+        raise typer.BadParameter("--no-tls does not go with --cert or --client-ca")
+
+
+def _print(receiver: "Receiver", stop: Stop) -> None:
+    """Print events until it is told to stop."""
+    printing = _Printing(receiver, stop)
+    printing.start()
+    stop.wait()
+    receiver.close(_GRACE)
+    printing.join()
     if printing.failed is not None:
         raise printing.failed
+
+
+def _read_key(file: Path | None) -> str:
+    """Read the key that readers must have."""
+    key = os.environ.get("PENSTOCK_KEY", "") if file is None else file.read_text(encoding="utf-8").strip()
+    if not key:
+        raise typer.BadParameter("--read-listen needs a key: --read-key-file, or PENSTOCK_KEY in the environment")
+    return key
+
+
+class _Kept:
+    """The spool of a receiver."""
+
+    def __init__(self, place: str, max_bytes: int, ack: str) -> None:
+        from penstock.lumberjack import Spool
+
+        self.spool = Spool(place, max_bytes=max_bytes, ack=ack)
+
+    def serve(self, listen: str, read_key: str, cert: Path | None, key: Path | None) -> None:
+        """Let readers in, and say where."""
+        address, fingerprint = self.spool.serve(listen, read_key=read_key, cert=cert, key=key)
+        typer.echo(f"reading {address} fingerprint {fingerprint}")
 
 
 class _Printing(threading.Thread):

@@ -9,5 +9,20 @@ from penstock.lumberjack._handler import LogHandler
 from penstock.lumberjack._options import Limits
 from penstock.lumberjack._receiver import Batch, Receiver, ReceiverCounters
 from penstock.lumberjack._sender import Sender
+from penstock.lumberjack._spool import EVENT_SCHEMA, Position, Spool, SpoolCounters, SpoolPiece, SpoolReader
 
-__all__ = ["Batch", "Event", "Limits", "LogHandler", "Receiver", "ReceiverCounters", "Sender"]
+__all__ = [
+    "EVENT_SCHEMA",
+    "Batch",
+    "Event",
+    "Limits",
+    "LogHandler",
+    "Position",
+    "Receiver",
+    "ReceiverCounters",
+    "Sender",
+    "Spool",
+    "SpoolCounters",
+    "SpoolPiece",
+    "SpoolReader",
+]

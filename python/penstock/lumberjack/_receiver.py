@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock import _core
 from penstock.lumberjack._event import Event, events_of
 from penstock.lumberjack._options import Limits, PathLike, ReceiveOptions, certificate_folder, needs_tls
+from penstock.lumberjack._spool import Spool
 
 __all__ = ["Batch", "Receiver", "ReceiverCounters"]
 
@@ -128,8 +129,8 @@ class Receiver:
         client_certificates: Whether those without one are refused, "required", or anonymous, "optional".
         schema: A pyarrow schema, or whatever gives one by ``__arrow_c_schema__``: JSON is parsed into its columns.
             By default the raw ones.
-        spool: A folder, or a URI of an object store: events are kept there, acknowledged when they are durable, and
-            read from there; there are no batches then.
+        spool: A `Spool`, or a folder, or a URI of an object store: events are kept there, acknowledged when they are
+            durable, and read from there with `SpoolReader`; there are no batches then.
         max_connections: Connections beyond these are closed at once.
         max_octets: Octets of what is not acknowledged, of all connections together; who would send more waits.
         max_age: Seconds after which a connection ends at its window's edge; by default never.
@@ -163,7 +164,7 @@ class Receiver:
         client_ca: PathLike | None = None,
         client_certificates: Literal["required", "optional"] = "required",
         schema: object = None,
-        spool: PathLike | None = None,
+        spool: "PathLike | Spool | None" = None,
         max_connections: int = 16_384,
         max_octets: int = 256 << 20,
         max_age: float | None = None,
@@ -200,7 +201,9 @@ class Receiver:
             metrics=metrics,
             state_dir=state_dir,
         )
-        self._native = _core.LumberjackReceiver(listen, options, schema, spool)
+        self._native = _core.LumberjackReceiver(
+            listen, options, schema, spool.core if isinstance(spool, Spool) else spool
+        )
         # Kept here because a forked child may want to connect to them.
         self._address = self._native.address()
         self._fingerprint = self._native.fingerprint()

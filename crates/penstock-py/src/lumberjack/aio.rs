@@ -1,7 +1,5 @@
 //! What `penstock.aio.lumberjack` awaits: the operations of a receiver and a sender.
 
-use std::path::PathBuf;
-
 use penstock_net::Error;
 use penstock_net::runtime;
 use pyo3::prelude::*;
@@ -10,7 +8,7 @@ use pyo3_arrow::{PyRecordBatch, PySchema};
 
 use super::options::{ReceiveOptions, SendOptions};
 use super::raised;
-use super::receiver::{Into, LumberjackReceiver};
+use super::receiver::{Into, Kept, LumberjackReceiver};
 use super::sender::{LumberjackSender, grace_of, json, maps, rows, send};
 use crate::pipestream::aio::{Futures, Operation};
 
@@ -26,7 +24,7 @@ pub(crate) fn lumberjack_listen(
     listen: String,
     options: ReceiveOptions,
     schema: Option<PySchema>,
-    spool: Option<PathBuf>,
+    spool: Option<Kept>,
 ) -> PyResult<Operation> {
     let into = Into::new(schema.map(PySchema::into_inner), spool).map_err(|error| raised(&error))?;
     let bound = runtime::spawn_blocking(move || LumberjackReceiver::bind(&listen, &options, into));

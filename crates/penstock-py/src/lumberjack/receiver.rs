@@ -18,6 +18,7 @@ use super::options::ReceiveOptions;
 use super::{raised, wait};
 use crate::pipestream::options::place;
 use crate::pipestream::waiting::{Timeout, wait_or_not};
+use crate::spool::writer::Spool as PySpool;
 
 /// A receiver that listens.
 #[pyclass(frozen, name = "LumberjackReceiver", module = "penstock._core")]
@@ -51,7 +52,8 @@ pub(crate) struct ReceiverCounterFields {
 
 #[pymethods]
 impl LumberjackReceiver {
-    /// Without a schema the columns are the raw ones; with `discard`, events are counted, acknowledged and dropped.
+    /// Without a schema the columns are the raw ones; with `discard`, events are counted, acknowledged and dropped; with a
+    /// spool they are kept there.
     #[new]
     #[pyo3(signature = (listen, options, schema=None, spool=None, discard=false))]
     fn new(
@@ -59,7 +61,7 @@ impl LumberjackReceiver {
         listen: &str,
         options: ReceiveOptions,
         schema: Option<PySchema>,
-        spool: Option<PathBuf>,
+        spool: Option<Kept>,
         discard: bool,
     ) -> PyResult<Self> {
         let schema = schema.map(PySchema::into_inner);
@@ -130,6 +132,7 @@ impl LumberjackReceiver {
                 batches = Some(taken);
                 channel
             }
+            Into::Kept(kept) => kept,
             Into::Spool(keep) => {
                 Arc::clone(spool.insert(Spool::open(SpoolOptions::new(keep))?)) as Arc<dyn Destination>
             }
@@ -169,23 +172,37 @@ pub(crate) enum Into {
     Nothing,
     /// To the application, in these columns.
     Batches(Layout),
-    /// Into a spool.
+    /// Into a spool of its own.
     Spool(Keep),
+    /// Into one that somebody else closes.
+    Kept(Arc<Spool>),
+}
+
+/// A spool, or where one is to be.
+#[derive(FromPyObject)]
+pub(crate) enum Kept {
+    /// One that is open.
+    Open(Py<PySpool>),
+    /// A folder, or the URI of a prefix in an object store.
+    Place(PathBuf),
 }
 
 impl Into {
     /// Without a schema the columns are the raw ones, as they are in a spool: there is no schema with one.
-    pub(crate) fn new(schema: Option<Arc<arrow_schema::Schema>>, spool: Option<PathBuf>) -> Result<Self> {
+    pub(crate) fn new(schema: Option<Arc<arrow_schema::Schema>>, spool: Option<Kept>) -> Result<Self> {
         match (schema, spool) {
             (Some(_), Some(_)) => {
                 Err(Error::Misuse("a spool keeps events as they came: give the schema to those who read it".into()))
             }
             (Some(schema), None) => Ok(Self::Batches(Layout::typed(schema)?)),
             (None, None) => Ok(Self::Batches(Layout::raw())),
-            (None, Some(spool)) => Ok(Self::Spool(match place(Some(&spool), &StorageOptions::default())? {
-                Some(place) => Keep::Objects(place),
-                None => Keep::Folder(spool),
-            })),
+            (None, Some(Kept::Open(spool))) => Ok(Self::Kept(spool.get().destination())),
+            (None, Some(Kept::Place(spool))) => {
+                Ok(Self::Spool(match place(Some(&spool), &StorageOptions::default())? {
+                    Some(place) => Keep::Objects(place),
+                    None => Keep::Folder(spool),
+                }))
+            }
         }
     }
 }

@@ -1,0 +1,114 @@
+//! A spool that is read: where it lies, or from the receiver that writes it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use penstock_net::lumberjack::spool::{FolderStore, ObjectStore, Piece, PlanLimits, Reader, RemoteStore, Store};
+use penstock_net::tls::ClientTls;
+use penstock_net::{Error, Result};
+use pyo3::prelude::*;
+use pyo3_arrow::{PyRecordBatch, PySchema};
+
+use super::{PieceTuple, PositionTuple, detached, divide, layout, position};
+use crate::pipestream::address;
+use crate::pipestream::options::{pair, place, trust};
+
+/// The attributes of the dataclass that `penstock.lumberjack.SpoolReader` makes.
+#[derive(FromPyObject)]
+pub(crate) struct SpoolReaderFields {
+    /// A folder, or the URI of a prefix in an object store; else the address of the receiver's service.
+    place: Option<PathBuf>,
+    storage: BTreeMap<String, String>,
+    address: Option<String>,
+    fingerprint: Option<String>,
+    ca: Option<PathBuf>,
+    system_ca: bool,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    server_name: Option<String>,
+    read_key: Option<String>,
+}
+
+impl SpoolReaderFields {
+    fn store(&self) -> Result<Arc<dyn Store>> {
+        if let Some(folder) = &self.place {
+            return Ok(match place(Some(folder), &self.storage)? {
+                Some(place) => Arc::new(ObjectStore::open(place)?),
+                None => Arc::new(FolderStore::open(folder)?),
+            });
+        }
+        let missing = || Error::Misuse("a place or an address must be given".into());
+        let name = self.address.as_deref().ok_or_else(missing)?;
+        let (found, host) = address::resolve(name)?;
+        let address = found.first().copied().ok_or_else(missing)?;
+        let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
+        let tls = ClientTls { trust, identity: pair(self.cert.as_ref(), self.key.as_ref())? };
+        let key = self.read_key.as_deref().unwrap_or_default();
+        let server_name = self.server_name.as_deref().unwrap_or(&host);
+        Ok(Arc::new(RemoteStore::new(&tls, address, server_name, key)?))
+    }
+}
+
+/// A spool that is read.
+#[pyclass(frozen, module = "penstock._core")]
+pub(crate) struct SpoolReader {
+    store: Arc<dyn Store>,
+}
+
+#[pymethods]
+impl SpoolReader {
+    #[new]
+    fn new(py: Python<'_>, options: SpoolReaderFields) -> PyResult<Self> {
+        Ok(Self { store: detached(py, || options.store())? })
+    }
+
+    /// The spool's ID.
+    fn id(&self, py: Python<'_>) -> PyResult<String> {
+        detached(py, || self.store.spool())
+    }
+
+    #[pyo3(signature = (start, until, rows, octets, piece))]
+    fn plan(
+        &self,
+        py: Python<'_>,
+        start: PositionTuple,
+        until: Option<PositionTuple>,
+        rows: u64,
+        octets: u64,
+        piece: u64,
+    ) -> PyResult<(Vec<PieceTuple>, PositionTuple)> {
+        divide(py, &*self.store, start, until, PlanLimits { rows, octets, piece })
+    }
+
+    fn commit(&self, py: Python<'_>, reader: &str, at: PositionTuple) -> PyResult<()> {
+        detached(py, || self.store.commit(reader, position(at)))
+    }
+
+    /// The rows of a piece, in the columns of a schema; without one in those of the raw layout.
+    #[pyo3(signature = (piece, schema=None))]
+    fn rows(&self, piece: PieceTuple, schema: Option<PySchema>) -> PyResult<SpoolRows> {
+        let (segment, header, start, end, skip, rows) = piece;
+        let piece = Piece { segment, header, start, end, skip, rows };
+        let reader = Reader::new(Arc::clone(&self.store), piece, layout(schema)?);
+        Ok(SpoolRows { reader: Mutex::new(reader) })
+    }
+}
+
+/// The rows of a piece, batch by batch.
+#[pyclass(frozen, module = "penstock._core")]
+pub(crate) struct SpoolRows {
+    reader: Mutex<Reader>,
+}
+
+#[pymethods]
+impl SpoolRows {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let batch = detached(py, || self.reader.lock().unwrap_or_else(PoisonError::into_inner).next_batch())?;
+        batch.map(|batch| Ok(PyRecordBatch::new(batch).into_pyarrow(py)?.unbind())).transpose()
+    }
+}

@@ -1,0 +1,162 @@
+//! A spool that is written, and the service for its readers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use penstock_net::lumberjack::spool::{Ack, Keep, PlanLimits, Service, Spool as NetSpool, SpoolOptions};
+use penstock_net::pipestream::reading::ReadKey;
+use penstock_net::tls::{Identity, ServerTls};
+use penstock_net::{Error, Result};
+use pyo3::prelude::*;
+
+use super::{PieceTuple, PositionTuple, detached, divide, position};
+use crate::lumberjack::raised;
+use crate::pipestream::address;
+use crate::pipestream::options::place;
+
+/// The attributes of the dataclass that `penstock.lumberjack.Spool` makes.
+#[derive(FromPyObject)]
+pub(crate) struct SpoolFields {
+    /// A folder, or the URI of a prefix in an object store.
+    place: PathBuf,
+    storage: BTreeMap<String, String>,
+    max_bytes: u64,
+    segment_bytes: u64,
+    segment_seconds: f64,
+    linger: f64,
+    ack: String,
+    dedup: bool,
+}
+
+fn seconds(name: &str, value: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(value).map_err(|error| Error::Misuse(format!("{name}={value}: {error}")))
+}
+
+impl SpoolFields {
+    fn net(&self) -> Result<SpoolOptions> {
+        let keep = match place(Some(&self.place), &self.storage)? {
+            Some(place) => Keep::Objects(place),
+            None => Keep::Folder(self.place.clone()),
+        };
+        Ok(SpoolOptions {
+            keep,
+            max_bytes: self.max_bytes,
+            segment_bytes: self.segment_bytes,
+            segment_age: seconds("segment_seconds", self.segment_seconds)?,
+            linger: seconds("linger", self.linger)?,
+            ack: match self.ack.as_str() {
+                "spool" => Ack::Spool,
+                "commit" => Ack::Commit,
+                other => return Err(Error::Misuse(format!("ack={other:?}: \"spool\" or \"commit\""))),
+            },
+            dedup: self.dedup,
+        })
+    }
+}
+
+/// What a spool has seen, in the fields of the dataclass.
+#[derive(IntoPyObject)]
+pub(crate) struct SpoolCounterFields {
+    events: u64,
+    duplicates: u64,
+    syncs: u64,
+    refused: u64,
+    octets: u64,
+}
+
+/// A spool that is written.
+#[pyclass(frozen, module = "penstock._core")]
+pub(crate) struct Spool {
+    spool: Arc<NetSpool>,
+    service: Mutex<Option<Service>>,
+}
+
+impl Spool {
+    /// Where a receiver delivers.
+    pub(crate) fn destination(&self) -> Arc<NetSpool> {
+        Arc::clone(&self.spool)
+    }
+}
+
+#[pymethods]
+impl Spool {
+    #[new]
+    fn new(py: Python<'_>, options: SpoolFields) -> PyResult<Self> {
+        let spool = detached(py, || NetSpool::open(options.net()?))?;
+        Ok(Self { spool, service: Mutex::new(None) })
+    }
+
+    /// The spool's ID.
+    fn id(&self, py: Python<'_>) -> PyResult<String> {
+        detached(py, || self.spool.store()?.spool())
+    }
+
+    #[pyo3(signature = (start, until, rows, octets, piece))]
+    fn plan(
+        &self,
+        py: Python<'_>,
+        start: PositionTuple,
+        until: Option<PositionTuple>,
+        rows: u64,
+        octets: u64,
+        piece: u64,
+    ) -> PyResult<(Vec<PieceTuple>, PositionTuple)> {
+        let store = self.spool.store().map_err(|error| raised(&error))?;
+        divide(py, &*store, start, until, PlanLimits { rows, octets, piece })
+    }
+
+    fn commit(&self, py: Python<'_>, reader: &str, at: PositionTuple) -> PyResult<()> {
+        detached(py, || self.spool.commit(reader, position(at)))
+    }
+
+    fn counters(&self) -> PyResult<SpoolCounterFields> {
+        let counters = self.spool.counters().map_err(|error| raised(&error))?;
+        Ok(SpoolCounterFields {
+            events: counters.events,
+            duplicates: counters.duplicates,
+            syncs: counters.syncs,
+            refused: counters.refused,
+            octets: counters.octets,
+        })
+    }
+
+    /// Lets readers in who have the key. Gives the address and the certificate's fingerprint.
+    #[pyo3(signature = (listen, read_key, development, cert=None, key=None))]
+    fn serve(
+        &self,
+        py: Python<'_>,
+        listen: &str,
+        read_key: &str,
+        development: PathBuf,
+        cert: Option<PathBuf>,
+        key: Option<PathBuf>,
+    ) -> PyResult<(String, String)> {
+        let bound = detached(py, || {
+            let identity = match (cert, key) {
+                (Some(cert), Some(key)) => Identity::Files { cert, key },
+                (None, None) => Identity::Development { dir: development },
+                _ => return Err(Error::Misuse("a certificate and its key go together".into())),
+            };
+            let nowhere = || Error::Misuse(format!("{listen} has no address"));
+            let address = address::resolve(listen)?.0.first().copied().ok_or_else(nowhere)?;
+            let tls = ServerTls { identity, client_ca: None };
+            Service::bind(address, &tls, ReadKey::new(read_key)?, self.spool.store()?)
+        })?;
+        let found = (bound.address().to_string(), bound.fingerprint().to_string());
+        let old = self.service.lock().unwrap_or_else(PoisonError::into_inner).replace(bound);
+        if let Some(old) = old {
+            old.close();
+        }
+        Ok(found)
+    }
+
+    /// Takes no more, and waits until what was taken is on disk.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(service) = self.service.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            service.close();
+        }
+        detached(py, || self.spool.close())
+    }
+}
