@@ -193,6 +193,7 @@ def test_the_examples_in_docstrings() -> None:
     """Those of penstock.pipestream have a test of their own."""
     names = ["documents", "_sending", "receipts", "_receipt_form", "tls"]
     names += ["spark", "spark.functions", "spark.session", "spark.pipestream", "spark.pipestream.options"]
+    names += ["lumberjack._spool", "spark.lumberjack", "spark.lumberjack.checkpoint"]
     tried = 0
     for name in names:
         results = doctest.testmod(importlib.import_module(f"penstock.{name}"))

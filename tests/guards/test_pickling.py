@@ -26,6 +26,7 @@ from penstock.receipts import Change, Difference
 from penstock.spark import (
     Dehydrate,
     DocumentsSource,
+    LumberjackDataSource,
     PipeStreamDataSource,
     QueryProgress,
     Rehydrate,
@@ -34,6 +35,11 @@ from penstock.spark import (
     rehydrate,
 )
 from penstock.spark.documents_source import DocumentsPartition, DocumentsReader
+from penstock.spark.lumberjack import listen as lj_listen
+from penstock.spark.lumberjack import reader as lj_reader
+from penstock.spark.lumberjack import source as lj_source
+from penstock.spark.lumberjack import stream_reader as lj_stream
+from penstock.spark.lumberjack import writer as lj_writer
 from penstock.spark.pipestream.options import Options, Peer
 from penstock.spark.pipestream.reader import PipeStreamReader
 from penstock.spark.pipestream.rows import RowSink, Written
@@ -104,6 +110,27 @@ SAMPLES |= {
     ps.Piece: lambda: PIECE,
     ps.SinkReader: lambda: READER,
 }
+LJ_PIECE, LJ_READER = lj.SpoolPiece(1, 800, 800, 2000, 0, 9), lj.SpoolReader("/spool")
+LJ_COLUMNS, LJ_SHARES = lj_source.Columns(("event",)), lj_source.Shares(1 << 20, 2)
+LJ_LISTEN, LJ_SHIPPING = lj_listen.Listen("127.0.0.1:0", "/spool", ack="commit"), lj_writer.Shipping(("host:5044",))
+SAMPLES |= {
+    LumberjackDataSource: lambda: LumberjackDataSource({"path": "/spool"}),
+    lj.Position: lambda: lj.Position(2, 7),
+    lj.SpoolCounters: lambda: lj.SpoolCounters(1, 2, 3, 4, 5),
+    lj.SpoolPiece: lambda: LJ_PIECE,
+    lj.SpoolReader: lambda: LJ_READER,
+    lj_listen.Listen: lambda: LJ_LISTEN,
+    lj_reader.LumberjackReader: lambda: lj_reader.LumberjackReader(LJ_READER, LJ_COLUMNS, LJ_SHARES),
+    lj_source.Columns: lambda: LJ_COLUMNS,
+    lj_source.LumberjackPartition: lambda: lj_source.LumberjackPartition(LJ_READER, (LJ_PIECE,), LJ_COLUMNS),
+    lj_source.Shares: lambda: LJ_SHARES,
+    lj_stream.LumberjackStreamReader: lambda: lj_stream.LumberjackStreamReader(None, LJ_COLUMNS, LJ_SHARES, LJ_LISTEN),
+    lj_stream.SpoolOffset: lambda: lj_stream.SpoolOffset("ab" * 16, lj.Position(2, 7), 1),
+    lj_writer.LumberjackStreamWriter: lambda: lj_writer.LumberjackStreamWriter(LJ_SHIPPING),
+    lj_writer.LumberjackWriter: lambda: lj_writer.LumberjackWriter(LJ_SHIPPING),
+    lj_writer.Shipped: lambda: lj_writer.Shipped(3),
+    lj_writer.Shipping: lambda: LJ_SHIPPING,
+}
 KEY, SCOPE, REASON = ps.EntityKey(0, 0, 7, 0), ps.ScopeKey(2), ps.Reason(5, "PIPESTREAM_ENTITY_INVALID", "broken")
 DIGEST, CHUNK = ps.ScopeDigest(2, 3, 1, 1, 1, bytes(32)), ps.ChunkInfo(total_chunks=2, chunk_index=1, chunk_offset=9)
 AGREED = ps.Capabilities().negotiate(ps.Capabilities())
@@ -149,6 +176,7 @@ LIVE |= {
     "penstock.lumberjack._receiver.Batch": "a connection",
     "penstock.lumberjack._receiver.Receiver": "a socket",
     "penstock.lumberjack._sender.Sender": "connections",
+    "penstock.lumberjack._spool.Spool": "a lock on its folder",
     "penstock.aio.lumberjack.Receiver": "a socket",
     "penstock.aio.lumberjack.Sender": "connections",
     "penstock.spark.watching.Progress": "a job that runs",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from penstock.spark.changes import CHANGE_ARROW_SCHEMA, CHANGE_SCHEMA, changes
 from penstock.spark.documents_source import DocumentsSource
 from penstock.spark.functions import Dehydrate, Rehydrate, dehydrate, rehydrate
+from penstock.spark.lumberjack import LumberjackDataSource
 from penstock.spark.pipestream import PipeStreamDataSource
 from penstock.spark.plans import ingest
 from penstock.spark.schemas import COMPOSITE_ARROW_SCHEMA, COMPOSITE_SCHEMA, PART_ARROW_SCHEMA, PART_SCHEMA
@@ -36,6 +37,7 @@ __all__ = [
     "PART_SCHEMA",
     "Dehydrate",
     "DocumentsSource",
+    "LumberjackDataSource",
     "PipeStreamDataSource",
     "Progress",
     "ProgressListener",
@@ -54,9 +56,9 @@ __all__ = [
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the data sources of penstock known to a session: the formats "documents" and "pipestream".
+    """Make the data sources of penstock known to a session: the formats "documents", "lumberjack" and "pipestream".
 
     `local_session` has done it already. Only for this session; once more changes nothing.
     """
-    for source in (DocumentsSource, PipeStreamDataSource):
+    for source in (DocumentsSource, LumberjackDataSource, PipeStreamDataSource):
         spark.dataSource.register(source)

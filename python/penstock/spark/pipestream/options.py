@@ -36,6 +36,8 @@ class Options:
     given: Mapping[str, str]
     what: str
     """How errors call the side that the options are for: sink, source."""
+    format: str = "pipestream"
+    """And the data source."""
     _known: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -103,7 +105,7 @@ class Options:
         try:
             return check_storage({name.removeprefix(_STORAGE): self.given[name] for name in names}, *uris)
         except ValueError as error:
-            raise SparkError(f"the pipestream {self.what}: {error}") from None
+            raise SparkError(f"the {self.format} {self.what}: {error}") from None
 
     def target(self) -> str:
         """Read what names the server or the sink: the option ``address``, or what ``load`` and ``save`` were given."""
@@ -112,19 +114,19 @@ class Options:
             raise self.error("address", f"and the path {path!r} name the {self.what} twice: leave one out")
         target = path if address is None else address
         if target is None:
-            raise SparkError(f'the pipestream {self.what} needs an address: .option("address", "HOST:PORT")')
+            raise SparkError(f'the {self.format} {self.what} needs an address: .option("address", "HOST:PORT")')
         return target
 
     def error(self, name: str, problem: str) -> SparkError:
         """Make the error about an option."""
-        return SparkError(f"the option {name} of the pipestream {self.what} {problem}")
+        return SparkError(f"the option {name} of the {self.format} {self.what} {problem}")
 
     def finish(self) -> None:
         """Refuse what nobody has read, with the names that there are."""
         unknown = sorted(set(self.given) - {name.lower() for name in self._known} - _SPARK_OWN)
         if unknown:
             known = ", ".join(sorted(self._known - {"path"}))
-            raise SparkError(f"the pipestream {self.what} has no option {', '.join(unknown)}; there are {known}")
+            raise SparkError(f"the {self.format} {self.what} has no option {', '.join(unknown)}; there are {known}")
 
 
 @dataclass(frozen=True)

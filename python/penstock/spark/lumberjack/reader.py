@@ -1,0 +1,46 @@
+"""The batch source: the events of a spool."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.errors import LumberjackError, SparkError
+from penstock.lumberjack import Position, SpoolReader
+from penstock.spark.lumberjack.source import Columns, LumberjackPartition, Shares, read_spool
+from penstock.spark.pipestream.options import Options
+
+__all__ = ["LumberjackReader"]
+
+
+@dataclass(frozen=True)
+class LumberjackReader(DataSourceReader):
+    """Divides what is durable on the driver, and reads it on the executors. It holds options only."""
+
+    spool: SpoolReader
+    columns: Columns
+    shares: Shares
+
+    @classmethod
+    def of(cls, given: dict[str, str], schema: StructType) -> "LumberjackReader":
+        """Read the options. Nothing is opened but the file of the read key."""
+        options = Options(given, "source", "lumberjack")
+        spool, shares = read_spool(options), Shares.read(options)
+        options.finish()
+        return cls(spool, Columns.of(schema), shares)
+
+    def partitions(self) -> list[LumberjackPartition]:
+        """Divide what is there now into partitions of about the same weight."""
+        try:
+            tasks = self.shares.divide(self.spool, Position(), None)
+        except LumberjackError as error:
+            raise SparkError(f"{self.spool!r} cannot be read: {error}") from error
+        return [LumberjackPartition(self.spool, pieces, self.columns) for pieces in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the events of a partition."""
+        if not isinstance(partition, LumberjackPartition):
+            raise TypeError(f"not a partition of this source: {partition!r}")
+        return partition.read()

@@ -1,0 +1,139 @@
+"""What the readers of a spool have in common: options, columns, partitions of about the same weight."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock._addresses import check_address, fingerprint_digits
+from penstock._places import is_uri
+from penstock.errors import LumberjackError, SparkError
+from penstock.lumberjack import EVENT_SCHEMA, Position, SpoolPiece, SpoolReader
+from penstock.spark._batches import resize
+from penstock.spark._paths import from_option
+from penstock.spark.pipestream.options import Options
+
+__all__ = ["EVENT_COLUMNS", "Columns", "LumberjackPartition", "Shares", "read_spool"]
+
+EVENT_COLUMNS: StructType = from_arrow_schema(EVENT_SCHEMA)
+"""An event as it came."""
+
+_TARGET_BYTES = 64 << 20
+_LEAST_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns are wanted: some of those of events as they came, or fields of events."""
+
+    names: tuple[str, ...] | None
+    """Of the former, all if ``None``."""
+    typed: pa.Schema | None = None
+    """The latter."""
+
+    @classmethod
+    def of(cls, schema: StructType) -> "Columns":
+        """Read a schema: of columns of raw events alone, or of fields.
+
+        Raises:
+            SparkError: A column has a type that events are not made into.
+        """
+        names = tuple(schema.fieldNames())
+        if len(set(names)) != len(names):
+            raise SparkError("the lumberjack source has no column twice")
+        if all(name in EVENT_COLUMNS.names and schema[name].dataType == EVENT_COLUMNS[name].dataType for name in names):
+            return cls(None if list(names) == EVENT_COLUMNS.names else names)
+        return cls(None, to_arrow_schema(schema, timezone="UTC"))
+
+    def read(self, spool: SpoolReader, pieces: tuple[SpoolPiece, ...]) -> Iterator[pa.RecordBatch]:
+        """Give events."""
+        batches = spool.read(pieces, schema=self.typed)
+        return batches if self.names is None else (batch.select(list(self.names)) for batch in batches)
+
+
+@dataclass(frozen=True)
+class LumberjackPartition(InputPartition):
+    """What one task reads: pieces of segments, and where from."""
+
+    spool: SpoolReader
+    pieces: tuple[SpoolPiece, ...]
+    columns: Columns
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Give the events; the same ones whenever and wherever it is called."""
+        try:
+            yield from resize(self.columns.read(self.spool, self.pieces))
+        except LumberjackError as error:
+            raise SparkError(f"{self.spool!r} cannot be read: {error}") from error
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How events are divided into partitions."""
+
+    target_bytes: int = _TARGET_BYTES
+    min_partitions: int = 1
+
+    @classmethod
+    def read(cls, options: Options) -> "Shares":
+        """Read ``targetPartitionBytes`` and ``minPartitions``."""
+        return cls(
+            options.positive("targetPartitionBytes", _TARGET_BYTES),
+            options.positive("minPartitions", os.cpu_count() or 1),
+        )
+
+    def divide(self, spool: SpoolReader, start: Position, until: Position | None) -> list[tuple[SpoolPiece, ...]]:
+        """Divide what lies between two positions into pieces for each task."""
+        octets = sum(piece.octets for piece in spool.plan(start, until)[0])
+        most = max(self.min_partitions, -(-octets // self.target_bytes))
+        share = max(_LEAST_PIECE, -(-octets // most))
+        tasks: list[tuple[SpoolPiece, ...]] = []
+        for piece in spool.plan(start, until, piece=share)[0]:
+            if tasks and sum(each.octets for each in tasks[-1]) + piece.octets <= share:
+                tasks[-1] += (piece,)
+            else:
+                tasks.append((piece,))
+        return tasks
+
+
+def read_spool(options: Options) -> SpoolReader:
+    """Read which spool is meant: a folder, a URI, or ``HOST:PORT`` of the receiver that serves it."""
+    target = options.target()
+    if is_uri(target):
+        return SpoolReader(target, storage=options.storage(target))
+    if "/" in target or not re.search(r":[0-9]+$", target):
+        folder = Path(from_option(target)).absolute()
+        if not folder.is_dir():
+            raise SparkError(f"the lumberjack source is to read {target}, which is neither HOST:PORT nor a folder")
+        return SpoolReader(folder)
+    try:
+        check_address(target)
+    except ValueError as error:
+        raise SparkError(f"the address of the lumberjack source {error}") from None
+    fingerprint = options.checked("fingerprint", fingerprint_digits)
+    ca, system_ca = options.file("ca"), options.flag("system_ca")
+    if (fingerprint is not None) + (ca is not None) + system_ca != 1:
+        raise SparkError("say how to trust the receiver: exactly one of the options fingerprint, ca and system_ca")
+    return SpoolReader.connect(target, read_key=read_key(options), fingerprint=fingerprint, ca=ca, system_ca=system_ca)
+
+
+def read_key(options: Options) -> str:
+    """Read the receiver's read key: from a file of the driver, else from its environment."""
+    file = options.file("read_key_file")
+    where = "the environment variable PENSTOCK_KEY" if file is None else file
+    key = os.environ.get("PENSTOCK_KEY", "")
+    if file is not None:
+        try:
+            key = Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise options.error("read_key_file", f"names {file}, which cannot be read: {error}") from None
+    if not key:
+        problem = f"a receiver lets nobody read its spool without its read key, and there is none in {where}"
+        raise SparkError(f"{problem}: set the option read_key_file, or PENSTOCK_KEY on the driver")
+    return key

@@ -1,0 +1,227 @@
+"""The streaming source: the events of a spool in the order in which they were acknowledged.
+
+An offset is a position in the spool, and a count of ticks. Neither changes when query, source or receiver are killed
+and started again, so the events between two offsets are the same for ever.
+
+Spark commits a micro-batch when it plans the next one. Whoever has been waiting for that, a sender with ``ack=commit``
+or segments that are to be removed, would wait for ever behind the last events; so an idle source advances by one tick,
+an empty batch, and that commits what was before it. At the end, and when a query is started again, its log of commits
+says the same.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.errors import LumberjackError, SparkError
+from penstock.lumberjack import Position, Spool, SpoolReader
+from penstock.spark.lumberjack.checkpoint import committed_offsets
+from penstock.spark.lumberjack.listen import Listen
+from penstock.spark.lumberjack.source import Columns, LumberjackPartition, Shares, read_spool
+from penstock.spark.pipestream.options import Options
+
+__all__ = ["LumberjackStreamReader", "SpoolOffset"]
+
+_T = TypeVar("_T")
+_LOG = logging.getLogger("penstock.spark")
+_ALL = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class SpoolOffset:
+    """An offset."""
+
+    spool: str = ""
+    """Which spool; empty: any, from its beginning."""
+    position: Position = field(default_factory=Position)
+    """The next event."""
+    tick: int = 0
+    """How often the source was idle."""
+
+    @classmethod
+    def of(cls, offset: dict[str, Any]) -> "SpoolOffset":
+        """Read an offset that Spark has kept."""
+        try:
+            position = Position(int(offset["segment"]), int(offset["row"]))
+            return cls(str(offset["spool"]), position, int(offset["tick"]))
+        except (LookupError, TypeError, ValueError):
+            raise SparkError(f"the checkpoint is of another source: {offset!r} is no offset of this one") from None
+
+    def offset(self) -> dict[str, Any]:
+        """Give it to Spark."""
+        return {"spool": self.spool, "segment": self.position.segment, "row": self.position.row, "tick": self.tick}
+
+
+@dataclass
+class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a spool; with `Listen` it runs the receiver that fills it. Nothing is opened before the first offset."""
+
+    spool: SpoolReader | None
+    columns: Columns
+    shares: Shares
+    listen: Listen | None = None
+    name: str | None = None
+    """Under which commits are kept; ``None``: nobody learns of them."""
+    checkpoint: str | None = None
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    _written: Spool | None = field(default=None, init=False)
+    _close: Callable[[], None] | None = field(default=None, init=False)
+    _until: Position | None = field(default=None, init=False)
+    """Events beyond these are not there, for the trigger availableNow."""
+    _committed: Position = field(default_factory=Position, init=False)
+
+    @classmethod
+    def of(cls, given: dict[str, str], schema: StructType) -> "LumberjackStreamReader":
+        """Read the options. Nothing is opened but the file of the read key."""
+        options = Options(given, "source", "lumberjack")
+        listen = Listen.read(options)
+        spool = None if listen is not None else read_spool(options)
+        name = options.text("reader")
+        checkpoint = options.text("checkpointLocation")
+        limits = [options.positive(name, 0) if options.text(name) else None for name in _LIMITS]
+        shares = Shares.read(options)
+        options.finish()
+        if name is None and listen is not None:
+            name = "spark"
+        return cls(spool, Columns.of(schema), shares, listen, name, checkpoint, max_rows=limits[0], max_bytes=limits[1])
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Give the beginning of the spool, whichever it is."""
+        return SpoolOffset().offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Give what the options say; where both limits are set, `latestOffset` minds the other one too."""
+        if self.max_rows is not None:
+            return ReadMaxRows(self.max_rows)
+        return ReadAllAvailable() if self.max_bytes is None else ReadMaxBytes(self.max_bytes)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Say how far the next micro-batch reads."""
+        rows, octets = _ALL, _ALL
+        if isinstance(limit, ReadMaxRows):
+            rows, octets = limit.max_rows, self.max_bytes or _ALL
+        elif isinstance(limit, ReadMaxBytes):
+            octets = limit.max_bytes
+        elif not isinstance(limit, ReadAllAvailable):
+            raise SparkError(f"the lumberjack source has no limit of the kind {type(limit).__name__}")
+        first = SpoolOffset.of(start)
+
+        def advance() -> dict[str, Any]:
+            spool = self._open()
+            known = self._known(first, spool)
+            end = spool.plan(first.position, self._until, rows=rows, octets=octets)[1]
+            if end > first.position:
+                return replace(known, position=end).offset()
+            idle = self.name is not None and first.position > self._committed
+            return replace(known, tick=known.tick + 1).offset() if idle else start
+
+        return self._tried(advance)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Say what there is, for the progress of the query."""
+
+        def report() -> dict[str, Any]:
+            spool = self._open()
+            return SpoolOffset(spool.id, spool.end(self._committed)).offset()
+
+        return self._tried(report)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read no further than what is there now."""
+        self._until = self._tried(lambda: self._open().end(self._committed))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LumberjackPartition]:
+        """Divide what lies between two offsets."""
+        first, last = SpoolOffset.of(start), SpoolOffset.of(end)
+
+        def divide() -> list[LumberjackPartition]:
+            spool = self._open()
+            self._known(last, spool)
+            if first.position == last.position:
+                return []
+            tasks = self.shares.divide(spool, first.position, last.position)
+            return [LumberjackPartition(spool, pieces, self.columns) for pieces in tasks]
+
+        return self._tried(divide)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the events of a partition, on an executor."""
+        if not isinstance(partition, LumberjackPartition):
+            raise TypeError(f"not a partition of this source: {partition!r}")
+        return partition.read()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Take a micro-batch for done: acknowledge its events, if they wait for it, and remove what nobody needs."""
+        self._tried(lambda: self._commit(SpoolOffset.of(end).position))
+
+    def stop(self) -> None:
+        """Commit what the query has committed, and take no more."""
+        if self._close is not None:
+            try:
+                self._commit_log()
+            finally:
+                close, self._close, self._written, self.spool = self._close, None, None, None
+                close()
+        elif self.name is not None and self.spool is not None:
+            self._commit_log()
+
+    def _open(self) -> SpoolReader:
+        if self.spool is None:
+            if self.listen is None:
+                raise SparkError("the source was stopped")
+            self._written, serve = self.listen.open_spool(secrets.token_hex(32))
+            self._close = self._written.close
+            self._commit_log()
+            # Nobody is let in before what was committed is known: its events are acknowledged at once.
+            self.spool, self._close = serve()
+        return self.spool
+
+    def _known(self, offset: SpoolOffset, spool: SpoolReader) -> SpoolOffset:
+        """Compare an offset's spool with the one that is there; give the offset with its name."""
+        there = spool.id
+        if offset.spool not in ("", there):
+            raise SparkError(f"the checkpoint has positions of the spool {offset.spool}, and {spool!r} is {there}")
+        return replace(offset, spool=there)
+
+    def _commit(self, position: Position) -> None:
+        if self.name is None or position <= self._committed:
+            return
+        spool = self._written if self._written is not None else self._open()
+        spool.commit(self.name, position)
+        self._committed = position
+
+    def _commit_log(self) -> None:
+        """Commit what the checkpoint's log of commits says, where the option checkpointLocation tells of it."""
+        if self.checkpoint is None or self.name is None:
+            return
+        spool = self._written if self._written is not None else self.spool
+        try:
+            for offset in committed_offsets(self.checkpoint):
+                if spool is not None and offset.get("spool") == spool.id:
+                    self._commit(SpoolOffset.of(offset).position)
+        except (OSError, ValueError) as error:
+            # Nothing is lost: what is not acknowledged is sent again, and left out.
+            _LOG.warning("the checkpoint %s cannot be read: %s", self.checkpoint, error)
+
+    def _tried(self, work: Callable[[], _T]) -> _T:
+        try:
+            return work()
+        except LumberjackError as error:
+            raise SparkError(f"the spool cannot be followed: {error}") from error
+
+
+_LIMITS = ("maxRowsPerTrigger", "maxBytesPerTrigger")

@@ -1,0 +1,170 @@
+"""The sink: rows that are shipped to Lumberjack receivers."""
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Literal, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StringType, StructType
+
+from penstock._addresses import check_address, fingerprint_digits
+from penstock.errors import LumberjackError, SparkError
+from penstock.lumberjack import Sender
+from penstock.spark.pipestream.options import Options
+
+__all__ = ["LumberjackStreamWriter", "LumberjackWriter", "Shipped", "Shipping"]
+
+_EVENT = "event"
+
+
+@dataclass(frozen=True)
+class Shipped(WriterCommitMessage):
+    """What a task tells the driver: how many events are acknowledged."""
+
+    events: int
+
+
+@dataclass(frozen=True)
+class Shipping:
+    """Where rows are shipped to, and as what."""
+
+    hosts: tuple[str, ...]
+    fingerprint: str | None = None
+    ca: str | None = None
+    system_ca: bool = False
+    cert: str | None = None
+    key: str | None = None
+    plain: bool = False
+    balance: bool = False
+    frames: Literal["json", "map"] = "json"
+    protocol: Literal[1, 2] = 2
+    window: int = 2_048
+    compress: int = 3
+    retry: int = 60
+
+    @classmethod
+    def read(cls, options: Options, schema: StructType, *, overwrite: bool) -> "Shipping":
+        """Check options and columns, on the driver."""
+        if overwrite:
+            raise SparkError("the lumberjack sink only appends: use mode('append'), and outputMode('append')")
+        hosts = tuple(host.strip() for host in options.target().split(","))
+        for host in hosts:
+            try:
+                check_address(host)
+            except ValueError as error:
+                raise SparkError(f"the address of the lumberjack sink {error}") from None
+        if not schema.fields:
+            raise SparkError("the lumberjack sink needs a column")
+        if schema.fieldNames() == [_EVENT] and schema[_EVENT].dataType != StringType():
+            raise SparkError(f"the column {_EVENT} of the lumberjack sink alone is JSON: a string")
+        shipping = cls(
+            hosts,
+            fingerprint=options.checked("fingerprint", fingerprint_digits),
+            ca=options.file("ca"),
+            system_ca=options.flag("system_ca"),
+            cert=options.file("cert"),
+            key=options.file("key"),
+            plain=options.flag("plain"),
+            balance=options.flag("balance"),
+            frames=cast("Literal['json', 'map']", options.choice("frames", "json", "map")),
+            protocol=1 if options.choice("protocol", "2", "1") == "1" else 2,
+            window=options.within("window", 1, 65_536) or 2_048,
+            compress=3 if options.text("compress") is None else options.within("compress", 0, 9) or 0,
+            retry=options.positive("retry", 60),
+        )
+        options.finish()
+        return shipping
+
+    def ship(self, batches: Iterable[pa.RecordBatch]) -> Shipped:
+        """Send rows, and wait until all of them are acknowledged."""
+        try:
+            with Sender(
+                self.hosts,
+                balance=self.balance,
+                fingerprint=self.fingerprint,
+                ca=self.ca,
+                system_ca=self.system_ca,
+                cert=self.cert,
+                key=self.key,
+                plain=self.plain,
+                frames=self.frames,
+                protocol=self.protocol,
+                window=self.window,
+                compress=self.compress,
+                retry=float(self.retry),
+            ) as sender:
+                for batch in batches:
+                    if batch.schema.names == [_EVENT] and self.frames == "json":
+                        sender.send(batch, wait=False)
+                    else:
+                        sender.send(self._events(batch), wait=False)
+                sender.flush()
+                return Shipped(sender.acknowledged)
+        except LumberjackError as error:
+            raise SparkError(f"{', '.join(self.hosts)} did not take the rows: {error}") from error
+
+    def _events(self, batch: pa.RecordBatch) -> Iterator[object]:
+        for row in batch.to_pylist():
+            if self.frames == "map":
+                yield {name: _text(value) for name, value in row.items() if value is not None}
+            else:
+                yield json.dumps(row, default=_plain, ensure_ascii=False).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Give what JSON has for a value of Spark: times as RFC 3339, octets in base64."""
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    """Give the text of a pair."""
+    if isinstance(value, str):
+        return value
+    plain = value if isinstance(value, int | float | dict | list) else _plain(value)
+    return plain if isinstance(plain, str) else json.dumps(plain, default=_plain, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class LumberjackWriter(DataSourceArrowWriter):
+    """Ships the rows of a job; a task that is run again ships its rows again."""
+
+    shipping: Shipping
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "LumberjackWriter":
+        """Make it of the options; what is wrong with them is an error here, before any task runs."""
+        return cls(Shipping.read(Options(options, "sink", "lumberjack"), schema, overwrite=overwrite))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Shipped:
+        """Ship the rows of a partition."""
+        return self.shipping.ship(iterator)
+
+
+@dataclass(frozen=True)
+class LumberjackStreamWriter(DataSourceStreamArrowWriter):
+    """Ships the rows of each micro-batch; one that is run again ships its rows again."""
+
+    shipping: Shipping
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "LumberjackStreamWriter":
+        """Make it of the options; what is wrong with them is an error here, before any task runs."""
+        return cls(Shipping.read(Options(options, "sink", "lumberjack"), schema, overwrite=overwrite))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Shipped:
+        """Ship the rows of a partition."""
+        return self.shipping.ship(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Do nothing: what was acknowledged stays with the receivers."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Do nothing: what was acknowledged stays with the receivers."""
