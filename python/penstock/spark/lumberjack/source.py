@@ -120,10 +120,10 @@ def read_spool(options: Options) -> SpoolReader:
     ca, system_ca = options.file("ca"), options.flag("system_ca")
     if (fingerprint is not None) + (ca is not None) + system_ca != 1:
         raise SparkError("say how to trust the receiver: exactly one of the options fingerprint, ca and system_ca")
-    return SpoolReader.connect(target, read_key=read_key(options), fingerprint=fingerprint, ca=ca, system_ca=system_ca)
+    return SpoolReader.connect(target, read_key=_read_key(options), fingerprint=fingerprint, ca=ca, system_ca=system_ca)
 
 
-def read_key(options: Options) -> str:
+def _read_key(options: Options) -> str:
     """Read the receiver's read key: from a file of the driver, else from its environment."""
     file = options.file("read_key_file")
     where = "the environment variable PENSTOCK_KEY" if file is None else file
