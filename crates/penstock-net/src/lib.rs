@@ -11,5 +11,7 @@ pub mod pipestream;
 pub mod runtime;
 pub mod storage;
 pub mod tls;
+#[cfg(unix)]
+pub mod vgi;
 
 pub use error::{Error, Result};

@@ -12,6 +12,7 @@ mod lumberjack;
 mod pipestream;
 mod rows;
 mod spool;
+mod vgi;
 
 use pyo3::prelude::*;
 
@@ -66,5 +67,13 @@ mod _core {
         event_schema,
         reader::{SpoolReader, SpoolRows},
         writer::Spool,
+    };
+
+    #[pymodule_export]
+    use super::vgi::{
+        client::{VgiClient, VgiClientStream},
+        codec::{vgi_decode, vgi_encode},
+        protocol::VgiProtocol,
+        server::{VgiCall, VgiConnection, VgiServer},
     };
 }

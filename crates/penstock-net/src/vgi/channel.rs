@@ -1,0 +1,183 @@
+//! Two ways for octets, in and out, and waiting for them.
+
+use std::fmt;
+use std::io::{self, ErrorKind as IoKind, IoSlice, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use penstock_vgi::ipc::{Decoder, Output};
+use penstock_vgi::{Error, ErrorKind, Result};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+
+/// How long one wait in the system may take before the caller is asked whether to go on.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How many pieces go into one write.
+const PIECES: usize = 64;
+
+/// Returned by a [`Check`] to stop waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interrupted;
+
+/// Asked when a signal came while waiting: whether to go on.
+pub type Check<'a> = &'a mut dyn FnMut() -> std::result::Result<(), Interrupted>;
+
+/// Where octets come from.
+pub trait Source: Read + Send {
+    /// What the system can wait for, if it is more than this object that knows.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// Where octets go.
+pub trait Sink: Write + Send {
+    /// What the system can wait for.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// A descriptor that is read and written by system calls: a pipe or a socket.
+struct Descriptor(std::fs::File);
+
+impl Read for Descriptor {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        self.0.read(space)
+    }
+}
+
+impl Write for Descriptor {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.0.write(octets)
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write_vectored(pieces)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Source for Descriptor {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+}
+
+impl Sink for Descriptor {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+}
+
+/// A connection, of which one call at a time is made.
+pub struct Channel {
+    source: Box<dyn Source>,
+    sink: Box<dyn Sink>,
+    /// Nothing is read beyond what is needed, because somebody else reads from there too.
+    exact: bool,
+    timeout: Option<Duration>,
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel").field("exact", &self.exact).field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl Channel {
+    /// Two descriptors, or the same one twice.
+    pub fn descriptors(reader: OwnedFd, writer: OwnedFd) -> Self {
+        Self::new(Box::new(Descriptor(reader.into())), Box::new(Descriptor(writer.into())), false)
+    }
+
+    /// Anything else. With `exact` nothing is read beyond what is needed next.
+    pub fn new(source: Box<dyn Source>, sink: Box<dyn Sink>, exact: bool) -> Self {
+        Self { source, sink, exact, timeout: None }
+    }
+
+    /// How long one read or write may take; `None` is for ever.
+    pub const fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Reads what is there, at least one octet. `false`: the peer has closed its end.
+    pub fn fill(&mut self, decoder: &mut Decoder, check: Check<'_>) -> Result<bool> {
+        let deadline = self.deadline();
+        loop {
+            if deadline.is_some() {
+                self.wait(PollFlags::IN, deadline, check)?;
+            }
+            let wanted = decoder.wanted();
+            let space = decoder.space();
+            let size = if self.exact { space.len().min(wanted) } else { space.len() };
+            match self.source.read(space.get_mut(..size).unwrap_or_default()) {
+                Ok(0) => return Ok(false),
+                Ok(count) => {
+                    decoder.advance(count);
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == IoKind::Interrupted => check().map_err(interrupted)?,
+                Err(error) if error.kind() == IoKind::WouldBlock => self.wait(PollFlags::IN, deadline, check)?,
+                // What was reset is over, as what was closed is: the machine knows whether that is right.
+                Err(error) if error.kind() == IoKind::ConnectionReset => return Ok(false),
+                Err(error) => return Err(failed("reading from the peer", &error)),
+            }
+        }
+    }
+
+    /// Writes all of it.
+    pub fn flush(&mut self, output: &mut Output, check: Check<'_>) -> Result<()> {
+        if output.is_empty() {
+            return Ok(());
+        }
+        let deadline = self.deadline();
+        let pieces = output.take();
+        let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+        let mut rest = slices.as_mut_slice();
+        while !rest.is_empty() {
+            if deadline.is_some() {
+                self.wait(PollFlags::OUT, deadline, check)?;
+            }
+            let now = rest.get(..rest.len().min(PIECES)).unwrap_or_default();
+            match self.sink.write_vectored(now) {
+                Ok(0) => return Err(failed("writing to the peer", &IoKind::WriteZero.into())),
+                Ok(count) => IoSlice::advance_slices(&mut rest, count),
+                Err(error) if error.kind() == IoKind::Interrupted => check().map_err(interrupted)?,
+                Err(error) if error.kind() == IoKind::WouldBlock => self.wait(PollFlags::OUT, deadline, check)?,
+                Err(error) => return Err(failed("writing to the peer", &error)),
+            }
+        }
+        self.sink.flush().map_err(|error| failed("writing to the peer", &error))
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+    }
+
+    /// Waits until the system can read or write, or until the time is over.
+    fn wait(&self, what: PollFlags, deadline: Option<Instant>, check: Check<'_>) -> Result<()> {
+        let descriptor = if what == PollFlags::IN { self.source.descriptor() } else { self.sink.descriptor() };
+        // An object of somebody else's waits as it likes.
+        let Some(descriptor) = descriptor else { return Ok(()) };
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(Error::new(ErrorKind::Deadline, "the peer has not answered within the time-out"));
+            }
+            let slice = Timespec::try_from(left.unwrap_or(CHECK_INTERVAL).min(CHECK_INTERVAL)).ok();
+            match poll(&mut [PollFd::from_borrowed_fd(descriptor, what)], slice.as_ref()) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => check().map_err(interrupted)?,
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(failed("waiting for the peer", &error.into())),
+            }
+        }
+    }
+}
+
+fn interrupted(_: Interrupted) -> Error {
+    Error::new(ErrorKind::Deadline, "the wait was interrupted")
+}
+
+fn failed(doing: &str, error: &io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("{doing}: {error}"))
+}

@@ -1,0 +1,19 @@
+//! The driver of vgi-rpc: pipes and sockets. Calls are lockstep, so a connection is used by one thread at a time, which
+//! waits in the system and not in a runtime: nothing is faster for a call that takes microseconds.
+
+mod channel;
+#[allow(unsafe_code)]
+mod raw;
+mod client;
+mod server;
+
+pub use channel::{Check, Channel, Interrupted, Sink, Source};
+pub use client::ClientConnection;
+pub use penstock_vgi::{Error, Result};
+pub use raw::duplicate;
+pub use server::ServerConnection;
+
+/// Where the IDs of requests begin: they shall differ between connections, and need not be secret.
+pub fn seed() -> u64 {
+    fastrand::u64(..)
+}

@@ -1,0 +1,335 @@
+//! The client's end for Python.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use arrow_schema::SchemaRef;
+use penstock_net::vgi::{Check, ClientConnection};
+use penstock_vgi::{Answer, Batch, Error, ErrorKind, Failure, Limits, Log, Method, MethodKind};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
+
+use super::batches::{Annotated, PyBatch, annotated, metadata, to_python};
+use super::files::{channel, waiting};
+use super::protocol::VgiProtocol;
+use super::values;
+
+mod python {
+    pyo3::import_exception!(penstock.errors, VgiError);
+}
+
+/// What an error of this protocol is in Python.
+pub(crate) trait IntoVgiErr {
+    /// The exception.
+    fn into_vgi_err(self) -> PyErr;
+}
+
+impl IntoVgiErr for Error {
+    fn into_vgi_err(self) -> PyErr {
+        python::VgiError::new_err((self.message().to_owned(), self.kind().name()))
+    }
+}
+
+/// The caller's mistake.
+pub(crate) fn misuse(message: &str) -> PyErr {
+    Error::new(ErrorKind::Misuse, message).into_vgi_err()
+}
+
+/// Two threads want one connection.
+pub(crate) fn busy() -> Error {
+    Error::new(ErrorKind::Misuse, "another thread is using this connection; each thread needs its own")
+}
+
+/// What the server has sent as an error, as `RpcError`.
+pub(crate) fn rpc_error(py: Python<'_>, failure: &Failure) -> PyErr {
+    let raise = || {
+        let class = py.import("penstock.vgi.rpc")?.getattr("RpcError")?;
+        let fields = (&failure.error_type, &failure.message, &failure.traceback);
+        class.call(fields, Some(&[("request_id", &failure.request_id)].into_py_dict(py)?))
+    };
+    raise().map_or_else(|error| error, PyErr::from_value)
+}
+
+/// A connection on which methods are called, one at a time.
+#[pyclass(frozen, name = "VgiClient", module = "penstock._core")]
+pub(crate) struct VgiClient {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    protocol: Arc<penstock_vgi::Protocol>,
+    connection: Mutex<ClientConnection>,
+    on_log: Option<Py<PyAny>>,
+    timeout: Mutex<Option<f64>>,
+    /// Counts the streams: one that is not the latest has ended.
+    streams: Mutex<u64>,
+}
+
+/// A stream of a [`VgiClient`].
+#[pyclass(frozen, name = "VgiClientStream", module = "penstock._core")]
+pub(crate) struct VgiClientStream {
+    shared: Arc<Shared>,
+    number: u64,
+    header: Option<Batch>,
+    done: Mutex<bool>,
+}
+
+impl Shared {
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut ClientConnection, Check<'_>) -> penstock_vgi::Result<T> + Send,
+    ) -> PyResult<T> {
+        let (result, raised) = waiting(py, |check| match self.connection.try_lock() {
+            Ok(mut connection) => work(&mut connection, check),
+            Err(TryLockError::Poisoned(poisoned)) => work(&mut poisoned.into_inner(), check),
+            Err(TryLockError::WouldBlock) => Err(busy()),
+        });
+        result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))
+    }
+
+    /// Sends something, and hands messages on until there is an answer. The first wait begins in the same breath as the
+    /// sending, so that a call gives the interpreter's lock away once.
+    fn ask(
+        &self,
+        py: Python<'_>,
+        send: impl FnOnce(&mut ClientConnection, Check<'_>) -> penstock_vgi::Result<()> + Send,
+    ) -> PyResult<Answer> {
+        let mut answer = self.with(py, |connection, check| {
+            send(connection, check)?;
+            connection.next_answer(check)
+        })?;
+        while let Answer::Log(log) = answer {
+            self.log(py, &log)?;
+            answer = self.with(py, |connection, check| connection.next_answer(check))?;
+        }
+        Ok(answer)
+    }
+
+    fn log(&self, py: Python<'_>, log: &Log) -> PyResult<()> {
+        let Some(on_log) = &self.on_log else { return Ok(()) };
+        on_log.call1(py, (&log.level, &log.message, &log.extra, &log.server_id, &log.request_id)).map(drop)
+    }
+
+    fn method(&self, name: &str, kind: MethodKind) -> PyResult<&Method> {
+        let method = self.protocol.find(name).and_then(|index| self.protocol.method(index));
+        let method = method.ok_or_else(|| misuse(&format!("{} has no method {name:?}", self.protocol.name())))?;
+        if method.kind != kind {
+            return Err(misuse(&format!("{name} is {}, not {}", method.kind.name(), kind.name())));
+        }
+        Ok(method)
+    }
+}
+
+/// A lock that a panic elsewhere does not take away.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The batch of a request: a column for each parameter that is given.
+fn params(method: &Method, given: &Bound<'_, PyDict>) -> PyResult<Batch> {
+    let mut fields = Vec::with_capacity(given.len());
+    let mut columns = Vec::with_capacity(given.len());
+    let what = format!("{}() parameter", method.name);
+    for field in method.params.fields() {
+        if let Some(value) = given.get_item(field.name())? {
+            fields.push(Arc::clone(field));
+            columns.push(values::from_python(&value, field, &what)?);
+        } else if !method.optional.contains(field.name()) {
+            return Err(PyTypeError::new_err(format!("{}() is missing the parameter '{}'", method.name, field.name())));
+        }
+    }
+    if columns.len() != given.len() {
+        let unknown = given.keys().iter().find(|key| {
+            key.extract::<&str>().map_or(true, |key| method.params.field_with_name(key).is_err())
+        });
+        let unknown = unknown.map(|key| key.to_string()).unwrap_or_default();
+        return Err(PyTypeError::new_err(format!("{}() got an unexpected parameter '{unknown}'", method.name)));
+    }
+    let schema: SchemaRef = if fields.len() == method.params.fields().len() {
+        Arc::clone(&method.params)
+    } else {
+        Arc::new(arrow_schema::Schema::new(fields))
+    };
+    Ok(Batch::new(schema, columns, 1))
+}
+
+#[pymethods]
+impl VgiClient {
+    #[new]
+    #[pyo3(signature = (protocol, reader, writer=None, *, on_log=None, max_message=None))]
+    fn new(
+        protocol: &Bound<'_, VgiProtocol>,
+        reader: &Bound<'_, PyAny>,
+        writer: Option<&Bound<'_, PyAny>>,
+        on_log: Option<Py<PyAny>>,
+        max_message: Option<u64>,
+    ) -> PyResult<Self> {
+        let mut limits = Limits::default();
+        limits.body = max_message.unwrap_or(limits.body);
+        let connection = ClientConnection::new(limits, channel(reader, writer)?);
+        let shared = Shared {
+            protocol: Arc::clone(&protocol.get().protocol),
+            connection: Mutex::new(connection),
+            on_log,
+            timeout: Mutex::default(),
+            streams: Mutex::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    #[getter]
+    fn timeout(&self) -> Option<f64> {
+        *lock(&self.shared.timeout)
+    }
+
+    /// How many seconds the server may take for one answer; `None` is for ever.
+    #[setter]
+    fn set_timeout(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
+        let timeout = seconds.map(Duration::try_from_secs_f64).transpose();
+        let timeout = timeout.map_err(|error| PyValueError::new_err(format!("timeout: {error}")))?;
+        self.shared.with(py, |connection, _| {
+            connection.set_timeout(timeout);
+            Ok(())
+        })?;
+        *lock(&self.shared.timeout) = seconds;
+        Ok(())
+    }
+
+    /// Calls a unary method.
+    #[pyo3(signature = (method, values, metadata=None))]
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        values: &Bound<'py, PyDict>,
+        metadata: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let called = self.shared.method(method, MethodKind::Unary)?;
+        let (batch, metadata) = (params(called, values)?, self::metadata(metadata)?);
+        let answer = self.shared.ask(py, |connection, check| connection.call(method, batch, metadata, check))?;
+        let batch = expect_batch(py, answer)?;
+        let Some(field) = called.result.fields().first() else { return Ok(py.None().into_bound(py)) };
+        match batch.columns.first() {
+            Some(column) if batch.rows == 1 => values::to_python(py, column, field),
+            _ => Err(Error::new(ErrorKind::Violation, format!("the result of {method} is not one row")).into_vgi_err()),
+        }
+    }
+
+    /// Opens a stream; of one with a header, that is waited for.
+    #[pyo3(signature = (method, values, metadata=None))]
+    fn open(
+        &self,
+        py: Python<'_>,
+        method: &str,
+        values: &Bound<'_, PyDict>,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<VgiClientStream> {
+        let called = self.shared.method(method, MethodKind::Stream)?;
+        let (batch, metadata) = (params(called, values)?, self::metadata(metadata)?);
+        let has_header = called.header.is_some();
+        let header = if has_header {
+            let answer = self.shared.ask(py, |connection, check| connection.open(method, batch, metadata, true, check))?;
+            Some(expect_batch(py, answer)?)
+        } else {
+            self.shared.with(py, |connection, check| connection.open(method, batch, metadata, false, check))?;
+            None
+        };
+        let mut streams = lock(&self.shared.streams);
+        *streams = streams.wrapping_add(1);
+        let number = *streams;
+        Ok(VgiClientStream { shared: Arc::clone(&self.shared), number, header, done: Mutex::new(false) })
+    }
+
+    /// Asks for the description of the service.
+    fn describe(&self, py: Python<'_>) -> PyResult<Annotated> {
+        let empty = Batch::new(Arc::clone(self.shared.protocol.empty_schema()), Vec::new(), 1);
+        let metadata = penstock_vgi::Metadata::new();
+        let answer = self.shared.ask(py, |connection, check| {
+            connection.call(penstock_vgi::DESCRIBE, empty, metadata, check)
+        })?;
+        annotated(py, &expect_batch(py, answer)?)
+    }
+}
+
+fn expect_batch(py: Python<'_>, answer: Answer) -> PyResult<Batch> {
+    match answer {
+        Answer::Batch(batch) => Ok(batch),
+        Answer::Failed(failure) => Err(rpc_error(py, &failure)),
+        Answer::Log(_) | Answer::End => {
+            Err(Error::new(ErrorKind::Violation, "the server has not answered the call").into_vgi_err())
+        }
+    }
+}
+
+impl VgiClientStream {
+    /// The next batch; `None` at the end.
+    fn next(&self, py: Python<'_>, batch: Option<&Batch>) -> PyResult<Option<Annotated>> {
+        if *lock(&self.done) || *lock(&self.shared.streams) != self.number {
+            return Err(misuse("the stream was closed, or has ended"));
+        }
+        match self.shared.ask(py, |connection, check| connection.send(batch, check)) {
+            Ok(Answer::Batch(batch)) => annotated(py, &batch).map(Some),
+            Ok(Answer::End) => {
+                *lock(&self.done) = true;
+                Ok(None)
+            }
+            Ok(answer) => {
+                *lock(&self.done) = true;
+                expect_batch(py, answer).map(|_| None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn end(&self, py: Python<'_>, cancel: bool) -> PyResult<()> {
+        if std::mem::replace(&mut *lock(&self.done), true) || *lock(&self.shared.streams) != self.number {
+            return Ok(());
+        }
+        let mut logs = Vec::new();
+        self.shared.with(py, |connection, check| {
+            connection.close(cancel, check, &mut |answer| {
+                if let Answer::Log(log) = answer {
+                    logs.push(log);
+                }
+            })
+        })?;
+        logs.iter().try_for_each(|log| self.shared.log(py, log))
+    }
+}
+
+#[pymethods]
+impl VgiClientStream {
+    /// The header, of a stream that has one.
+    fn header(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.header.as_ref().map(|batch| to_python(py, batch).map(Bound::unbind)).transpose()
+    }
+
+    /// Sends an input and waits for its answer; `None` when the server has ended the stream.
+    #[pyo3(signature = (batch, metadata=None))]
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        batch: PyBatch,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Option<Annotated>> {
+        let batch = batch.0.with_metadata(self::metadata(metadata)?);
+        self.next(py, Some(&batch))
+    }
+
+    /// Asks a producer for its next batch; `None` when it has finished.
+    fn tick(&self, py: Python<'_>) -> PyResult<Option<Annotated>> {
+        self.next(py, None)
+    }
+
+    /// Ends the stream; the server does not work on what is left.
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        self.end(py, true)
+    }
+
+    /// Ends the stream.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.end(py, false)
+    }
+}

@@ -1,0 +1,87 @@
+//! Channels out of what Python has: descriptors as numbers, or binary file objects.
+
+use std::io::{self, Read, Write};
+use std::os::fd::BorrowedFd;
+
+use penstock_net::vgi::{Channel, Interrupted, Sink, Source, duplicate};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// A channel of two descriptors or two files. `writer` is `None` for a socket, which is both.
+pub(crate) fn channel(reader: &Bound<'_, PyAny>, writer: Option<&Bound<'_, PyAny>>) -> PyResult<Channel> {
+    let writer = writer.unwrap_or(reader);
+    if let (Ok(read), Ok(write)) = (reader.extract::<i32>(), writer.extract::<i32>()) {
+        return Ok(Channel::descriptors(duplicate(read)?, duplicate(write)?));
+    }
+    let file = |object: &Bound<'_, PyAny>| PythonFile { object: object.clone().unbind() };
+    Ok(Channel::new(Box::new(file(reader)), Box::new(file(writer)), true))
+}
+
+/// A binary file of Python's. Its exceptions come out as IO errors with their text.
+struct PythonFile {
+    object: Py<PyAny>,
+}
+
+impl PythonFile {
+    fn call<T>(&mut self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> io::Result<T> {
+        Python::attach(|py| call(self.object.bind(py)).map_err(|error| io::Error::other(error.to_string())))
+    }
+}
+
+impl Read for PythonFile {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        self.call(|file| {
+            let octets = file.call_method1(intern!(file.py(), "read"), (space.len(),))?;
+            if octets.is_none() {
+                return Ok(0);
+            }
+            let octets = octets.extract::<&[u8]>()?;
+            let count = octets.len().min(space.len());
+            space.iter_mut().zip(octets).for_each(|(to, from)| *to = *from);
+            Ok(count)
+        })
+    }
+}
+
+impl Write for PythonFile {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.call(|file| {
+            let written = file.call_method1(intern!(file.py(), "write"), (PyBytes::new(file.py(), octets),))?;
+            Ok(written.extract::<usize>().unwrap_or(octets.len()))
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.call(|file| file.call_method0(intern!(file.py(), "flush")).map(drop))
+    }
+}
+
+impl Source for PythonFile {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+impl Sink for PythonFile {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// Runs what waits, without the interpreter's lock. A signal handler's exception stops the wait and is raised.
+pub(crate) fn waiting<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(penstock_net::vgi::Check<'_>) -> T + Send,
+) -> (T, Option<PyErr>) {
+    let mut raised = None;
+    let result = py.detach(|| {
+        work(&mut || {
+            Python::attach(|py| py.check_signals()).map_err(|error| {
+                raised = Some(error);
+                Interrupted
+            })
+        })
+    });
+    (result, raised)
+}

@@ -1,0 +1,9 @@
+//! vgi-rpc: what `penstock.vgi` is built on.
+
+pub(crate) mod batches;
+pub(crate) mod client;
+pub(crate) mod codec;
+pub(crate) mod files;
+pub(crate) mod protocol;
+pub(crate) mod server;
+pub(crate) mod values;

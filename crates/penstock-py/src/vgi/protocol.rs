@@ -1,0 +1,68 @@
+//! What a service offers, from Python.
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use penstock_vgi::{Description, Dialect, Method, MethodKind, Protocol, Serialized, protocol_hash};
+use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::batches::{Annotated, annotated, schema, serialized};
+use super::client::IntoVgiErr;
+
+/// A service and its methods.
+#[pyclass(frozen, name = "VgiProtocol", module = "penstock._core")]
+pub(crate) struct VgiProtocol {
+    pub(crate) protocol: Arc<Protocol>,
+}
+
+#[pymethods]
+impl VgiProtocol {
+    #[new]
+    fn new(name: String, methods: Vec<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let methods = methods.iter().map(method).collect::<PyResult<Vec<_>>>()?;
+        Ok(Self { protocol: Arc::new(Protocol::new(name, methods).map_err(IntoVgiErr::into_vgi_err)?) })
+    }
+
+    /// The answer to `__describe__`, with its metadata.
+    fn describe(&self, py: Python<'_>, dialect: &str, server_id: &str) -> PyResult<Annotated> {
+        let dialect = Dialect::parse(dialect).map_err(IntoVgiErr::into_vgi_err)?;
+        annotated(py, Description::new(&self.protocol, dialect, server_id).batch())
+    }
+
+    /// SHA-256, in hex, over what other implementations of the same service have as well.
+    #[getter]
+    fn hash(&self) -> String {
+        protocol_hash(&self.protocol)
+    }
+}
+
+fn method(dict: &Bound<'_, PyDict>) -> PyResult<Method> {
+    let maybe = |key: &str| Ok::<_, PyErr>(dict.get_item(key)?.filter(|value| !value.is_none()));
+    let get = |key: &str| maybe(key)?.ok_or_else(|| PyKeyError::new_err(key.to_owned()));
+    let with_octets = |object: Bound<'_, PyAny>| Ok::<(SchemaRef, Vec<u8>), PyErr>((schema(&object)?, serialized(&object)?));
+    let (params, params_octets) = with_octets(get("params")?)?;
+    let (result, result_octets) = with_octets(get("result")?)?;
+    let (header, header_octets) = maybe("header")?.map(with_octets).transpose()?.unzip();
+    let kind: String = get("kind")?.extract()?;
+    Ok(Method {
+        name: get("name")?.extract()?,
+        kind: match kind.as_str() {
+            "unary" => MethodKind::Unary,
+            "stream" => MethodKind::Stream,
+            _ => return Err(PyValueError::new_err(format!("a method is unary or a stream, not {kind:?}"))),
+        },
+        params,
+        result,
+        optional: maybe("optional")?.map(|names| names.extract()).transpose()?.unwrap_or_default(),
+        nulls: maybe("nulls")?.map(|names| names.extract()).transpose()?.unwrap_or_default(),
+        header,
+        is_exchange: maybe("is_exchange")?.map(|flag| flag.extract()).transpose()?,
+        has_return: get("has_return")?.extract()?,
+        doc: maybe("doc")?.map(|text| text.extract()).transpose()?,
+        serialized: Serialized { params: params_octets, result: result_octets, header: header_octets },
+        param_types: maybe("param_types")?.map(|text| text.extract()).transpose()?,
+        param_defaults: maybe("param_defaults")?.map(|text| text.extract()).transpose()?,
+    })
+}

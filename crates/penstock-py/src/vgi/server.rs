@@ -1,0 +1,283 @@
+//! The server's end for Python: it asks for calls and answers them.
+
+use std::sync::{Arc, Mutex, TryLockError};
+
+use penstock_net::vgi::{Channel, ServerConnection};
+use penstock_vgi::{Batch, Call, Description, Dialect, Event, Failure, Limits, Log, MethodKind, ServerConfig};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python, schema};
+use super::client::{IntoVgiErr, busy, misuse};
+use super::files::{channel, waiting};
+use super::protocol::VgiProtocol;
+use super::values;
+
+/// A service with an identity and a dialect.
+#[pyclass(frozen, name = "VgiServer", module = "penstock._core")]
+pub(crate) struct VgiServer {
+    protocol: Arc<penstock_vgi::Protocol>,
+    config: ServerConfig,
+}
+
+/// A connection whose requests Python asks for.
+#[pyclass(frozen, name = "VgiConnection", module = "penstock._core")]
+pub(crate) struct VgiConnection {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    protocol: Arc<penstock_vgi::Protocol>,
+    connection: Mutex<ServerConnection>,
+}
+
+/// A call that waits for its answer.
+#[pyclass(frozen, name = "VgiCall", module = "penstock._core")]
+pub(crate) struct VgiCall {
+    shared: Arc<Shared>,
+    call: Call,
+    state: Mutex<CallState>,
+}
+
+#[derive(Default)]
+struct CallState {
+    /// It was answered, or its stream has ended.
+    done: bool,
+    cancelled: bool,
+}
+
+#[pymethods]
+impl VgiServer {
+    #[new]
+    #[pyo3(signature = (protocol, *, server_id, dialect, describe, max_message=None))]
+    fn new(
+        protocol: &Bound<'_, VgiProtocol>,
+        server_id: String,
+        dialect: &str,
+        describe: bool,
+        max_message: Option<u64>,
+    ) -> PyResult<Self> {
+        let dialect = Dialect::parse(dialect).map_err(IntoVgiErr::into_vgi_err)?;
+        let protocol = Arc::clone(&protocol.get().protocol);
+        let description = describe.then(|| Arc::new(Description::new(&protocol, dialect, &server_id)));
+        let mut limits = Limits::default();
+        limits.body = max_message.unwrap_or(limits.body);
+        Ok(Self { protocol, config: ServerConfig { server_id, description, limits, seed: penstock_net::vgi::seed() } })
+    }
+
+    /// A connection over two descriptors, which are used and not owned, or two binary files.
+    #[pyo3(signature = (reader, writer=None))]
+    fn connection(&self, reader: &Bound<'_, PyAny>, writer: Option<&Bound<'_, PyAny>>) -> PyResult<VgiConnection> {
+        let channel: Channel = channel(reader, writer)?;
+        let config = ServerConfig { seed: penstock_net::vgi::seed(), ..self.config.clone() };
+        let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel);
+        let shared = Shared { protocol: Arc::clone(&self.protocol), connection: Mutex::new(connection) };
+        Ok(VgiConnection { shared: Arc::new(shared) })
+    }
+}
+
+impl Shared {
+    /// Works on the connection without the interpreter's lock.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut ServerConnection, penstock_net::vgi::Check<'_>) -> penstock_vgi::Result<T> + Send,
+    ) -> PyResult<T> {
+        let (result, raised) = waiting(py, |check| match self.connection.try_lock() {
+            Ok(mut connection) => work(&mut connection, check),
+            Err(TryLockError::Poisoned(poisoned)) => work(&mut poisoned.into_inner(), check),
+            Err(TryLockError::WouldBlock) => Err(busy()),
+        });
+        result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))
+    }
+}
+
+#[pymethods]
+impl VgiConnection {
+    /// The next call; `None` when the client has closed its end. A call that was left without an answer fails.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<VgiCall>> {
+        let call = self.shared.with(py, |connection, check| {
+            connection.settle(check)?;
+            loop {
+                match connection.next_event(check)? {
+                    None => return Ok(None),
+                    Some(Event::Call(call)) => return Ok(Some(call)),
+                    // The rest of a stream whose call nobody follows any more.
+                    Some(Event::Input(_) | Event::InputEnd | Event::Cancelled | Event::Abandoned) => {}
+                }
+            }
+        })?;
+        Ok(call.map(|call| VgiCall { shared: Arc::clone(&self.shared), call, state: Mutex::default() }))
+    }
+}
+
+impl VgiCall {
+    fn method(&self) -> PyResult<&penstock_vgi::Method> {
+        self.shared.protocol.method(self.call.request.method).ok_or_else(|| misuse("the method is gone"))
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, CallState> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Answers once.
+    fn answer(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut ServerConnection) -> penstock_vgi::Result<()> + Send,
+    ) -> PyResult<()> {
+        if self.state().done {
+            return Err(misuse("the call was answered, or its stream has ended"));
+        }
+        self.shared.with(py, |connection, check| {
+            work(connection)?;
+            connection.flush(check)
+        })
+    }
+}
+
+#[pymethods]
+impl VgiCall {
+    #[getter(method)]
+    fn name(&self) -> PyResult<&str> {
+        Ok(&self.method()?.name)
+    }
+
+    #[getter]
+    fn index(&self) -> usize {
+        self.call.request.method
+    }
+
+    #[getter]
+    fn request_id(&self) -> &str {
+        &self.call.request_id
+    }
+
+    #[getter]
+    fn bytes_in(&self) -> u64 {
+        self.call.request.octets
+    }
+
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        metadata_to_python(py, &self.call.request.metadata)
+    }
+
+    /// The parameters that came.
+    #[getter]
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (field, value) in self.method()?.params.fields().iter().zip(&self.call.request.values) {
+            if let Some(value) = value {
+                dict.set_item(field.name(), values::to_python(py, value, field)?)?;
+            }
+        }
+        Ok(dict)
+    }
+
+    /// Whether the client has cancelled the stream.
+    #[getter]
+    fn cancelled(&self) -> bool {
+        self.state().cancelled
+    }
+
+    /// A message in front of the answer, or of the stream's next batch.
+    fn log(&self, py: Python<'_>, level: String, message: String, extra_json: Option<String>) -> PyResult<()> {
+        self.shared.with(py, |connection, _| {
+            connection.machine().log(Log::new(level, message, extra_json));
+            Ok(())
+        })
+    }
+
+    /// Answers a unary call.
+    fn reply(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let method = self.method()?;
+        if method.kind != MethodKind::Unary {
+            return Err(misuse("a stream is opened, not replied to"));
+        }
+        let batch = match method.result.fields().first() {
+            None => Batch::empty(&method.result, penstock_vgi::Metadata::new()),
+            Some(field) => {
+                let array = values::from_python(value, field, "the result")?;
+                Batch::new(Arc::clone(&method.result), vec![array], 1)
+            }
+        };
+        self.answer(py, |connection| connection.machine().reply(&batch))?;
+        self.state().done = true;
+        Ok(())
+    }
+
+    /// Answers with an error.
+    fn fail(&self, py: Python<'_>, kind: &str, error_type: String, message: String, extra_json: String) -> PyResult<()> {
+        if !matches!(kind, "params" | "method") {
+            return Err(misuse("a failure is one of \"params\" or of the \"method\""));
+        }
+        let failure =
+            Failure { error_type, message, extra: extra_json, traceback: String::new(), request_id: String::new() };
+        self.answer(py, |connection| connection.machine().fail(&failure))?;
+        self.state().done = true;
+        Ok(())
+    }
+
+    /// Opens the stream that was called for.
+    fn open(
+        &self,
+        py: Python<'_>,
+        output: &Bound<'_, PyAny>,
+        input: &Bound<'_, PyAny>,
+        header: Option<PyBatch>,
+    ) -> PyResult<()> {
+        let (output, input) = (schema(output)?, schema(input)?);
+        let header = header.map(|PyBatch(batch)| batch);
+        self.answer(py, |connection| connection.machine().open(&output, &input, header.as_ref()))
+    }
+
+    /// The stream's next input; `None` at its end, or when the client has cancelled it.
+    fn read(&self, py: Python<'_>) -> PyResult<Option<Annotated>> {
+        if self.state().done {
+            return Ok(None);
+        }
+        let event = self.shared.with(py, |connection, check| loop {
+            match connection.next_event(check)? {
+                Some(Event::Input(batch)) => {
+                    if let Some(batch) = connection.machine().conform(batch)? {
+                        return Ok(Some(Event::Input(batch)));
+                    }
+                    connection.flush(check)?;
+                    return Ok(None);
+                }
+                Some(event @ (Event::InputEnd | Event::Cancelled)) => return Ok(Some(event)),
+                Some(Event::Abandoned) | None => return Ok(None),
+                Some(Event::Call(_)) => {}
+            }
+        })?;
+        match event {
+            Some(Event::Input(batch)) => annotated(py, &batch).map(Some),
+            Some(Event::Cancelled) => {
+                self.state().cancelled = true;
+                Ok(None)
+            }
+            Some(Event::InputEnd) => Ok(None),
+            Some(Event::Call(_) | Event::Abandoned) | None => {
+                self.state().done = true;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Answers the last input.
+    fn emit(&self, py: Python<'_>, batch: PyBatch, metadata: Option<Bound<'_, PyDict>>) -> PyResult<()> {
+        let batch = batch.0.with_metadata(self::metadata(metadata.as_ref())?);
+        self.answer(py, |connection| connection.machine().emit(&batch))
+    }
+
+    /// Ends the output.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        if self.state().done {
+            return Ok(());
+        }
+        self.answer(py, |connection| connection.machine().finish())?;
+        self.state().done = true;
+        Ok(())
+    }
+}

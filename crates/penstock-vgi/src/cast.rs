@@ -1,0 +1,44 @@
+//! Casts that lose nothing, for peers whose types differ from the declared ones.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{DataType, SchemaRef};
+
+use crate::ipc::Batch;
+use crate::{Error, Result};
+
+/// The same values in another type, or an error if one of them would change.
+pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let checked = CastOptions { safe: false, ..CastOptions::default() };
+    let refused = |error: arrow_schema::ArrowError| Error::violation(error.to_string());
+    let made = cast_with_options(array, to, &checked).map_err(refused)?;
+    // Arrow cuts fractions off and rounds large integers without a word.
+    if array.data_type().is_floating() != to.is_floating() && array.data_type().is_numeric() && to.is_numeric() {
+        let back = cast_with_options(&made, array.data_type(), &checked).map_err(refused)?;
+        if back.to_data() != array.to_data() {
+            return Err(Error::violation(format!("a value of type {} changes as {to}", array.data_type())));
+        }
+    }
+    Ok(made)
+}
+
+/// A batch in the declared schema: columns in its order, in its types. `None` if that would lose or miss something.
+pub(crate) fn conform(batch: Batch, schema: &SchemaRef) -> Option<Batch> {
+    if batch.schema.fields() == schema.fields() {
+        return Some(Batch { schema: Arc::clone(schema), ..batch });
+    }
+    if batch.columns.len() != schema.fields().len() {
+        return None;
+    }
+    let columns = schema.fields().iter().map(|field| {
+        let column = batch.column(field.name())?;
+        if column.data_type().equals_datatype(field.data_type()) {
+            return Some(Arc::clone(column));
+        }
+        cast(column, field.data_type()).ok()
+    });
+    let columns = columns.collect::<Option<Vec<_>>>()?;
+    Some(Batch { schema: Arc::clone(schema), columns, ..batch })
+}

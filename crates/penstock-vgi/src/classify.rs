@@ -1,0 +1,88 @@
+//! The classification algorithm (section 7).
+
+use crate::failure::{EXCEPTION, Failure, Log};
+use crate::ipc::Batch;
+use crate::metadata::{Metadata, key};
+
+/// What a batch of a response is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Class {
+    /// Data, or a zero-row batch that says nothing else.
+    Data,
+    /// A message for the caller's `on_log`.
+    Log(Log),
+    /// The call has failed.
+    Error(Failure),
+    /// The batch lies behind a URL (section 12).
+    External,
+    /// The batch lies in shared memory (section 11).
+    Shared,
+    /// The stream goes on with the token it carries (section 10).
+    State,
+}
+
+/// Classifies a batch. Log keys come first: a zero-row batch that has them is never a pointer.
+pub fn classify(rows: usize, metadata: &Metadata) -> Class {
+    if metadata.is_empty() || rows > 0 {
+        return Class::Data;
+    }
+    if let Some(log) = Log::from_metadata(metadata) {
+        return if log.level == EXCEPTION { Class::Error(Failure::from_log(log)) } else { Class::Log(log) };
+    }
+    let pointer = !metadata.contains(key::LOG_LEVEL);
+    if pointer && metadata.contains(key::LOCATION) {
+        Class::External
+    } else if pointer && metadata.contains(key::SHM_OFFSET) {
+        Class::Shared
+    } else if metadata.contains(key::STREAM_STATE) || metadata.contains(key::STREAM_STATE_B64) {
+        Class::State
+    } else {
+        Class::Data
+    }
+}
+
+impl Batch {
+    /// What this batch of a response is.
+    pub fn class(&self) -> Class {
+        classify(self.rows, &self.metadata)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(rows: usize, pairs: &[(&[u8], &str)]) -> Class {
+        classify(rows, &pairs.iter().map(|(key, value)| (*key, value.as_bytes())).collect())
+    }
+
+    #[test]
+    fn rows_or_no_metadata_are_data() {
+        assert_eq!(of(0, &[]), Class::Data);
+        assert_eq!(of(1, &[(key::LOG_LEVEL, "INFO"), (key::LOG_MESSAGE, "m")]), Class::Data);
+        assert_eq!(of(1, &[(key::STREAM_STATE, "t")]), Class::Data);
+        assert_eq!(of(0, &[(b"mine", "x")]), Class::Data);
+        assert_eq!(of(0, &[(key::LOG_MESSAGE, "without a level")]), Class::Data);
+    }
+
+    #[test]
+    fn log_keys_take_priority_over_pointers() {
+        let log = Log::new("INFO", "m", None);
+        for pointer in [key::SHM_OFFSET, key::LOCATION, key::STREAM_STATE] {
+            assert_eq!(
+                of(0, &[(pointer, "65536"), (key::LOG_LEVEL, "INFO"), (key::LOG_MESSAGE, "m")]),
+                Class::Log(log.clone())
+            );
+        }
+        assert_eq!(of(0, &[(key::SHM_OFFSET, "65536"), (key::LOG_LEVEL, "INFO")]), Class::Data);
+    }
+
+    #[test]
+    fn an_exception_is_an_error_and_pointers_and_tokens_are_told_apart() {
+        assert!(matches!(of(0, &[(key::LOG_LEVEL, "EXCEPTION"), (key::LOG_MESSAGE, "m")]), Class::Error(_)));
+        assert_eq!(of(0, &[(key::LOCATION, "https://x/y")]), Class::External);
+        assert_eq!(of(0, &[(key::SHM_OFFSET, "65536"), (key::SHM_LENGTH, "8")]), Class::Shared);
+        assert_eq!(of(0, &[(key::STREAM_STATE, "t")]), Class::State);
+        assert_eq!(of(0, &[(key::STREAM_STATE_B64, "t")]), Class::State);
+    }
+}

@@ -1,0 +1,114 @@
+//! `__describe__` (section 14), in both dialects.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BinaryArray, BooleanArray, StringArray};
+use arrow_schema::{Field, Schema};
+use sha2::{Digest, Sha256};
+
+use crate::ipc::Batch;
+use crate::metadata::{Metadata, REQUEST_VERSION, key};
+use crate::protocol::{Dialect, Method, Protocol};
+
+/// What a server tells about its methods, made once.
+#[derive(Debug)]
+pub struct Description {
+    batch: Batch,
+}
+
+impl Description {
+    /// The description of a service: one row for each method, in the order of their names.
+    pub fn new(protocol: &Protocol, dialect: Dialect, server_id: &str) -> Self {
+        let methods = sorted(protocol);
+        let (fields, columns) = columns(&methods, dialect).into_iter().unzip::<_, _, Vec<Field>, Vec<ArrayRef>>();
+        let mut batch = Batch::new(Arc::new(Schema::new(fields)), columns, methods.len());
+        let version: &[u8] = match dialect {
+            Dialect::Spec => b"2",
+            Dialect::V0_10 => b"4",
+        };
+        let mut metadata = Metadata::new();
+        metadata.push(key::PROTOCOL_NAME, protocol.name().as_bytes());
+        metadata.push(key::REQUEST_VERSION, REQUEST_VERSION);
+        metadata.push(key::DESCRIBE_VERSION, version);
+        if dialect == Dialect::V0_10 {
+            metadata.push(key::PROTOCOL_HASH, protocol_hash(protocol));
+        }
+        metadata.push(key::SERVER_ID, server_id.as_bytes());
+        batch.metadata = metadata;
+        Self { batch }
+    }
+
+    /// The answer.
+    pub const fn batch(&self) -> &Batch {
+        &self.batch
+    }
+}
+
+fn sorted(protocol: &Protocol) -> Vec<&Method> {
+    let mut methods: Vec<&Method> = protocol.methods().iter().collect();
+    methods.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    methods
+}
+
+fn columns(methods: &[&Method], dialect: Dialect) -> Vec<(Field, ArrayRef)> {
+    let required = |name: &str, column: ArrayRef, dialect: Dialect| {
+        // The package declares every column as nullable.
+        (Field::new(name, column.data_type().clone(), dialect == Dialect::V0_10), column)
+    };
+    let optional = |name: &str, column: ArrayRef| (Field::new(name, column.data_type().clone(), true), column);
+    let text = |of: &dyn Fn(&Method) -> Option<String>| -> ArrayRef {
+        Arc::new(methods.iter().map(|method| of(method)).collect::<StringArray>())
+    };
+    let octets = |of: &dyn Fn(&Method) -> Option<Vec<u8>>| -> ArrayRef {
+        Arc::new(methods.iter().map(|method| of(method)).collect::<BinaryArray>())
+    };
+    let flag = |of: &dyn Fn(&Method) -> Option<bool>| -> ArrayRef {
+        Arc::new(methods.iter().map(|method| of(method)).collect::<BooleanArray>())
+    };
+    let name = required("name", text(&|method| Some(method.name.clone())), dialect);
+    let kind = required("method_type", text(&|method| Some(method.kind.name().into())), dialect);
+    let doc = optional("doc", text(&|method| method.doc.clone()));
+    let has_return = required("has_return", flag(&|method| Some(method.has_return)), dialect);
+    let params = required("params_schema_ipc", octets(&|method| Some(method.serialized.params.clone())), dialect);
+    let result = required("result_schema_ipc", octets(&|method| Some(method.serialized.result.clone())), dialect);
+    let types = optional("param_types_json", text(&|method| method.param_types.clone()));
+    let defaults = optional("param_defaults_json", text(&|method| method.param_defaults.clone()));
+    let has_header = required("has_header", flag(&|method| Some(method.header.is_some())), dialect);
+    let header = optional("header_schema_ipc", octets(&|method| method.serialized.header.clone()));
+    let exchange = optional("is_exchange", flag(&|method| method.is_exchange));
+    match dialect {
+        Dialect::Spec => vec![name, kind, doc, has_return, params, result, types, defaults, has_header, header],
+        Dialect::V0_10 => vec![name, kind, has_return, params, result, has_header, header, exchange],
+    }
+}
+
+/// SHA-256, in hex, over what other implementations of the same service have as well.
+pub fn protocol_hash(protocol: &Protocol) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"vgi_rpc.describe.v4|1|");
+    hash.update(protocol.name());
+    hash.update(b"|");
+    let flag = |flag: bool| -> &[u8] { if flag { b"1" } else { b"0" } };
+    for method in sorted(protocol) {
+        hash.update(b"\x1f");
+        hash.update(&method.name);
+        for field in [
+            method.kind.name().as_bytes(),
+            flag(method.has_return),
+            flag(method.header.is_some()),
+            method.is_exchange.map_or(b"-", flag),
+            &method.serialized.params,
+            &method.serialized.result,
+            method.serialized.header.as_deref().unwrap_or_default(),
+        ] {
+            hash.update(b"\x1e");
+            hash.update(field);
+        }
+    }
+    hash.finalize().iter().fold(String::with_capacity(64), |mut hex, octet| {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{octet:02x}");
+        hex
+    })
+}

@@ -1,0 +1,173 @@
+//! Log and error batches (section 8).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::metadata::{Metadata, key};
+
+/// The level that makes a log batch an error.
+pub const EXCEPTION: &str = "EXCEPTION";
+
+/// A log message for the client: what a zero-row batch with `vgi_rpc.log_level` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// `ERROR`, `WARN`, `INFO`, `DEBUG` or `TRACE`; a level that is not known is handed on.
+    pub level: String,
+    /// The text.
+    pub message: String,
+    /// A JSON object.
+    pub extra: Option<String>,
+    /// Who wrote it, as a client learns it; a server says so itself.
+    pub server_id: Option<String>,
+    /// For which request, likewise.
+    pub request_id: Option<String>,
+}
+
+impl Log {
+    /// A message of ours.
+    pub fn new(level: impl Into<String>, message: impl Into<String>, extra: Option<String>) -> Self {
+        Self { level: level.into(), message: message.into(), extra, server_id: None, request_id: None }
+    }
+
+    /// The metadata of its batch.
+    pub fn metadata(&self, server_id: &str, request_id: &str) -> Metadata {
+        let mut metadata = Metadata::new();
+        metadata.push(key::LOG_LEVEL, self.level.as_bytes());
+        metadata.push(key::LOG_MESSAGE, self.message.as_bytes());
+        if let Some(extra) = &self.extra {
+            metadata.push(key::LOG_EXTRA, extra.as_bytes());
+        }
+        for (name, value) in [(key::SERVER_ID, server_id), (key::REQUEST_ID, request_id)] {
+            if !value.is_empty() {
+                metadata.push(name, value.as_bytes());
+            }
+        }
+        metadata
+    }
+
+    /// What a batch's metadata says; `None` if a key is missing. Octets that are no UTF-8 are replaced.
+    pub fn from_metadata(metadata: &Metadata) -> Option<Self> {
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        Some(Self {
+            level: text(metadata.get(key::LOG_LEVEL)?),
+            message: text(metadata.get(key::LOG_MESSAGE)?),
+            extra: metadata.get(key::LOG_EXTRA).map(text),
+            server_id: metadata.get(key::SERVER_ID).map(text),
+            request_id: metadata.get(key::REQUEST_ID).map(text),
+        })
+    }
+}
+
+/// What a call is answered with when it fails: the exception of a method, or the framework's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The name of the exception's class.
+    pub error_type: String,
+    /// `"ValueError: boom"`.
+    pub message: String,
+    /// The traceback, or nothing.
+    pub traceback: String,
+    /// The JSON of section 8, as it goes over the wire.
+    pub extra: String,
+    /// The request that failed, if it is known.
+    pub request_id: String,
+}
+
+/// The JSON of an exception that no Python code raised.
+#[derive(Serialize)]
+struct Extra<'a> {
+    exception_type: &'a str,
+    exception_message: &'a str,
+    traceback: &'a str,
+    frames: [(); 0],
+}
+
+/// What a client reads of it.
+#[derive(Default, Deserialize)]
+struct Received {
+    #[serde(default)]
+    exception_type: Option<serde_json::Value>,
+    #[serde(default)]
+    traceback: Option<serde_json::Value>,
+}
+
+impl Failure {
+    /// The framework's own exception.
+    pub fn new(error_type: &str, message: &str) -> Self {
+        let line = format!("{error_type}: {message}");
+        let traceback = format!("{line}\n");
+        let extra = Extra { exception_type: error_type, exception_message: message, traceback: &traceback, frames: [] };
+        Self {
+            error_type: error_type.to_owned(),
+            message: line,
+            extra: serde_json::to_string(&extra).unwrap_or_default(),
+            traceback,
+            request_id: String::new(),
+        }
+    }
+
+    /// The metadata of its batch.
+    pub fn metadata(&self, server_id: &str, request_id: &str) -> Metadata {
+        let extra = (!self.extra.is_empty()).then(|| self.extra.clone());
+        Log::new(EXCEPTION, self.message.clone(), extra).metadata(server_id, request_id)
+    }
+
+    /// What a client makes of an error batch (section 8). JSON that does not parse is as if it were not there.
+    pub(crate) fn from_log(log: Log) -> Self {
+        let extra = log.extra.unwrap_or_default();
+        let received: Received = serde_json::from_str(&extra).unwrap_or_default();
+        let text = |value: Option<serde_json::Value>| match value? {
+            serde_json::Value::String(text) => Some(text),
+            other => Some(other.to_string()),
+        };
+        Self {
+            error_type: text(received.exception_type).unwrap_or(log.level),
+            message: log.message,
+            traceback: text(received.traceback).unwrap_or_default(),
+            request_id: log.request_id.unwrap_or_default(),
+            extra,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_of_an_exception_has_the_fields_of_section_8_in_order() {
+        let failure = Failure::new("ValueError", "a \"b\"\n");
+        assert_eq!(
+            failure.extra,
+            r#"{"exception_type":"ValueError","exception_message":"a \"b\"\n","traceback":"ValueError: a \"b\"\n\n","frames":[]}"#
+        );
+        assert_eq!(failure.message, "ValueError: a \"b\"\n");
+    }
+
+    #[test]
+    fn what_is_sent_is_what_the_client_raises() {
+        let failure = Failure::new("KeyError", "'x'");
+        let metadata = failure.metadata("0123456789ab", "0123456789abcdef");
+        let log = Log::from_metadata(&metadata).expect("both keys");
+        assert_eq!(log.level, EXCEPTION);
+        let received = Failure::from_log(log);
+        assert_eq!(received, Failure { request_id: "0123456789abcdef".into(), ..failure });
+        assert_eq!(metadata.text(key::SERVER_ID), Some("0123456789ab"));
+    }
+
+    #[test]
+    fn without_json_the_level_is_the_type_and_there_is_no_traceback() {
+        for extra in [None, Some("{"), Some("[]"), Some("{}"), Some("{\"exception_type\": null}")] {
+            let log = Log::new(EXCEPTION, "boom", extra.map(Into::into));
+            let received = Failure::from_log(log);
+            assert_eq!((received.error_type.as_str(), received.traceback.as_str()), (EXCEPTION, ""), "{extra:?}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::{Field, Schema, SchemaRef};
+
+use crate::{Error, Metadata, Result};
+
+/// A record batch with its custom metadata.
+///
+/// It is not a [`RecordBatch`], because peers send nulls in fields that their schema declares as not null; here the
+/// schema is what was declared, and the columns are what came.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// The schema of its stream.
+    pub schema: SchemaRef,
+    /// An array for each field.
+    pub columns: Vec<ArrayRef>,
+    /// How many rows there are, also when there is no column.
+    pub rows: usize,
+    /// The custom metadata.
+    pub metadata: Metadata,
+    /// How many octets its body has on the wire, if it came from there.
+    pub octets: u64,
+}
+
+impl Batch {
+    /// A batch of ours.
+    pub fn new(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Self {
+        Self { schema, columns, rows, metadata: Metadata::new(), octets: 0 }
+    }
+
+    /// No rows: what carries logs, errors, pointers and tokens.
+    pub fn empty(schema: &SchemaRef, metadata: Metadata) -> Self {
+        let columns = schema.fields().iter().map(|field| arrow_array::new_empty_array(field.data_type())).collect();
+        Self { metadata, ..Self::new(Arc::clone(schema), columns, 0) }
+    }
+
+    /// The same batch with other metadata.
+    #[must_use]
+    pub fn with_metadata(self, metadata: Metadata) -> Self {
+        Self { metadata, ..self }
+    }
+
+    /// The column of a name.
+    pub fn column(&self, name: &str) -> Option<&ArrayRef> {
+        self.schema.fields().iter().zip(&self.columns).find(|(field, _)| field.name() == name).map(|(_, column)| column)
+    }
+
+    /// How many octets the buffers of its columns have.
+    pub fn memory(&self) -> usize {
+        self.columns.iter().map(Array::get_buffer_memory_size).sum()
+    }
+
+    /// As Arrow has it. Fields that are declared as not null and have nulls become nullable.
+    pub fn to_record_batch(&self) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        if let Ok(batch) = RecordBatch::try_new_with_options(Arc::clone(&self.schema), self.columns.clone(), &options) {
+            return Ok(batch);
+        }
+        let relaxed = self.schema.fields().iter().zip(&self.columns).map(|(field, column)| {
+            Field::new(field.name(), column.data_type().clone(), true).with_metadata(field.metadata().clone())
+        });
+        let schema = Schema::new_with_metadata(relaxed.collect::<Vec<_>>(), self.schema.metadata().clone());
+        RecordBatch::try_new_with_options(Arc::new(schema), self.columns.clone(), &options)
+            .map_err(|error| Error::misuse(format!("a batch that does not fit its schema: {error}")))
+    }
+}
+
+impl From<RecordBatch> for Batch {
+    fn from(batch: RecordBatch) -> Self {
+        let rows = batch.num_rows();
+        let (schema, columns, _) = batch.into_parts();
+        Self::new(schema, columns, rows)
+    }
+}

@@ -1,0 +1,185 @@
+//! The columns of a record batch, out of a body that is not trusted: every offset and length is checked here, before a
+//! slice of the body is taken. Nothing is copied, unless a buffer lies at an address that its type cannot have.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, StructArray, make_array, new_empty_array};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow_data::{ArrayData, ArrayDataBuilder};
+use arrow_ipc as fb;
+use arrow_schema::DataType;
+use flatbuffers::VectorIter;
+
+use super::schema::Column;
+use crate::limits::Limits;
+use crate::{Error, Result};
+
+/// The dictionaries of a stream, by their IDs.
+pub(super) type Dictionaries = HashMap<i64, ArrayRef>;
+
+/// Reads the columns of one batch.
+pub(super) fn read(
+    batch: fb::RecordBatch<'_>,
+    columns: &[Column],
+    body: &Buffer,
+    dictionaries: &Dictionaries,
+    limits: &Limits,
+) -> Result<(Vec<ArrayRef>, usize)> {
+    if batch.compression().is_some() {
+        return Err(Error::malformed("compressed IPC bodies are not read here"));
+    }
+    let rows = count(batch.length(), limits)?;
+    let mut reader = ColumnReader {
+        body,
+        nodes: batch.nodes().unwrap_or_default().iter(),
+        buffers: batch.buffers().unwrap_or_default().iter(),
+        views: batch.variadicBufferCounts().into_iter().flatten().collect(),
+        dictionaries,
+        limits,
+    };
+    let arrays = columns.iter().map(|column| reader.column(column)).collect::<Result<Vec<_>>>()?;
+    for (column, array) in columns.iter().zip(&arrays) {
+        if array.len() != rows {
+            let length = array.len();
+            return Err(Error::malformed(format!("column {:?} has {length} rows, its batch {rows}", column.name)));
+        }
+    }
+    Ok((arrays, rows))
+}
+
+fn count(count: i64, limits: &Limits) -> Result<usize> {
+    let rows = u64::try_from(count).map_err(|_| Error::malformed("a negative row count"))?;
+    limits.rows().check(rows)?;
+    usize::try_from(rows).map_err(|_| Error::malformed("a row count beyond the memory of this machine"))
+}
+
+struct ColumnReader<'a> {
+    body: &'a Buffer,
+    nodes: VectorIter<'a, fb::FieldNode>,
+    buffers: VectorIter<'a, fb::Buffer>,
+    views: VecDeque<i64>,
+    dictionaries: &'a Dictionaries,
+    limits: &'a Limits,
+}
+
+impl ColumnReader<'_> {
+    /// The next buffer of the body.
+    fn buffer(&mut self) -> Result<Buffer> {
+        let place = self.buffers.next().ok_or_else(|| Error::malformed("a batch with too few buffers"))?;
+        let outside = || Error::malformed("a buffer outside the body of its IPC message");
+        let offset = usize::try_from(place.offset()).map_err(|_| outside())?;
+        let length = usize::try_from(place.length()).map_err(|_| outside())?;
+        let end = offset.checked_add(length).ok_or_else(outside)?;
+        if end > self.body.len() {
+            return Err(outside());
+        }
+        Ok(self.body.slice_with_length(offset, length))
+    }
+
+    /// The next node: the length of an array, and its null count.
+    fn node(&mut self) -> Result<(usize, usize)> {
+        let node = self.nodes.next().ok_or_else(|| Error::malformed("a batch with too few field nodes"))?;
+        let length = count(node.length(), self.limits)?;
+        let nulls = usize::try_from(node.null_count()).ok().filter(|nulls| *nulls <= length);
+        Ok((length, nulls.ok_or_else(|| Error::malformed("a null count above the length of its array"))?))
+    }
+
+    /// A validity bitmap, where there is a null.
+    fn validity(&mut self, length: usize, nulls: usize) -> Result<Option<Buffer>> {
+        let bitmap = self.buffer()?;
+        if nulls == 0 {
+            return Ok(None);
+        }
+        if bitmap.len() < length.div_ceil(8) {
+            return Err(Error::malformed("a validity bitmap shorter than its array"));
+        }
+        Ok(Some(bitmap))
+    }
+
+    fn column(&mut self, column: &Column) -> Result<ArrayRef> {
+        let named = |error: Error| Error::new(error.kind(), format!("column {:?}: {error}", column.name));
+        self.array(&column.data_type, column).map_err(named)
+    }
+
+    fn array(&mut self, data_type: &DataType, column: &Column) -> Result<ArrayRef> {
+        let (length, nulls) = self.node()?;
+        let builder = ArrayData::builder(data_type.clone()).len(length);
+        match data_type {
+            DataType::Null => build(builder),
+            DataType::Struct(_) => self.structure(data_type, column, length, nulls),
+            DataType::FixedSizeList(..) => {
+                let validity = self.validity(length, nulls)?;
+                let child = self.child(column)?;
+                build(builder.null_bit_buffer(validity).add_child_data(child))
+            }
+            DataType::List(_) | DataType::LargeList(_) | DataType::Map(..) => {
+                let validity = self.validity(length, nulls)?;
+                let offsets = self.offsets(data_type, length)?;
+                let child = self.child(column)?;
+                build(builder.null_bit_buffer(validity).add_buffer(offsets).add_child_data(child))
+            }
+            DataType::Utf8 | DataType::Binary | DataType::LargeUtf8 | DataType::LargeBinary => {
+                let validity = self.validity(length, nulls)?;
+                let offsets = self.offsets(data_type, length)?;
+                let values = self.buffer()?;
+                build(builder.null_bit_buffer(validity).add_buffer(offsets).add_buffer(values))
+            }
+            DataType::Utf8View | DataType::BinaryView => {
+                let more = self.views.pop_front().and_then(|count| usize::try_from(count).ok());
+                let more = more.filter(|count| *count <= self.buffers.len());
+                let more = more.ok_or_else(|| Error::malformed("a batch without the buffer counts of its views"))?;
+                let validity = self.validity(length, nulls)?;
+                let buffers = (0..=more).map(|_| self.buffer()).collect::<Result<Vec<_>>>()?;
+                build(builder.null_bit_buffer(validity).buffers(buffers))
+            }
+            DataType::Dictionary(_, values) => {
+                let validity = self.validity(length, nulls)?;
+                let keys = self.buffer()?;
+                // A dictionary may be left out when every value is null.
+                let of = column.dictionary.and_then(|id| self.dictionaries.get(&id)).cloned();
+                let of = of.unwrap_or_else(|| new_empty_array(values));
+                build(builder.null_bit_buffer(validity).add_buffer(keys).add_child_data(of.to_data()))
+            }
+            // Everything else that `schema` lets in has one buffer of values of one width.
+            _ => {
+                let validity = self.validity(length, nulls)?;
+                let values = self.buffer()?;
+                build(builder.null_bit_buffer(validity).add_buffer(values))
+            }
+        }
+    }
+
+    fn child(&mut self, column: &Column) -> Result<ArrayData> {
+        let child = column.children.first().ok_or_else(|| Error::malformed("a list without a type of its values"))?;
+        Ok(self.column(child)?.to_data())
+    }
+
+    fn structure(&mut self, data_type: &DataType, column: &Column, length: usize, nulls: usize) -> Result<ArrayRef> {
+        let validity = self.validity(length, nulls)?;
+        let nulls = validity.map(|bitmap| NullBuffer::new(BooleanBuffer::new(bitmap, 0, length)));
+        let children = column.children.iter().map(|child| self.column(child)).collect::<Result<Vec<_>>>()?;
+        let DataType::Struct(fields) = data_type else { return Err(Error::malformed("not a structure")) };
+        let made = StructArray::try_new_with_length(fields.clone(), children, nulls, length);
+        Ok(Arc::new(made.map_err(|error| Error::malformed(error.to_string()))?))
+    }
+
+    /// The offsets of a list. Without values a writer may leave all of them out.
+    fn offsets(&mut self, data_type: &DataType, length: usize) -> Result<Buffer> {
+        let offsets = self.buffer()?;
+        let width = if matches!(data_type, DataType::LargeList(_) | DataType::LargeUtf8 | DataType::LargeBinary) {
+            size_of::<i64>()
+        } else {
+            size_of::<i32>()
+        };
+        if length == 0 && offsets.len() < width {
+            return Ok(Buffer::from(vec![0_u64]).slice_with_length(0, width));
+        }
+        Ok(offsets)
+    }
+}
+
+fn build(builder: ArrayDataBuilder) -> Result<ArrayRef> {
+    let data = builder.align_buffers(true).build().map_err(|error| Error::malformed(error.to_string()))?;
+    Ok(make_array(data))
+}

@@ -1,0 +1,309 @@
+//! Octets of IPC streams in, schemas and batches out (section 2).
+
+use std::sync::Arc;
+
+use arrow_array::{Array, make_array};
+use arrow_buffer::{Buffer, MutableBuffer};
+use arrow_data::transform::MutableArrayData;
+use arrow_ipc::{self as fb, MessageHeader, root_as_message};
+use arrow_schema::{DataType, SchemaRef};
+
+use super::batch::Batch;
+use super::columns::{self, Dictionaries};
+use super::flat::take_custom_metadata;
+use super::schema::{Column, Layout};
+use crate::limits::Limits;
+use crate::{Error, Metadata, Result};
+
+/// Four octets 0xFF, and four of the length of the head.
+const PREFIX: usize = 8;
+const CONTINUATION: [u8; 4] = [0xFF; 4];
+/// What is kept for heads and small bodies; a larger body is read into its own memory.
+const ROOM: usize = 64 << 10;
+
+/// What a stream consists of.
+#[derive(Debug, Clone)]
+pub enum Item {
+    /// A stream begins.
+    Schema(SchemaRef),
+    /// A batch of it.
+    Batch(Batch),
+    /// The stream has ended.
+    End,
+}
+
+/// Reads IPC streams that follow one another on one connection.
+///
+/// Octets go into [`space`](Self::space), and [`advance`](Self::advance) says how many: the body of a large batch is
+/// received in the memory that its arrays will have. Memory is taken only after a length has passed its limit.
+///
+/// ```text
+/// ── prefix ──▶ head ──▶ body ──▶ (item) ── prefix ──▶ …
+///       └─ length 0: the stream has ended
+/// ```
+#[derive(Debug)]
+pub struct Decoder {
+    limits: Limits,
+    room: Vec<u8>,
+    start: usize,
+    end: usize,
+    state: State,
+    stream: Option<Stream>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Between two messages.
+    Prefix,
+    /// So many octets are the next message.
+    Head(usize),
+    /// The head was read; its body is coming.
+    Body(Box<Message>),
+    /// An error was given; nothing can be read any more.
+    Failed(Error),
+}
+
+/// A message whose body is being read.
+#[derive(Debug)]
+struct Message {
+    head: Vec<u8>,
+    metadata: Metadata,
+    body: MutableBuffer,
+    filled: usize,
+}
+
+#[derive(Debug)]
+struct Stream {
+    layout: Layout,
+    dictionaries: Dictionaries,
+    dictionary_octets: u64,
+}
+
+impl Decoder {
+    /// Before the first stream.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, room: Vec::new(), start: 0, end: 0, state: State::Prefix, stream: None }
+    }
+
+    /// Whether nothing of a stream was read yet, or the last one has ended, and no octets are waiting.
+    pub fn is_between_streams(&self) -> bool {
+        self.stream.is_none() && matches!(self.state, State::Prefix) && self.start == self.end
+    }
+
+    /// Where the next octets go; it is never empty. They are the rest of a body, or else room for more than one message.
+    pub fn space(&mut self) -> &mut [u8] {
+        let wanted = self.wanted();
+        if let State::Body(message) = &mut self.state {
+            return message.body.as_slice_mut().get_mut(message.filled..).unwrap_or_default();
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start > 0 && self.room.len() < self.end.saturating_add(wanted) {
+            self.room.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end.saturating_sub(self.start));
+        }
+        // The length was checked when it was seen.
+        let needed = self.end.saturating_add(wanted).max(ROOM);
+        if self.room.len() < needed {
+            self.room.resize(needed, 0);
+        }
+        self.room.get_mut(self.end..).unwrap_or_default()
+    }
+
+    /// How many octets must come before there is an item; at least 1. Who reads no more never reads into what follows a
+    /// stream.
+    pub fn wanted(&self) -> usize {
+        let have = self.end.saturating_sub(self.start);
+        match &self.state {
+            State::Prefix => PREFIX.saturating_sub(have),
+            State::Head(length) => length.saturating_sub(have),
+            State::Body(message) => message.body.len().saturating_sub(message.filled),
+            State::Failed(_) => 1,
+        }
+        .max(1)
+    }
+
+    /// So many octets were put into [`space`](Self::space).
+    pub fn advance(&mut self, count: usize) {
+        if let State::Body(message) = &mut self.state {
+            message.filled = message.filled.saturating_add(count).min(message.body.len());
+        } else {
+            self.end = self.end.saturating_add(count).min(self.room.len());
+        }
+    }
+
+    /// Octets at once, for who has them already.
+    pub fn push(&mut self, mut octets: &[u8], items: &mut Vec<Item>) -> Result<()> {
+        loop {
+            while let Some(item) = self.poll_item()? {
+                items.push(item);
+            }
+            if octets.is_empty() {
+                return Ok(());
+            }
+            let space = self.space();
+            let count = space.len().min(octets.len());
+            let (now, later) = octets.split_at_checked(count).unwrap_or((octets, &[]));
+            space.iter_mut().zip(now).for_each(|(to, from)| *to = *from);
+            self.advance(count);
+            octets = later;
+        }
+    }
+
+    /// No more octets will come.
+    pub fn handle_end(&self) -> Result<()> {
+        match &self.state {
+            State::Failed(error) => Err(error.clone()),
+            State::Prefix if self.is_between_streams() => Ok(()),
+            State::Prefix | State::Head(_) | State::Body(_) => {
+                Err(Error::malformed("the connection ended within an IPC stream"))
+            }
+        }
+    }
+
+    /// The next item, if its octets are there. After an error there is only that error.
+    pub fn poll_item(&mut self) -> Result<Option<Item>> {
+        let polled = self.poll();
+        if let Err(error) = &polled {
+            self.state = State::Failed(error.clone());
+        }
+        polled
+    }
+
+    fn poll(&mut self) -> Result<Option<Item>> {
+        loop {
+            match &self.state {
+                State::Failed(error) => return Err(error.clone()),
+                State::Prefix => {
+                    let Some(prefix) = self.take(PREFIX) else { return Ok(None) };
+                    let length = self.head_length(prefix)?;
+                    if length == 0 {
+                        self.stream.take().ok_or_else(|| Error::malformed("the end of a stream that never began"))?;
+                        return Ok(Some(Item::End));
+                    }
+                    self.state = State::Head(length);
+                }
+                State::Head(length) => {
+                    let Some(head) = self.take(*length) else { return Ok(None) };
+                    let head = self.room.get(head).unwrap_or_default().to_vec();
+                    let message = self.message(head)?;
+                    self.state = State::Body(Box::new(message));
+                }
+                State::Body(message) => {
+                    if message.filled < message.body.len() {
+                        return Ok(None);
+                    }
+                    let State::Body(message) = std::mem::replace(&mut self.state, State::Prefix) else {
+                        return Ok(None);
+                    };
+                    if let Some(item) = self.handle_message(*message)? {
+                        return Ok(Some(item));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The place of so many octets, if they are there.
+    fn take(&mut self, count: usize) -> Option<std::ops::Range<usize>> {
+        let end = self.start.checked_add(count).filter(|end| *end <= self.end)?;
+        Some(std::mem::replace(&mut self.start, end)..end)
+    }
+
+    fn head_length(&self, prefix: std::ops::Range<usize>) -> Result<usize> {
+        let prefix = self.room.get(prefix).unwrap_or_default();
+        let Some((continuation, length)) = prefix.split_first_chunk::<4>() else {
+            return Err(Error::malformed("half a prefix"));
+        };
+        if *continuation != CONTINUATION {
+            return Err(Error::malformed(format!("an IPC message begins with {continuation:02x?}, not with ff ff ff ff")));
+        }
+        let length = length.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
+        self.limits.head().check(u64::from(length))?;
+        Ok(length as usize)
+    }
+
+    /// A message, without the body but with the memory for it and with what has come of it.
+    fn message(&mut self, mut head: Vec<u8>) -> Result<Message> {
+        let metadata = take_custom_metadata(&mut head, &self.limits)?;
+        let length = parse(&head)?.bodyLength();
+        let length = u64::try_from(length).map_err(|_| Error::malformed("a body of negative length"))?;
+        self.limits.body().check(length)?;
+        let length = usize::try_from(length).map_err(|_| Error::malformed("a body beyond the memory of this machine"))?;
+        let mut body = MutableBuffer::from_len_zeroed(length);
+        let here = self.end.saturating_sub(self.start).min(length);
+        let end = self.start.saturating_add(here);
+        if let (Some(to), Some(from)) = (body.as_slice_mut().get_mut(..here), self.room.get(self.start..end)) {
+            to.copy_from_slice(from);
+        }
+        self.start = end;
+        Ok(Message { head, metadata, body, filled: here })
+    }
+
+    fn handle_message(&mut self, message: Message) -> Result<Option<Item>> {
+        let Message { head, metadata, body, .. } = message;
+        let parsed = parse(&head)?;
+        let body = Buffer::from(body);
+        match parsed.header_type() {
+            MessageHeader::Schema => {
+                let schema = parsed.header_as_schema().ok_or_else(|| Error::malformed("a schema message without schema"))?;
+                let layout = Layout::read(schema)?;
+                let schema = Arc::clone(&layout.schema);
+                self.stream = Some(Stream { layout, dictionaries: Dictionaries::new(), dictionary_octets: 0 });
+                Ok(Some(Item::Schema(schema)))
+            }
+            MessageHeader::DictionaryBatch => {
+                let batch = parsed.header_as_dictionary_batch().ok_or_else(|| Error::malformed("no dictionary"))?;
+                let stream = self.stream.as_mut().ok_or_else(before_schema)?;
+                stream.dictionary(batch, &body, &self.limits)?;
+                Ok(None)
+            }
+            MessageHeader::RecordBatch => {
+                let batch = parsed.header_as_record_batch().ok_or_else(|| Error::malformed("no record batch"))?;
+                let stream = self.stream.as_ref().ok_or_else(before_schema)?;
+                let Stream { layout, dictionaries, .. } = stream;
+                let (columns, rows) = columns::read(batch, &layout.columns, &body, dictionaries, &self.limits)?;
+                let octets = body.len() as u64;
+                Ok(Some(Item::Batch(Batch { schema: Arc::clone(&layout.schema), columns, rows, metadata, octets })))
+            }
+            other => Err(Error::malformed(format!("an IPC stream with a message of type {other:?}"))),
+        }
+    }
+}
+
+fn before_schema() -> Error {
+    Error::malformed("a batch before the schema of its stream")
+}
+
+fn parse(head: &[u8]) -> Result<fb::Message<'_>> {
+    root_as_message(head).map_err(|error| Error::malformed(format!("the head of an IPC message: {error}")))
+}
+
+impl Stream {
+    fn dictionary(&mut self, batch: fb::DictionaryBatch<'_>, body: &Buffer, limits: &Limits) -> Result<()> {
+        let unknown = || Error::malformed(format!("a dictionary with the unknown ID {}", batch.id()));
+        let column = self.layout.dictionary(batch.id()).ok_or_else(unknown)?;
+        let DataType::Dictionary(_, values) = &column.data_type else { return Err(unknown()) };
+        let values = Column {
+            name: column.name.clone(),
+            data_type: values.as_ref().clone(),
+            dictionary: None,
+            children: column.children.clone(),
+        };
+        let data = batch.data().ok_or_else(|| Error::malformed("a dictionary without values"))?;
+        self.dictionary_octets = self.dictionary_octets.saturating_add(body.len() as u64);
+        limits.dictionaries().check(self.dictionary_octets)?;
+        let (mut arrays, _) = columns::read(data, std::slice::from_ref(&values), body, &self.dictionaries, limits)?;
+        let mut array = arrays.pop().ok_or_else(|| Error::malformed("a dictionary without values"))?;
+        if let Some(before) = self.dictionaries.get(&batch.id()).filter(|_| batch.isDelta()) {
+            let (before, more) = (before.to_data(), array.to_data());
+            let mut both = MutableArrayData::new(vec![&before, &more], false, before.len().saturating_add(more.len()));
+            let overflow = |error: arrow_schema::ArrowError| Error::malformed(error.to_string());
+            both.try_extend(0, 0, before.len()).map_err(overflow)?;
+            both.try_extend(1, 0, more.len()).map_err(overflow)?;
+            array = make_array(both.freeze());
+        }
+        self.dictionaries.insert(batch.id(), array);
+        Ok(())
+    }
+}

@@ -1,0 +1,14 @@
+//! Arrow IPC streams with custom metadata for each batch, in and out (section 2).
+
+mod batch;
+mod columns;
+mod decoder;
+mod encoder;
+mod flat;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+pub use batch::Batch;
+pub use decoder::{Decoder, Item};
+pub use encoder::{END, Encoder, Output, stream};

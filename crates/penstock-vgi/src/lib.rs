@@ -1,0 +1,27 @@
+//! vgi-rpc without IO: calls into other processes, whose arguments and results are Arrow batches.
+
+mod cast;
+mod classify;
+mod client;
+mod describe;
+mod error;
+mod failure;
+pub mod ipc;
+mod limits;
+mod metadata;
+mod protocol;
+mod request;
+mod server;
+
+pub use classify::{Class, classify};
+pub use client::{Answer, Client};
+pub use describe::{Description, protocol_hash};
+pub use error::{Error, Result};
+pub use failure::{EXCEPTION, Failure, Log};
+pub use ipc::Batch;
+pub use limits::Limits;
+pub use metadata::{Metadata, REQUEST_VERSION, key};
+pub use penstock_wire::ErrorKind;
+pub use protocol::{DESCRIBE, Dialect, Method, MethodKind, Protocol, Serialized};
+pub use request::{Parsed, Rejected, Request, parse as parse_request, write as write_request};
+pub use server::{Call, Event, Server, ServerConfig};

@@ -1,0 +1,150 @@
+//! Custom metadata of a batch, and the keys of section 3.
+
+use std::fmt;
+
+/// The keys that the framework reserves (section 3).
+pub mod key {
+    /// The method of a request.
+    pub const METHOD: &[u8] = b"vgi_rpc.method";
+    /// The version of the protocol, in requests and descriptions.
+    pub const REQUEST_VERSION: &[u8] = b"vgi_rpc.request_version";
+    /// What correlates a request and its answers.
+    pub const REQUEST_ID: &[u8] = b"vgi_rpc.request_id";
+    /// The W3C trace context.
+    pub const TRACEPARENT: &[u8] = b"traceparent";
+    /// The W3C trace state.
+    pub const TRACESTATE: &[u8] = b"tracestate";
+    /// The client's shared memory segment.
+    pub const SHM_SEGMENT_NAME: &[u8] = b"vgi_rpc.shm_segment_name";
+    /// Its size.
+    pub const SHM_SEGMENT_SIZE: &[u8] = b"vgi_rpc.shm_segment_size";
+    /// The level of a log or error batch.
+    pub const LOG_LEVEL: &[u8] = b"vgi_rpc.log_level";
+    /// Its text.
+    pub const LOG_MESSAGE: &[u8] = b"vgi_rpc.log_message";
+    /// Its JSON.
+    pub const LOG_EXTRA: &[u8] = b"vgi_rpc.log_extra";
+    /// Which server instance answered.
+    pub const SERVER_ID: &[u8] = b"vgi_rpc.server_id";
+    /// The token of a stream over HTTP, as octets (the specification).
+    pub const STREAM_STATE: &[u8] = b"vgi_rpc.stream_state";
+    /// The token of a stream over HTTP, in base64 (dialect 0.10).
+    pub const STREAM_STATE_B64: &[u8] = b"vgi_rpc.stream_state#b64";
+    /// Ends a stream from the client's side.
+    pub const CANCEL: &[u8] = b"vgi_rpc.cancel";
+    /// Where a batch begins in the segment.
+    pub const SHM_OFFSET: &[u8] = b"vgi_rpc.shm_offset";
+    /// How many octets it takes there.
+    pub const SHM_LENGTH: &[u8] = b"vgi_rpc.shm_length";
+    /// The segment that a batch came from.
+    pub const SHM_SOURCE: &[u8] = b"vgi_rpc.shm_source";
+    /// The URL of an external batch.
+    pub const LOCATION: &[u8] = b"vgi_rpc.location";
+    /// The SHA-256 of what lies there, in hex.
+    pub const LOCATION_SHA256: &[u8] = b"vgi_rpc.location.sha256";
+    /// How long fetching took.
+    pub const LOCATION_FETCH_MS: &[u8] = b"vgi_rpc.location.fetch_ms";
+    /// Where an external batch came from.
+    pub const LOCATION_SOURCE: &[u8] = b"vgi_rpc.location.source";
+    /// The name of the protocol class.
+    pub const PROTOCOL_NAME: &[u8] = b"vgi_rpc.protocol_name";
+    /// The version of the description.
+    pub const DESCRIBE_VERSION: &[u8] = b"vgi_rpc.describe_version";
+    /// SHA-256 over a description (dialect 0.10).
+    pub const PROTOCOL_HASH: &[u8] = b"vgi_rpc.protocol_hash";
+}
+
+/// The version of the protocol that this crate speaks.
+pub const REQUEST_VERSION: &[u8] = b"1";
+
+/// Pairs of octets in the order of the wire. Values need not be UTF-8.
+///
+/// No pairs and no metadata are the same: nothing in the protocol tells them apart.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Metadata {
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Metadata {
+    /// No pairs.
+    pub const fn new() -> Self {
+        Self { pairs: Vec::new() }
+    }
+
+    /// Whether there are no pairs.
+    pub const fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// How many pairs there are.
+    pub const fn len(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// The pairs.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.pairs.iter().map(|(key, value)| (key.as_slice(), value.as_slice()))
+    }
+
+    /// The first value of a key.
+    pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        self.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    /// The first value of a key, if it is UTF-8.
+    pub fn text(&self, key: &[u8]) -> Option<&str> {
+        self.get(key).and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// Whether a key is there.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Appends a pair.
+    pub fn push(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
+        self.pairs.push((key.into(), value.into()));
+    }
+
+    /// Replaces what a key has, or appends it.
+    pub fn set(&mut self, key: &[u8], value: impl Into<Vec<u8>>) {
+        self.remove(key);
+        self.push(key, value);
+    }
+
+    /// Takes a key out, and gives its first value.
+    pub fn remove(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        let at = self.pairs.iter().position(|(name, _)| name == key)?;
+        let (_, value) = self.pairs.remove(at);
+        self.pairs.retain(|(name, _)| name != key);
+        Some(value)
+    }
+}
+
+impl fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        f.debug_map().entries(self.iter().map(|(key, value)| (text(key), text(value)))).finish()
+    }
+}
+
+impl<K: Into<Vec<u8>>, V: Into<Vec<u8>>> FromIterator<(K, V)> for Metadata {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        Self { pairs: pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_comes_twice_has_its_first_value_and_goes_at_once() {
+        let mut metadata: Metadata = [("a", "1"), ("b", "2"), ("a", "3")].into_iter().collect();
+        assert_eq!(metadata.get(b"a"), Some(b"1".as_slice()));
+        assert_eq!(metadata.remove(b"a"), Some(b"1".to_vec()));
+        assert_eq!(metadata.iter().collect::<Vec<_>>(), [(b"b".as_slice(), b"2".as_slice())]);
+        metadata.set(b"b", [0xFF]);
+        assert_eq!((metadata.len(), metadata.text(b"b")), (1, None));
+    }
+}

@@ -1,0 +1,150 @@
+//! What a service offers: its methods and their schemas.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_schema::{Schema, SchemaRef};
+
+use crate::{Error, Result};
+
+/// The built-in method that describes the others (section 14).
+pub const DESCRIBE: &str = "__describe__";
+
+/// Which of the two variants of the protocol a server speaks, where they differ.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// The specification.
+    #[default]
+    Spec,
+    /// Release 0.10 of the reference package.
+    V0_10,
+}
+
+impl Dialect {
+    /// The dialect of a name: `spec` or `0.10`.
+    pub fn parse(name: &str) -> Result<Self> {
+        match name {
+            "spec" => Ok(Self::Spec),
+            "0.10" => Ok(Self::V0_10),
+            _ => Err(Error::misuse(format!("no dialect is called {name:?}: \"spec\" and \"0.10\" are"))),
+        }
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spec => "spec",
+            Self::V0_10 => "0.10",
+        }
+    }
+}
+
+/// One answer, or a stream of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MethodKind {
+    /// One answer.
+    Unary,
+    /// A stream, whose direction the method's state decides.
+    Stream,
+}
+
+impl MethodKind {
+    /// As descriptions have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unary => "unary",
+            Self::Stream => "stream",
+        }
+    }
+}
+
+/// The schemas of a method as `pa.Schema.serialize()` writes them. The hash of dialect 0.10 is over these octets, so they
+/// come from who made the schemas.
+#[derive(Debug, Clone, Default)]
+pub struct Serialized {
+    /// Of the parameters.
+    pub params: Vec<u8>,
+    /// Of the result.
+    pub result: Vec<u8>,
+    /// Of the header.
+    pub header: Option<Vec<u8>>,
+}
+
+/// A method.
+#[derive(Debug, Clone)]
+pub struct Method {
+    /// Its name on the wire.
+    pub name: String,
+    /// Unary or stream.
+    pub kind: MethodKind,
+    /// A field for each parameter.
+    pub params: SchemaRef,
+    /// One field `result`, or none.
+    pub result: SchemaRef,
+    /// Parameters that a request may leave out.
+    pub optional: Vec<String>,
+    /// Parameters that may be null. The nullability of a field does not say so: some are declared as not null and yet
+    /// carry nulls.
+    pub nulls: Vec<String>,
+    /// The header of a stream that has one.
+    pub header: Option<SchemaRef>,
+    /// Whether a stream takes input, if the declaration says so.
+    pub is_exchange: Option<bool>,
+    /// Whether a unary method returns something.
+    pub has_return: bool,
+    /// The docstring.
+    pub doc: Option<String>,
+    /// The schemas as messages of IPC, for descriptions: params, result and header.
+    pub serialized: Serialized,
+    /// `{"name": "type"}`, JSON.
+    pub param_types: Option<String>,
+    /// `{"name": default}`, JSON.
+    pub param_defaults: Option<String>,
+}
+
+/// A service: a name and methods, in the order of their names.
+#[derive(Debug, Clone)]
+pub struct Protocol {
+    name: String,
+    methods: Vec<Method>,
+    by_name: HashMap<String, usize>,
+    empty: SchemaRef,
+}
+
+impl Protocol {
+    /// A service; two methods of one name are refused.
+    pub fn new(name: impl Into<String>, methods: Vec<Method>) -> Result<Self> {
+        let mut by_name = HashMap::with_capacity(methods.len());
+        for (index, method) in methods.iter().enumerate() {
+            if by_name.insert(method.name.clone(), index).is_some() {
+                return Err(Error::misuse(format!("two methods are called {:?}", method.name)));
+            }
+        }
+        Ok(Self { name: name.into(), methods, by_name, empty: Arc::new(Schema::empty()) })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its methods, as they were given.
+    pub fn methods(&self) -> &[Method] {
+        &self.methods
+    }
+
+    /// The place of a method.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The method at a place.
+    pub fn method(&self, index: usize) -> Option<&Method> {
+        self.methods.get(index)
+    }
+
+    /// The schema without fields (appendix B).
+    pub const fn empty_schema(&self) -> &SchemaRef {
+        &self.empty
+    }
+}

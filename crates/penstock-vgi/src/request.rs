@@ -1,0 +1,146 @@
+//! Requests (sections 5 and 13): written by clients, checked by servers before a method sees anything.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::{DataType, SchemaRef};
+
+use crate::cast::cast;
+use crate::failure::Failure;
+use crate::ipc::{self, Batch, Output};
+use crate::metadata::{Metadata, REQUEST_VERSION, key};
+use crate::protocol::{DESCRIBE, Method, Protocol};
+use crate::Result;
+
+/// A request that a method may see.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The place of the method in its protocol.
+    pub method: usize,
+    /// For each parameter its value, an array of length 1; `None` for one that was left out and has a default.
+    pub values: Vec<Option<ArrayRef>>,
+    /// All metadata of the request.
+    pub metadata: Metadata,
+    /// How many octets its columns had on the wire.
+    pub octets: u64,
+}
+
+/// Why a request is answered without a method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejected {
+    /// No method is named, or the wrong number of rows.
+    Protocol,
+    /// No version, or another one.
+    Version,
+    /// No such method.
+    Method,
+    /// A parameter that is missing, unknown, null or of another type.
+    Params,
+}
+
+/// What a request is.
+#[derive(Debug)]
+pub enum Parsed {
+    /// A call.
+    Call(Request),
+    /// Asks what there is.
+    Describe,
+    /// Answered with an error on a schema.
+    Rejected(Rejected, SchemaRef, Failure),
+}
+
+/// Reads the first batch of a request.
+pub fn parse(protocol: &Protocol, batch: Batch, describe: bool) -> Parsed {
+    let empty = || Arc::clone(protocol.empty_schema());
+    let reject = |why, error_type, message: &str| Parsed::Rejected(why, empty(), Failure::new(error_type, message));
+    let Some(name) = batch.metadata.get(key::METHOD) else {
+        return reject(Rejected::Protocol, "ProtocolError", "Missing 'vgi_rpc.method' in the custom metadata of the request batch");
+    };
+    match batch.metadata.get(key::REQUEST_VERSION) {
+        Some(REQUEST_VERSION) => {}
+        Some(other) => {
+            let message = format!("Unsupported request version '{}', expected '1'", other.escape_ascii());
+            return reject(Rejected::Version, "VersionError", &message);
+        }
+        None => {
+            let message = "Missing 'vgi_rpc.request_version' in the custom metadata of the request batch, expected '1'";
+            return reject(Rejected::Version, "VersionError", message);
+        }
+    }
+    let name = String::from_utf8_lossy(name).into_owned();
+    if describe && name == DESCRIBE {
+        return Parsed::Describe;
+    }
+    let Some((index, method)) = protocol.find(&name).and_then(|index| Some((index, protocol.method(index)?))) else {
+        return reject(Rejected::Method, "AttributeError", &unknown(protocol, &name, describe));
+    };
+    if batch.rows != 1 && !batch.columns.is_empty() {
+        let message = format!("Expected 1 row in the request batch, got {}", batch.rows);
+        return reject(Rejected::Protocol, "ProtocolError", &message);
+    }
+    match values(method, &batch) {
+        Ok(values) => Parsed::Call(Request { method: index, values, octets: batch.octets, metadata: batch.metadata }),
+        Err(message) => {
+            let schema = if method.result.fields().is_empty() { empty() } else { Arc::clone(&method.result) };
+            Parsed::Rejected(Rejected::Params, schema, Failure::new("TypeError", &message))
+        }
+    }
+}
+
+fn unknown(protocol: &Protocol, name: &str, describe: bool) -> String {
+    let mut names: Vec<&str> = protocol.methods().iter().map(|method| method.name.as_str()).collect();
+    names.extend(describe.then_some(DESCRIBE));
+    names.sort_unstable();
+    let names: Vec<String> = names.into_iter().map(|name| format!("'{name}'")).collect();
+    format!("Unknown method: '{name}'. Available methods: [{}]", names.join(", "))
+}
+
+/// The values of the parameters. Columns may come in any order, nullability as declared by the sender is not looked at,
+/// and a type may be another one that can be cast without loss.
+fn values(method: &Method, batch: &Batch) -> Result<Vec<Option<ArrayRef>>, String> {
+    let name = &method.name;
+    let params = method.params.fields();
+    let extra = batch.schema.fields().iter().find(|field| params.find(field.name()).is_none());
+    if let Some(field) = extra {
+        return Err(format!("{name}() got an unexpected parameter '{}'", field.name()));
+    }
+    params
+        .iter()
+        .map(|param| {
+            let param_name = param.name();
+            let Some(column) = batch.column(param_name) else {
+                if method.optional.contains(param_name) {
+                    return Ok(None);
+                }
+                return Err(format!("{name}() is missing the parameter '{param_name}'"));
+            };
+            let value = if fits(column.data_type(), param.data_type()) {
+                Arc::clone(column)
+            } else {
+                let (is, wanted) = (column.data_type(), param.data_type());
+                cast(column, wanted).map_err(|_| format!("{name}() parameter '{param_name}' is {is}, expected {wanted}"))?
+            };
+            if value.is_null(0) && !method.nulls.contains(param_name) {
+                return Err(format!("{name}() parameter '{param_name}' is not optional but got None"));
+            }
+            Ok(Some(value))
+        })
+        .collect()
+}
+
+/// Whether a column can be taken as it is. What differs below the surface, names and nullability of nested fields, makes
+/// no other value.
+fn fits(is: &DataType, wanted: &DataType) -> bool {
+    is == wanted || is.equals_datatype(wanted)
+}
+
+/// Writes a request: a stream of one batch with the method's name and the version.
+pub fn write(method: &str, mut params: Batch, metadata: Metadata, out: &mut Output) -> Result<()> {
+    let mut pairs = Metadata::new();
+    pairs.push(key::METHOD, method.as_bytes());
+    pairs.push(key::REQUEST_VERSION, REQUEST_VERSION);
+    metadata.iter().for_each(|(key, value)| pairs.push(key, value));
+    params.metadata = pairs;
+    let schema = Arc::clone(&params.schema);
+    ipc::stream(&schema, [&params], out)
+}

@@ -1,0 +1,435 @@
+//! The server's end of a pipe, a socket or whatever carries octets both ways (sections 5, 6, 9 and 13).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+
+use crate::cast::conform;
+use crate::describe::Description;
+use crate::failure::{Failure, Log};
+use crate::ipc::{self, Batch, Decoder, Encoder, Item, Output};
+use crate::limits::Limits;
+use crate::metadata::key;
+use crate::protocol::{MethodKind, Protocol};
+use crate::request::{self, Parsed, Request};
+use crate::{Error, Result};
+
+/// What a server is made with.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// What names this server in answers: 12 hex digits.
+    pub server_id: String,
+    /// What `__describe__` answers, if it does.
+    pub description: Option<Arc<Description>>,
+    /// What a client may ask for.
+    pub limits: Limits,
+    /// Where the IDs of requests that have none begin; random.
+    pub seed: u64,
+}
+
+/// What a client wants.
+#[derive(Debug)]
+pub enum Event {
+    /// A method is called. Until it was answered there is no other event, a stream's input apart.
+    Call(Call),
+    /// The stream's next input; it is answered with one batch, or with the end.
+    Input(Batch),
+    /// The stream's input has ended, and the output is to be ended as well.
+    InputEnd,
+    /// The client wants no more of the stream.
+    Cancelled,
+    /// The client has left the stream behind without a word, and calls something else: nothing can be written.
+    Abandoned,
+}
+
+/// A call.
+#[derive(Debug)]
+pub struct Call {
+    /// What is called, with what.
+    pub request: Request,
+    /// Its ID, ours if the client gave none.
+    pub request_id: String,
+}
+
+/// ```text
+///                       ┌───────────── reply, fail ──────────────┐
+///                       │                                        │
+///  Idle ── schema ─▶ Request ── end ─▶ Called ── open ─▶ Streaming ── input end, finish ─▶ Idle
+///   ▲                   ▲  │              │                 │
+///   │                   │  └─ rejected ─▶ Idle              └── finish, fail ─▶ Draining ── end ─▶ Idle
+///   │                   └──────────── schema: the stream was abandoned ────────────┘
+/// ```
+enum State {
+    /// Before a request.
+    Idle,
+    /// In the stream of a request; its first batch, once it has come.
+    Request(Option<Batch>),
+    /// The application has a call.
+    Called(Called),
+    /// A stream is open.
+    Streaming(Box<Streaming>),
+    /// The answer is complete; what is left of the client's input is dropped.
+    Draining,
+}
+
+struct Called {
+    method: usize,
+    request_id: String,
+}
+
+struct Streaming {
+    request_id: String,
+    input: SchemaRef,
+    output: SchemaRef,
+    encoder: Encoder,
+    /// The client has begun its input.
+    begun: bool,
+    /// The application owes an answer to the last input.
+    owes: bool,
+    /// The client has ended its input.
+    ended: bool,
+}
+
+/// The server's machine.
+pub struct Server {
+    protocol: Arc<Protocol>,
+    config: ServerConfig,
+    decoder: Decoder,
+    state: State,
+    /// Messages that wait for the next batch.
+    logs: Vec<Log>,
+    events: VecDeque<Event>,
+    out: Output,
+    /// A stream has failed before its client could know: the input that it may send is no request.
+    leftover: bool,
+    requests: u64,
+}
+
+impl Server {
+    /// A connection on which nothing was read yet.
+    pub fn new(protocol: Arc<Protocol>, config: ServerConfig) -> Self {
+        Self {
+            decoder: Decoder::new(config.limits.clone()),
+            protocol,
+            config,
+            state: State::Idle,
+            logs: Vec::new(),
+            events: VecDeque::new(),
+            out: Output::new(),
+            leftover: false,
+            requests: 0,
+        }
+    }
+
+    /// What it serves.
+    pub const fn protocol(&self) -> &Arc<Protocol> {
+        &self.protocol
+    }
+
+    /// Where octets of the client go: [`Decoder::space`] and its kin, then [`handle_input`](Self::handle_input).
+    pub const fn input(&mut self) -> &mut Decoder {
+        &mut self.decoder
+    }
+
+    /// What was read is looked at, up to the next event. After an error the connection is over; what is to be written
+    /// still tells the client why.
+    pub fn handle_input(&mut self) -> Result<()> {
+        while self.events.is_empty() {
+            let item = match self.decoder.poll_item() {
+                Ok(Some(item)) => item,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    self.refuse(&error);
+                    return Err(error);
+                }
+            };
+            self.handle_item(item)?;
+        }
+        Ok(())
+    }
+
+    /// The client has closed its end.
+    pub fn handle_end(&self) -> Result<()> {
+        self.decoder.handle_end()
+    }
+
+    /// What the client wants.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What is to be written.
+    pub const fn output(&mut self) -> &mut Output {
+        &mut self.out
+    }
+
+    /// Whether the client waits for something that the application owes it.
+    pub const fn is_called(&self) -> bool {
+        matches!(self.state, State::Called(_) | State::Streaming(_))
+    }
+
+    fn handle_item(&mut self, item: Item) -> Result<()> {
+        match (&mut self.state, item) {
+            (State::Idle | State::Draining, Item::Schema(_)) => self.state = State::Request(None),
+            (State::Draining, Item::End) => self.state = State::Idle,
+            (State::Draining, Item::Batch(_)) => {}
+            (State::Request(first), Item::Batch(batch)) => {
+                // Further batches of a request are tolerated, and not kept.
+                first.get_or_insert(batch);
+            }
+            (State::Request(first), Item::End) => {
+                let first = first.take();
+                self.state = State::Idle;
+                self.handle_request(first)?;
+            }
+            (State::Streaming(stream), Item::Schema(_)) if !stream.begun => stream.begun = true,
+            (State::Streaming(_), Item::Schema(_)) | (State::Request(_), Item::Schema(_)) => {
+                self.abandon();
+                self.state = State::Request(None);
+            }
+            (State::Streaming(_), Item::Batch(batch)) => self.handle_stream_batch(batch)?,
+            (State::Streaming(stream), Item::End) => {
+                stream.ended = true;
+                self.events.push_back(Event::InputEnd);
+            }
+            (State::Idle, Item::Batch(_) | Item::End) | (State::Called(_), _) => {
+                return Err(Error::violation("the client has sent what no request and no stream is"));
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_request(&mut self, first: Option<Batch>) -> Result<()> {
+        let leftover = std::mem::take(&mut self.leftover);
+        let Some(batch) = first.filter(|batch| !leftover || is_request(batch)) else {
+            if !leftover {
+                let failure = Failure::new("ProtocolError", "A request without a batch");
+                self.write_failure(&Arc::clone(self.protocol.empty_schema()), &failure, "")?;
+            }
+            return Ok(());
+        };
+        let named = batch.metadata.contains(key::METHOD);
+        let request_id = batch.metadata.text(key::REQUEST_ID).map_or_else(|| self.next_id(), str::to_owned);
+        match request::parse(&self.protocol, batch, self.config.description.is_some()) {
+            Parsed::Call(request) => {
+                self.state = State::Called(Called { method: request.method, request_id: request_id.clone() });
+                self.events.push_back(Event::Call(Call { request, request_id }));
+                Ok(())
+            }
+            Parsed::Describe => {
+                let Some(description) = self.config.description.clone() else { return Ok(()) };
+                let batch = description.batch();
+                ipc::stream(&batch.schema, [batch], &mut self.out)
+            }
+            Parsed::Rejected(_, schema, failure) => {
+                // The client of a stream may send its input before it sees the error.
+                self.leftover = named;
+                self.write_failure(&schema, &failure, &request_id)
+            }
+        }
+    }
+
+    fn handle_stream_batch(&mut self, batch: Batch) -> Result<()> {
+        let State::Streaming(stream) = &mut self.state else { return Ok(()) };
+        if batch.metadata.contains(key::METHOD) {
+            self.abandon();
+            self.state = State::Request(Some(batch));
+            return Ok(());
+        }
+        if stream.owes {
+            return Err(Error::violation("the client has sent an input before the answer to the last one"));
+        }
+        if batch.rows == 0 && batch.metadata.contains(key::CANCEL) {
+            self.events.push_back(Event::Cancelled);
+            return Ok(());
+        }
+        stream.owes = true;
+        self.events.push_back(Event::Input(batch));
+        Ok(())
+    }
+
+    /// The batch in the schema that the open stream declares, or the failure that its client gets.
+    pub fn conform(&mut self, batch: Batch) -> Result<Option<Batch>> {
+        let State::Streaming(stream) = &self.state else { return Err(not_open()) };
+        let wanted = Arc::clone(&stream.input);
+        let came = Arc::clone(&batch.schema);
+        if let Some(batch) = conform(batch, &wanted) {
+            return Ok(Some(batch));
+        }
+        let message = format!("Input schema mismatch: expected {}, got {}", fields(&wanted), fields(&came));
+        self.fail(&Failure::new("TypeError", &message))?;
+        Ok(None)
+    }
+
+    /// A message in front of the next batch.
+    pub fn log(&mut self, log: Log) {
+        self.logs.push(log);
+    }
+
+    /// Answers a unary call. Without columns the result is that of a method which returns nothing.
+    pub fn reply(&mut self, result: &Batch) -> Result<()> {
+        let State::Called(call) = &self.state else { return Err(Error::misuse("no call waits for a reply")) };
+        let request_id = call.request_id.clone();
+        let mut encoder = Encoder::new(&result.schema)?;
+        self.write_logs(&mut encoder, &Arc::clone(&result.schema), &request_id)?;
+        encoder.batch(result, &mut self.out)?;
+        encoder.finish(&mut self.out)?;
+        self.state = State::Idle;
+        Ok(())
+    }
+
+    /// Answers with an error: a call of its method, or an open stream, which ends.
+    pub fn fail(&mut self, failure: &Failure) -> Result<()> {
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Called(call) => {
+                let method = self.protocol.method(call.method);
+                let unary = method.filter(|method| method.kind == MethodKind::Unary);
+                // A header's schema is not known before the method has returned (section 9, phase 1.5).
+                self.leftover = unary.is_none() && method.is_some_and(|method| method.header.is_none());
+                let schema = Arc::clone(unary.map_or(self.protocol.empty_schema(), |method| &method.result));
+                self.write_failure(&schema, failure, &call.request_id)
+            }
+            State::Streaming(stream) => {
+                let mut stream = *stream;
+                let logs = std::mem::take(&mut self.logs);
+                stream.write_logs(&logs, &self.config.server_id, &mut self.out)?;
+                let metadata = failure.metadata(&self.config.server_id, &stream.request_id);
+                stream.encoder.batch(&Batch::empty(&stream.output, metadata), &mut self.out)?;
+                stream.encoder.finish(&mut self.out)?;
+                self.after_stream(stream.begun, stream.ended);
+                Ok(())
+            }
+            state @ (State::Idle | State::Request(_) | State::Draining) => {
+                self.state = state;
+                Err(Error::misuse("no call waits for an answer"))
+            }
+        }
+    }
+
+    /// Opens the stream that a call asks for, and writes its header.
+    pub fn open(&mut self, output: &SchemaRef, input: &SchemaRef, header: Option<&Batch>) -> Result<()> {
+        let State::Called(call) = &self.state else { return Err(Error::misuse("no call waits for a stream")) };
+        let request_id = call.request_id.clone();
+        if let Some(header) = header {
+            let mut encoder = Encoder::new(&header.schema)?;
+            self.write_logs(&mut encoder, &Arc::clone(&header.schema), &request_id)?;
+            encoder.batch(header, &mut self.out)?;
+            encoder.finish(&mut self.out)?;
+        }
+        self.state = State::Streaming(Box::new(Streaming {
+            request_id,
+            input: Arc::clone(input),
+            output: Arc::clone(output),
+            encoder: Encoder::new(output)?,
+            begun: false,
+            owes: false,
+            ended: false,
+        }));
+        Ok(())
+    }
+
+    /// Answers the last input.
+    pub fn emit(&mut self, batch: &Batch) -> Result<()> {
+        let State::Streaming(stream) = &mut self.state else { return Err(not_open()) };
+        if !std::mem::take(&mut stream.owes) {
+            return Err(Error::misuse("an input is answered with one batch"));
+        }
+        let logs = std::mem::take(&mut self.logs);
+        stream.write_logs(&logs, &self.config.server_id, &mut self.out)?;
+        stream.encoder.batch(batch, &mut self.out)
+    }
+
+    /// Ends the output.
+    pub fn finish(&mut self) -> Result<()> {
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Streaming(stream) => {
+                let mut stream = *stream;
+                let logs = std::mem::take(&mut self.logs);
+                stream.write_logs(&logs, &self.config.server_id, &mut self.out)?;
+                stream.encoder.finish(&mut self.out)?;
+                self.after_stream(stream.begun, stream.ended);
+                Ok(())
+            }
+            state => {
+                self.state = state;
+                Err(not_open())
+            }
+        }
+    }
+
+    fn after_stream(&mut self, begun: bool, ended: bool) {
+        self.state = if begun && !ended { State::Draining } else { State::Idle };
+        // Who ends a stream before the first input has come will still get that input.
+        self.leftover = !begun;
+    }
+
+    fn abandon(&mut self) {
+        self.logs.clear();
+        self.events.push_back(Event::Abandoned);
+    }
+
+    fn write_logs(&mut self, encoder: &mut Encoder, schema: &SchemaRef, request_id: &str) -> Result<()> {
+        for log in std::mem::take(&mut self.logs) {
+            let metadata = log.metadata(&self.config.server_id, request_id);
+            encoder.batch(&Batch::empty(schema, metadata), &mut self.out)?;
+        }
+        Ok(())
+    }
+
+    fn write_failure(&mut self, schema: &SchemaRef, failure: &Failure, request_id: &str) -> Result<()> {
+        let mut encoder = Encoder::new(schema)?;
+        self.write_logs(&mut encoder, schema, request_id)?;
+        let metadata = failure.metadata(&self.config.server_id, request_id);
+        encoder.batch(&Batch::empty(schema, metadata), &mut self.out)?;
+        encoder.finish(&mut self.out)
+    }
+
+    /// Tells the client why this is the end, where it reads an answer.
+    fn refuse(&mut self, error: &Error) {
+        let failure = Failure::new("ProtocolError", error.message());
+        let told = match &self.state {
+            State::Streaming(_) => self.fail(&failure),
+            State::Idle | State::Request(_) => {
+                self.write_failure(&Arc::clone(self.protocol.empty_schema()), &failure, "")
+            }
+            State::Called(_) | State::Draining => Ok(()),
+        };
+        // The connection is over in any case.
+        drop(told);
+    }
+
+    /// 16 hex digits that no other request of this server has.
+    fn next_id(&mut self) -> String {
+        self.requests = self.requests.wrapping_add(1);
+        let mut mixed = self.config.seed.wrapping_add(self.requests.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        format!("{:016x}", mixed ^ (mixed >> 31))
+    }
+}
+
+impl Streaming {
+    fn write_logs(&mut self, logs: &[Log], server_id: &str, out: &mut Output) -> Result<()> {
+        for log in logs {
+            let metadata = log.metadata(server_id, &self.request_id);
+            self.encoder.batch(&Batch::empty(&self.output, metadata), out)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a batch says that it is a request, however wrong.
+fn is_request(batch: &Batch) -> bool {
+    batch.metadata.contains(key::METHOD) || batch.metadata.contains(key::REQUEST_VERSION)
+}
+
+fn not_open() -> Error {
+    Error::misuse("no stream is open")
+}
+
+/// `name: type, ...`, as messages have it.
+fn fields(schema: &SchemaRef) -> String {
+    let fields = schema.fields().iter().map(|field| format!("{}: {}", field.name(), field.data_type()));
+    fields.collect::<Vec<_>>().join(", ")
+}
