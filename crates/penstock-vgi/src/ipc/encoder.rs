@@ -93,7 +93,7 @@ impl Encoder {
     /// Appends a batch, before the first one the schema, and the dictionaries that it needs.
     pub fn batch(&mut self, batch: &Batch, out: &mut Output) -> Result<()> {
         let parts = self.stream.encode(&batch.to_record_batch()?).map_err(unwritable)?;
-        let mut parts = parts.into_iter().peekable();
+        let mut parts = parts.into_iter().filter(|part| !part.is_empty()).peekable();
         while parts.peek().is_some() {
             let prefix = parts.next().unwrap_or_default();
             let length = head_length(&prefix)?;

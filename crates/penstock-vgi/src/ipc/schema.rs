@@ -74,6 +74,9 @@ fn read_field(field: fb::Field<'_>, depth: usize) -> Result<(Field, Column)> {
         children.push(child);
     }
     let declared = data_type(field, &name, fields)?;
+    if matches!(declared, DataType::Map(..)) {
+        children.iter_mut().for_each(with_keys);
+    }
     let relaxed = data_type(field, &name, children.iter().map(|child| nullable(child, &declared)).collect())?;
     let (declared, relaxed, id) = match field.dictionary() {
         None => (declared, relaxed, None),
@@ -85,6 +88,17 @@ fn read_field(field: fb::Field<'_>, depth: usize) -> Result<(Field, Column)> {
     };
     let read = Field::new(name.clone(), declared, field.nullable()).with_metadata(pairs(field.custom_metadata()));
     Ok((read, Column { name, data_type: relaxed, dictionary: id, children }))
+}
+
+/// The entries of a map, whose keys are never null.
+fn with_keys(entries: &mut Column) {
+    if let DataType::Struct(fields) = &entries.data_type {
+        let mut fields: Vec<Arc<Field>> = fields.iter().cloned().collect();
+        if let Some(key) = fields.first_mut() {
+            *key = Arc::new(key.as_ref().clone().with_nullable(false));
+        }
+        entries.data_type = DataType::Struct(fields.into());
+    }
 }
 
 /// A child as the relaxed type has it. The entries of a map stay as the type demands them.
