@@ -3,7 +3,7 @@
 It is longer than 600 lines because a module has one stub, and the core is one module.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Generic, Literal, Protocol, Self, TypedDict, TypeVar, final
 
@@ -50,6 +50,12 @@ __all__ = [
     "Spool",
     "SpoolReader",
     "SpoolRows",
+    "VgiCall",
+    "VgiClient",
+    "VgiClientStream",
+    "VgiConnection",
+    "VgiProtocol",
+    "VgiServer",
     "__version__",
     "decode_barrier",
     "decode_capabilities",
@@ -85,6 +91,8 @@ __all__ = [
     "negotiate",
     "part_schema",
     "row_schema",
+    "vgi_decode",
+    "vgi_encode",
     "write_certificates",
 ]
 
@@ -816,3 +824,90 @@ class SpoolRows:
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> pa.RecordBatch: ...
+
+_Value = object
+"""What Python has a type for: bool, int, float, str, bytes, None; everything else is a `pa.Array` of length 1."""
+_Annotated = tuple[pa.RecordBatch, dict[bytes, bytes] | None]
+
+@final
+class VgiProtocol:
+    """A service of vgi and its methods."""
+
+    def __new__(cls, name: str, methods: Sequence[Mapping[str, object]]) -> Self: ...
+    def describe(self, dialect: str, server_id: str) -> _Annotated: ...
+    @property
+    def hash(self) -> str: ...
+
+@final
+class VgiServer:
+    """A service with an identity and a dialect."""
+
+    def __new__(
+        cls, protocol: VgiProtocol, *, server_id: str, dialect: str, describe: bool, max_message: int | None = None
+    ) -> Self: ...
+    def connection(self, reader: object, writer: object = None) -> VgiConnection: ...
+
+@final
+class VgiConnection:
+    """A connection whose calls are asked for."""
+
+    def next(self) -> VgiCall | None: ...
+
+@final
+class VgiCall:
+    """A call that waits for its answer."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def bytes_in(self) -> int: ...
+    @property
+    def metadata(self) -> dict[bytes, bytes]: ...
+    @property
+    def values(self) -> dict[str, _Value]: ...
+    @property
+    def cancelled(self) -> bool: ...
+    def log(self, level: str, message: str, extra_json: str | None) -> None: ...
+    def reply(self, value: _Value) -> None: ...
+    def fail(self, kind: Literal["params", "method"], error_type: str, message: str, extra_json: str) -> None: ...
+    def open(self, output_schema: pa.Schema, input_schema: pa.Schema, header: pa.RecordBatch | None) -> None: ...
+    def read(self) -> _Annotated | None: ...
+    def emit(self, batch: pa.RecordBatch, metadata: dict[bytes, bytes] | None) -> None: ...
+    def finish(self) -> None: ...
+
+@final
+class VgiClient:
+    """A connection on which methods are called, one at a time."""
+
+    def __new__(
+        cls,
+        protocol: VgiProtocol,
+        reader: object,
+        writer: object = None,
+        *,
+        on_log: Callable[[str, str, str | None, str | None, str | None], object] | None = None,
+        max_message: int | None = None,
+    ) -> Self: ...
+    timeout: float | None
+    def call(self, method: str, values: dict[str, _Value], metadata: dict[bytes, bytes] | None = None) -> _Value: ...
+    def open(
+        self, method: str, values: dict[str, _Value], metadata: dict[bytes, bytes] | None = None
+    ) -> VgiClientStream: ...
+    def describe(self) -> _Annotated: ...
+
+@final
+class VgiClientStream:
+    """A stream of a `VgiClient`."""
+
+    def header(self) -> pa.RecordBatch | None: ...
+    def exchange(self, batch: pa.RecordBatch, metadata: dict[bytes, bytes] | None = None) -> _Annotated | None: ...
+    def tick(self) -> _Annotated | None: ...
+    def cancel(self) -> None: ...
+    def close(self) -> None: ...
+
+def vgi_encode(schema: pa.Schema, batches: Sequence[tuple[pa.RecordBatch, dict[bytes, bytes] | None]]) -> bytes: ...
+def vgi_decode(octets: bytes, max_message: int | None = None) -> tuple[pa.Schema, list[_Annotated]]: ...

@@ -140,7 +140,7 @@ impl Client {
                 }
                 // What comes after the input was ended is dropped.
                 _ if open.ended => Ok(()),
-                answer => {
+                answer @ (Answer::Batch(_) | Answer::Log(_) | Answer::End) => {
                     if !std::mem::take(&mut open.waiting) {
                         return Err(Error::violation("the server has sent two batches for one input"));
                     }

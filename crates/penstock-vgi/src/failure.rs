@@ -117,9 +117,8 @@ impl Failure {
     pub(crate) fn from_log(log: Log) -> Self {
         let extra = log.extra.unwrap_or_default();
         let received: Received = serde_json::from_str(&extra).unwrap_or_default();
-        let text = |value: Option<serde_json::Value>| match value? {
-            serde_json::Value::String(text) => Some(text),
-            other => Some(other.to_string()),
+        let text = |value: Option<serde_json::Value>| {
+            value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
         };
         Self {
             error_type: text(received.exception_type).unwrap_or(log.level),

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, SchemaRef};
 
+use crate::Result;
 use crate::cast::cast;
 use crate::failure::Failure;
 use crate::ipc::{self, Batch, Output};
 use crate::metadata::{Metadata, REQUEST_VERSION, key};
 use crate::protocol::{DESCRIBE, Method, Protocol};
-use crate::Result;
 
 /// A request that a method may see.
 #[derive(Debug, Clone)]
@@ -54,7 +54,11 @@ pub fn parse(protocol: &Protocol, batch: Batch, describe: bool) -> Parsed {
     let empty = || Arc::clone(protocol.empty_schema());
     let reject = |why, error_type, message: &str| Parsed::Rejected(why, empty(), Failure::new(error_type, message));
     let Some(name) = batch.metadata.get(key::METHOD) else {
-        return reject(Rejected::Protocol, "ProtocolError", "Missing 'vgi_rpc.method' in the custom metadata of the request batch");
+        return reject(
+            Rejected::Protocol,
+            "ProtocolError",
+            "Missing 'vgi_rpc.method' in the custom metadata of the request batch",
+        );
     };
     match batch.metadata.get(key::REQUEST_VERSION) {
         Some(REQUEST_VERSION) => {}
@@ -118,7 +122,8 @@ fn values(method: &Method, batch: &Batch) -> Result<Vec<Option<ArrayRef>>, Strin
                 Arc::clone(column)
             } else {
                 let (is, wanted) = (column.data_type(), param.data_type());
-                cast(column, wanted).map_err(|_| format!("{name}() parameter '{param_name}' is {is}, expected {wanted}"))?
+                cast(column, wanted)
+                    .map_err(|_| format!("{name}() parameter '{param_name}' is {is}, expected {wanted}"))?
             };
             if value.is_null(0) && !method.nulls.contains(param_name) {
                 return Err(format!("{name}() parameter '{param_name}' is not optional but got None"));

@@ -351,7 +351,7 @@ impl Server {
                 self.after_stream(stream.begun, stream.ended);
                 Ok(())
             }
-            state => {
+            state @ (State::Idle | State::Request(_) | State::Called(_) | State::Draining) => {
                 self.state = state;
                 Err(not_open())
             }

@@ -2,12 +2,11 @@
 //! waits in the system and not in a runtime: nothing is faster for a call that takes microseconds.
 
 mod channel;
-#[allow(unsafe_code)]
-mod raw;
 mod client;
+mod raw;
 mod server;
 
-pub use channel::{Check, Channel, Interrupted, Sink, Source};
+pub use channel::{Channel, Check, Interrupted, Sink, Source};
 pub use client::ClientConnection;
 pub use penstock_vgi::{Error, Result};
 pub use raw::duplicate;

@@ -1,5 +1,7 @@
 //! What the compiler cannot check: descriptors that come as numbers.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 

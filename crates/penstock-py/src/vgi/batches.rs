@@ -38,8 +38,8 @@ fn import<'py>(
 /// A batch as a `pa.RecordBatch`, with the schema that was declared.
 pub(crate) fn to_python<'py>(py: Python<'py>, batch: &Batch) -> PyResult<Bound<'py, PyAny>> {
     let array = StructArray::from(batch.to_record_batch().map_err(IntoVgiErr::into_vgi_err)?);
-    let field = Field::new_struct("", batch.schema.fields().clone(), false)
-        .with_metadata(batch.schema.metadata().clone());
+    let field =
+        Field::new_struct("", batch.schema.fields().clone(), false).with_metadata(batch.schema.metadata().clone());
     import(py, &IMPORT_BATCH, "RecordBatch", field, &array)
 }
 
@@ -58,7 +58,10 @@ impl<'py> FromPyObject<'_, 'py> for PyBatch {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let (array, field) = object.extract::<PyArray>()?.into_inner();
         let DataType::Struct(fields) = field.data_type() else {
-            return Err(PyTypeError::new_err(format!("expected a record batch, got an array of {}", field.data_type())));
+            return Err(PyTypeError::new_err(format!(
+                "expected a record batch, got an array of {}",
+                field.data_type()
+            )));
         };
         let schema = Schema::new_with_metadata(fields.clone(), field.metadata().clone());
         let rows = array.len();

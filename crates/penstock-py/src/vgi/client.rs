@@ -141,9 +141,10 @@ fn params(method: &Method, given: &Bound<'_, PyDict>) -> PyResult<Batch> {
         }
     }
     if columns.len() != given.len() {
-        let unknown = given.keys().iter().find(|key| {
-            key.extract::<&str>().map_or(true, |key| method.params.field_with_name(key).is_err())
-        });
+        let unknown = given
+            .keys()
+            .iter()
+            .find(|key| key.extract::<&str>().map_or(true, |key| method.params.field_with_name(key).is_err()));
         let unknown = unknown.map(|key| key.to_string()).unwrap_or_default();
         return Err(PyTypeError::new_err(format!("{}() got an unexpected parameter '{unknown}'", method.name)));
     }
@@ -230,7 +231,8 @@ impl VgiClient {
         let (batch, metadata) = (params(called, values)?, self::metadata(metadata)?);
         let has_header = called.header.is_some();
         let header = if has_header {
-            let answer = self.shared.ask(py, |connection, check| connection.open(method, batch, metadata, true, check))?;
+            let answer =
+                self.shared.ask(py, |connection, check| connection.open(method, batch, metadata, true, check))?;
             Some(expect_batch(py, answer)?)
         } else {
             self.shared.with(py, |connection, check| connection.open(method, batch, metadata, false, check))?;
@@ -246,9 +248,8 @@ impl VgiClient {
     fn describe(&self, py: Python<'_>) -> PyResult<Annotated> {
         let empty = Batch::new(Arc::clone(self.shared.protocol.empty_schema()), Vec::new(), 1);
         let metadata = penstock_vgi::Metadata::new();
-        let answer = self.shared.ask(py, |connection, check| {
-            connection.call(penstock_vgi::DESCRIBE, empty, metadata, check)
-        })?;
+        let answer =
+            self.shared.ask(py, |connection, check| connection.call(penstock_vgi::DESCRIBE, empty, metadata, check))?;
         annotated(py, &expect_batch(py, answer)?)
     }
 }

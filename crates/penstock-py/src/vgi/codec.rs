@@ -32,7 +32,11 @@ pub(crate) fn vgi_encode<'py>(
 /// The first IPC stream of some octets: its schema and its batches.
 #[pyfunction]
 #[pyo3(signature = (octets, max_message=None))]
-pub(crate) fn vgi_decode(py: Python<'_>, octets: &[u8], max_message: Option<u64>) -> PyResult<(Py<PyAny>, Vec<Annotated>)> {
+pub(crate) fn vgi_decode(
+    py: Python<'_>,
+    octets: &[u8],
+    max_message: Option<u64>,
+) -> PyResult<(Py<PyAny>, Vec<Annotated>)> {
     let mut limits = Limits::default();
     limits.body = max_message.unwrap_or(limits.body);
     let mut decoder = Decoder::new(limits);

@@ -41,7 +41,8 @@ impl VgiProtocol {
 fn method(dict: &Bound<'_, PyDict>) -> PyResult<Method> {
     let maybe = |key: &str| Ok::<_, PyErr>(dict.get_item(key)?.filter(|value| !value.is_none()));
     let get = |key: &str| maybe(key)?.ok_or_else(|| PyKeyError::new_err(key.to_owned()));
-    let with_octets = |object: Bound<'_, PyAny>| Ok::<(SchemaRef, Vec<u8>), PyErr>((schema(&object)?, serialized(&object)?));
+    let with_octets =
+        |object: Bound<'_, PyAny>| Ok::<(SchemaRef, Vec<u8>), PyErr>((schema(&object)?, serialized(&object)?));
     let (params, params_octets) = with_octets(get("params")?)?;
     let (result, result_octets) = with_octets(get("result")?)?;
     let (header, header_octets) = maybe("header")?.map(with_octets).transpose()?.unzip();

@@ -208,7 +208,14 @@ impl VgiCall {
     }
 
     /// Answers with an error.
-    fn fail(&self, py: Python<'_>, kind: &str, error_type: String, message: String, extra_json: String) -> PyResult<()> {
+    fn fail(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        error_type: String,
+        message: String,
+        extra_json: String,
+    ) -> PyResult<()> {
         if !matches!(kind, "params" | "method") {
             return Err(misuse("a failure is one of \"params\" or of the \"method\""));
         }
@@ -223,11 +230,11 @@ impl VgiCall {
     fn open(
         &self,
         py: Python<'_>,
-        output: &Bound<'_, PyAny>,
-        input: &Bound<'_, PyAny>,
+        output_schema: &Bound<'_, PyAny>,
+        input_schema: &Bound<'_, PyAny>,
         header: Option<PyBatch>,
     ) -> PyResult<()> {
-        let (output, input) = (schema(output)?, schema(input)?);
+        let (output, input) = (schema(output_schema)?, schema(input_schema)?);
         let header = header.map(|PyBatch(batch)| batch);
         self.answer(py, |connection| connection.machine().open(&output, &input, header.as_ref()))
     }
@@ -237,18 +244,20 @@ impl VgiCall {
         if self.state().done {
             return Ok(None);
         }
-        let event = self.shared.with(py, |connection, check| loop {
-            match connection.next_event(check)? {
-                Some(Event::Input(batch)) => {
-                    if let Some(batch) = connection.machine().conform(batch)? {
-                        return Ok(Some(Event::Input(batch)));
+        let event = self.shared.with(py, |connection, check| {
+            loop {
+                match connection.next_event(check)? {
+                    Some(Event::Input(batch)) => {
+                        if let Some(batch) = connection.machine().conform(batch)? {
+                            return Ok(Some(Event::Input(batch)));
+                        }
+                        connection.flush(check)?;
+                        return Ok(None);
                     }
-                    connection.flush(check)?;
-                    return Ok(None);
+                    Some(event @ (Event::InputEnd | Event::Cancelled)) => return Ok(Some(event)),
+                    Some(Event::Abandoned) | None => return Ok(None),
+                    Some(Event::Call(_)) => {}
                 }
-                Some(event @ (Event::InputEnd | Event::Cancelled)) => return Ok(Some(event)),
-                Some(Event::Abandoned) | None => return Ok(None),
-                Some(Event::Call(_)) => {}
             }
         })?;
         match event {

@@ -13,8 +13,8 @@ use arrow_array::{
     Array, ArrayRef, BinaryArray, LargeBinaryArray, LargeStringArray, PrimitiveArray, StringArray, new_null_array,
 };
 use arrow_schema::{DataType, FieldRef};
-use pyo3::exceptions::PyTypeError;
 use pyo3::BoundObject;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyString};
 use pyo3_arrow::PyArray;
@@ -22,6 +22,7 @@ use pyo3_arrow::PyArray;
 use super::batches::array_to_python;
 
 /// The value of an array of length 1.
+#[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
 pub(crate) fn to_python<'py>(py: Python<'py>, array: &ArrayRef, field: &FieldRef) -> PyResult<Bound<'py, PyAny>> {
     if array.is_empty() || array.is_null(0) {
         return Ok(py.None().into_bound(py));
@@ -71,6 +72,7 @@ pub(crate) fn from_python(value: &Bound<'_, PyAny>, field: &FieldRef, what: &str
     })
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
 fn convert(value: &Bound<'_, PyAny>, field: &FieldRef) -> PyResult<ArrayRef> {
     fn number<T: ArrowPrimitiveType>(value: T::Native) -> ArrayRef {
         Arc::new(PrimitiveArray::<T>::from_value(value, 1))
@@ -115,6 +117,7 @@ fn convert(value: &Bound<'_, PyAny>, field: &FieldRef) -> PyResult<ArrayRef> {
 }
 
 /// A name out of a dictionary that holds nothing else.
+#[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
 fn member(key: &DataType, name: &str) -> PyResult<ArrayRef> {
     fn of<K: ArrowDictionaryKeyType>(name: &str) -> ArrayRef {
         Arc::new([name].into_iter().collect::<arrow_array::DictionaryArray<K>>())

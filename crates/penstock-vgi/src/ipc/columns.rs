@@ -102,6 +102,7 @@ impl ColumnReader<'_> {
         self.array(&column.data_type, column).map_err(named)
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
     fn array(&mut self, data_type: &DataType, column: &Column) -> Result<ArrayRef> {
         let (length, nulls) = self.node()?;
         let builder = ArrayData::builder(data_type.clone()).len(length);
@@ -130,12 +131,15 @@ impl ColumnReader<'_> {
                 let more = more.filter(|count| *count <= self.buffers.len());
                 let more = more.ok_or_else(|| Error::malformed("a batch without the buffer counts of its views"))?;
                 let validity = self.validity(length, nulls)?;
-                let buffers = (0..=more).map(|_| self.buffer()).collect::<Result<Vec<_>>>()?;
+                let mut buffers = vec![whole(&self.buffer()?, length, size_of::<u128>())?];
+                for _ in 0..more {
+                    buffers.push(self.buffer()?);
+                }
                 build(builder.null_bit_buffer(validity).buffers(buffers))
             }
-            DataType::Dictionary(_, values) => {
+            DataType::Dictionary(key, values) => {
                 let validity = self.validity(length, nulls)?;
-                let keys = self.buffer()?;
+                let keys = whole(&self.buffer()?, length, key.primitive_width().unwrap_or(1))?;
                 // A dictionary may be left out when every value is null.
                 let of = column.dictionary.and_then(|id| self.dictionaries.get(&id)).cloned();
                 let of = of.unwrap_or_else(|| new_empty_array(values));
@@ -144,7 +148,10 @@ impl ColumnReader<'_> {
             // Everything else that `schema` lets in has one buffer of values of one width.
             _ => {
                 let validity = self.validity(length, nulls)?;
-                let values = self.buffer()?;
+                let mut values = self.buffer()?;
+                if let Some(width) = data_type.primitive_width() {
+                    values = whole(&values, length, width)?;
+                }
                 build(builder.null_bit_buffer(validity).add_buffer(values))
             }
         }
@@ -166,17 +173,21 @@ impl ColumnReader<'_> {
 
     /// The offsets of a list. Without values a writer may leave all of them out.
     fn offsets(&mut self, data_type: &DataType, length: usize) -> Result<Buffer> {
+        let large = matches!(data_type, DataType::LargeList(_) | DataType::LargeUtf8 | DataType::LargeBinary);
+        let width = if large { size_of::<i64>() } else { size_of::<i32>() };
         let offsets = self.buffer()?;
-        let width = if matches!(data_type, DataType::LargeList(_) | DataType::LargeUtf8 | DataType::LargeBinary) {
-            size_of::<i64>()
-        } else {
-            size_of::<i32>()
-        };
         if length == 0 && offsets.len() < width {
             return Ok(Buffer::from(vec![0_u64]).slice_with_length(0, width));
         }
-        Ok(offsets)
+        whole(&offsets, length.saturating_add(1), width)
     }
+}
+
+/// So many values of one width: Arrow panics at half a value behind the last one.
+fn whole(buffer: &Buffer, count: usize, width: usize) -> Result<Buffer> {
+    let octets = count.checked_mul(width).filter(|octets| *octets <= buffer.len());
+    let octets = octets.ok_or_else(|| Error::malformed("a buffer shorter than its array"))?;
+    Ok(buffer.slice_with_length(0, octets))
 }
 
 fn build(builder: ArrayDataBuilder) -> Result<ArrayRef> {

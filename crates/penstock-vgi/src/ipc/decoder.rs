@@ -216,7 +216,9 @@ impl Decoder {
             return Err(Error::malformed("half a prefix"));
         };
         if *continuation != CONTINUATION {
-            return Err(Error::malformed(format!("an IPC message begins with {continuation:02x?}, not with ff ff ff ff")));
+            return Err(Error::malformed(format!(
+                "an IPC message begins with {continuation:02x?}, not with ff ff ff ff"
+            )));
         }
         let length = length.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
         self.limits.head().check(u64::from(length))?;
@@ -229,7 +231,8 @@ impl Decoder {
         let length = parse(&head)?.bodyLength();
         let length = u64::try_from(length).map_err(|_| Error::malformed("a body of negative length"))?;
         self.limits.body().check(length)?;
-        let length = usize::try_from(length).map_err(|_| Error::malformed("a body beyond the memory of this machine"))?;
+        let length =
+            usize::try_from(length).map_err(|_| Error::malformed("a body beyond the memory of this machine"))?;
         let mut body = MutableBuffer::from_len_zeroed(length);
         let here = self.end.saturating_sub(self.start).min(length);
         let end = self.start.saturating_add(here);
@@ -246,7 +249,8 @@ impl Decoder {
         let body = Buffer::from(body);
         match parsed.header_type() {
             MessageHeader::Schema => {
-                let schema = parsed.header_as_schema().ok_or_else(|| Error::malformed("a schema message without schema"))?;
+                let schema =
+                    parsed.header_as_schema().ok_or_else(|| Error::malformed("a schema message without schema"))?;
                 let layout = Layout::read(schema)?;
                 let schema = Arc::clone(&layout.schema);
                 self.stream = Some(Stream { layout, dictionaries: Dictionaries::new(), dictionary_octets: 0 });

@@ -64,7 +64,8 @@ fn field(message: &[u8], table: usize, slot: usize) -> Result<Option<usize>> {
 
 fn vtable(message: &[u8], table: usize) -> Result<usize> {
     let back = u32_at(message, table)?.cast_signed() as i64;
-    usize::try_from((table as i64).saturating_sub(back)).map_err(|_| Error::malformed("a table outside its IPC message"))
+    usize::try_from((table as i64).saturating_sub(back))
+        .map_err(|_| Error::malformed("a table outside its IPC message"))
 }
 
 /// Where the offset at `at` leads.
