@@ -164,11 +164,6 @@ impl Server {
         &mut self.out
     }
 
-    /// Whether the client waits for something that the application owes it.
-    pub const fn is_called(&self) -> bool {
-        matches!(self.state, State::Called(_) | State::Streaming(_))
-    }
-
     fn handle_item(&mut self, item: Item) -> Result<()> {
         match (&mut self.state, item) {
             (State::Idle | State::Draining, Item::Schema(_)) => self.state = State::Request(None),
@@ -355,6 +350,18 @@ impl Server {
                 self.state = state;
                 Err(not_open())
             }
+        }
+    }
+
+    /// Ends what the application has left: a call without an answer fails, as does an input; a stream whose input has
+    /// ended is ended.
+    pub fn settle(&mut self) -> Result<()> {
+        match &self.state {
+            State::Streaming(stream) if !stream.owes => self.finish(),
+            State::Called(_) | State::Streaming(_) => {
+                self.fail(&Failure::new("RuntimeError", "the call was left without an answer"))
+            }
+            State::Idle | State::Request(_) | State::Draining => Ok(()),
         }
     }
 

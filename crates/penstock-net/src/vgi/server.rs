@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use penstock_vgi::{Event, Failure, Protocol, Result, Server, ServerConfig};
+use penstock_vgi::{Event, Protocol, Result, Server, ServerConfig};
 
 use super::channel::{Channel, Check};
 
@@ -50,9 +50,7 @@ impl ServerConnection {
 
     /// Ends what the application has left open, so that the next request can come.
     pub fn settle(&mut self, check: Check<'_>) -> Result<()> {
-        if self.machine.is_called() {
-            self.machine.fail(&Failure::new("RuntimeError", "the call was left without an answer"))?;
-        }
+        self.machine.settle()?;
         self.flush(check)
     }
 
