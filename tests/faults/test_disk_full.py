@@ -16,6 +16,7 @@ from ..conformance.pipestream.invariants import check_session
 from ..conformance.pipestream.programs import Serve
 from ..conformance.pipestream.reactor import Reactor
 from ..conformance.pipestream.wire import Code, Error, Stat
+from .metrics import metric
 
 MIB = 1 << 20
 
@@ -72,7 +73,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 @pytest.fixture
 def full(disk: SmallDisk, reactor: Reactor, tmp_path: Path) -> Iterator[Program]:
     """A server whose sink is on the small disk; its bystander has sent an entity before the disk is filled."""
-    serve = Serve(tmp_path / "serve", sink=disk.mount / "sink")
+    serve = Serve(tmp_path / "serve", "--metrics", "127.0.0.1:0", sink=disk.mount / "sink")
     program = Program(serve, reactor)
     yield program
     program.forget()
@@ -99,6 +100,8 @@ def test_a_payload_that_does_not_fit_fails_its_entity_with_internal_error(disk: 
     client.deliver(3, bytes(MIB))
     client.completes(3)
     assert not list((disk.mount / "sink" / client.session_id).glob(".tmp*"))
+    assert metric(full.serve, 'penstock_sink_errors_total{kind="no_space"}') == 1
+    assert metric(full.serve, 'penstock_sink_errors_total{kind="other"}') == 0
     whole(full, client, {1: "COMPLETE", 2: "FAILED", 3: "COMPLETE"})
 
 
