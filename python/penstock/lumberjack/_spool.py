@@ -189,7 +189,7 @@ class Spool(_Planned):
         Args:
             place: A folder, or the URI of a prefix in an object store (``s3://``, ``gs://``, ``abfss://``).
             max_bytes: Octets that are kept; then writers wait until readers commit.
-            segment_bytes: A segment is full with so many octets.
+            segment_bytes: A segment is full with so many octets, or a quarter of ``max_bytes``.
             segment_seconds: And after so many seconds.
             linger: In an object store: seconds that an object waits for more events.
             ack: When events are acknowledged: ``spool``, on disk, or ``commit``, when every named reader has committed.

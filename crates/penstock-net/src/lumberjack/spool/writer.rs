@@ -74,8 +74,10 @@ impl Writer {
         Self::with(options, opened)
     }
 
-    pub(super) fn with(options: SpoolOptions, opened: Opened) -> Result<(Self, Arc<Shared>, Arc<dyn Store>)> {
+    pub(super) fn with(mut options: SpoolOptions, opened: Opened) -> Result<(Self, Arc<Shared>, Arc<dyn Store>)> {
         let Opened { target, shared, store, recent, next } = opened;
+        // Only whole segments are removed, and the last two are kept: so all of them must be smaller than the spool.
+        options.segment_bytes = options.segment_bytes.min(options.max_bytes / 4);
         let writer = Self {
             encoder: Encoder::new()?,
             target,
