@@ -13,11 +13,13 @@ import pickle
 import pkgutil
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 import penstock
 from penstock import lumberjack as lj
 from penstock import pipestream as ps
+from penstock import vgi
 from penstock.aio import pipestream as aio_pipestream
 from penstock.documents import Composite, Limits, Node, Part
 from penstock.documents import rehydrate as rehydrate_parts
@@ -30,9 +32,11 @@ from penstock.spark import (
     PipeStreamDataSource,
     QueryProgress,
     Rehydrate,
+    VgiMap,
     Worker,
     dehydrate,
     rehydrate,
+    vgi_map,
 )
 from penstock.spark.documents_source import DocumentsPartition, DocumentsReader
 from penstock.spark.lumberjack import listen as lj_listen
@@ -200,6 +204,47 @@ LIVE |= {
     "penstock.aio.pipestream._scope.Scope": "a session",
     "penstock.aio.pipestream._server.Server": "a socket",
     "penstock.aio.pipestream._session.Session": "a connection",
+}
+POINTS = pa.schema([("x", pa.int64())])
+SAMPLES |= {
+    vgi.AnnotatedBatch: lambda: vgi.AnnotatedBatch.from_pydict({"x": [1, 2]}),
+    vgi.ArrowType: lambda: vgi.ArrowType(pa.int8()),
+    vgi.AuthContext: lambda: vgi.AuthContext("jwt", True, "alice", {"role": "admin"}),
+    vgi.CallStatistics: lambda: vgi.CallStatistics(input_rows=3),
+    vgi.IPCError: lambda: vgi.IPCError("no batch"),
+    vgi.Message: lambda: vgi.Message.info("half way", rows="500"),
+    vgi.MethodDescription: lambda: vgi.MethodDescription("add", vgi.MethodType.UNARY, True, POINTS, POINTS),
+    vgi.PoolMetrics: lambda: vgi.PoolMetrics(*range(9)),
+    vgi.RpcError: lambda: vgi.RpcError("ValueError", "ValueError: boom", "there", request_id="ab"),
+    vgi.RpcMethodInfo: lambda: vgi.RpcMethodInfo("add", POINTS, POINTS, int, vgi.MethodType.UNARY, True, None),
+    vgi.ServiceDescription: lambda: vgi.ServiceDescription("Calculator", "1", "2", "", "ab", {}),
+    vgi.Transient: vgi.Transient,
+    vgi.VersionError: lambda: vgi.VersionError("9"),
+    vgi.OtelConfig: lambda: vgi.OtelConfig(custom_attributes={"a": "b"}),
+    VgiMap: lambda: vgi_map(["worker"], "scale", arguments={"factor": 2.0}, on_failure="row", schema=POINTS),
+}
+LIVE |= {
+    "penstock.aio.vgi._client.AsyncStreamSession": "a connection",
+    "penstock.aio.vgi._client.WorkerPool": "processes",
+    "penstock.aio.vgi._server.RpcServer": "an event loop",
+    "penstock.vgi.logging_utils.VgiJsonFormatter": "nothing, and loggers make their own",
+    "penstock.vgi.pool.WorkerPool": "processes",
+    "penstock.vgi.rpc._batches.OutputCollector": "the step of a call",
+    "penstock.vgi.rpc._client.RpcConnection": "a connection",
+    "penstock.vgi.rpc._client.StreamSession": "a connection",
+    "penstock.vgi.rpc._common.CallContext": "a call",
+    "penstock.vgi.rpc._common.DispatchHook": "a protocol: it has no values of its own",
+    "penstock.vgi.rpc._server.RpcServer": "an implementation",
+    "penstock.vgi.rpc._transport.PipeTransport": "files",
+    "penstock.vgi.rpc._transport.RpcTransport": "a protocol: it has no values of its own",
+    "penstock.vgi.rpc._transport.SubprocessTransport": "a process",
+    "penstock.vgi.rpc._transport.UnixTransport": "a socket",
+    "penstock.vgi.rpc._types.ExchangeState": "abstract: states of users are their own",
+    "penstock.vgi.rpc._types.ProducerState": "abstract: states of users are their own",
+    "penstock.vgi.rpc._types.Stream": "the state of a user",
+    "penstock.vgi.rpc._types.StreamState": "abstract: states of users are their own",
+    "penstock.vgi.utils.ArrowSerializableDataclass": "abstract: dataclasses of users are their own",
+    "penstock.vgi.utils.ValidatedReader": "a file",
 }
 # Command line and tests only.
 NOT_SENT = ("penstock.cli",)

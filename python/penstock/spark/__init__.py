@@ -22,6 +22,7 @@ from penstock.spark.pipestream import PipeStreamDataSource
 from penstock.spark.plans import ingest
 from penstock.spark.schemas import COMPOSITE_ARROW_SCHEMA, COMPOSITE_SCHEMA, PART_ARROW_SCHEMA, PART_SCHEMA
 from penstock.spark.session import local_session
+from penstock.spark.vgi import VgiMap, vgi_map
 from penstock.spark.watching import Progress, ProgressListener, QueryProgress, progress
 from penstock.spark.workers import Worker, check_workers
 
@@ -43,6 +44,7 @@ __all__ = [
     "ProgressListener",
     "QueryProgress",
     "Rehydrate",
+    "VgiMap",
     "Worker",
     "changes",
     "check_workers",
@@ -52,6 +54,7 @@ __all__ = [
     "progress",
     "register",
     "rehydrate",
+    "vgi_map",
 ]
 
 

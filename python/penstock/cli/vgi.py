@@ -1,0 +1,158 @@
+"""``penstock vgi``: serve Arrow functions, ask what a server has, call it."""
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+
+__all__ = ["register"]
+
+commands = typer.Typer(
+    name="vgi", help="Arrow functions in other processes: serve them, call them.", no_args_is_help=True
+)
+
+_Target = Annotated[
+    str, typer.Argument(metavar="TARGET", help="unix:PATH, tcp:HOST:PORT, or the command of a worker in quotes.")
+]
+
+
+def _check_dialect(value: str | None) -> str | None:
+    if value not in (None, "spec", "0.10"):
+        raise typer.BadParameter('it is "spec" or "0.10"')
+    return value
+
+
+def _serve(
+    service: Annotated[
+        str, typer.Argument(metavar="MODULE:SERVICE", help="An RpcServer, what makes one, or an implementation.")
+    ],
+    stdio: Annotated[bool, typer.Option("--stdio", help="Serve on standard input and output.")] = False,
+    unix: Annotated[str | None, typer.Option(metavar="PATH", help="Serve on a Unix socket; prints UNIX:PATH.")] = None,
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="spec|0.10", help="The specification, or the package 0.10.0 to the letter.", callback=_check_dialect
+        ),
+    ] = None,
+    describe: Annotated[bool, typer.Option("--describe", help="Answer __describe__.")] = False,
+    log_level: LogLevelOption = "info",
+    log_format: LogFormatOption = "text",
+) -> None:
+    """Answer the calls of a service."""
+    if stdio == (unix is not None):
+        raise typer.BadParameter("say where: either --stdio or --unix PATH")
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)
+    # The service is looked for where the command is run.
+    sys.path.insert(0, "")
+    from penstock.vgi._loading import load_server
+    from penstock.vgi.rpc import serve_stdio, serve_unix
+
+    configure(log_level, log_format)
+    server = load_server(service, describe=describe, dialect=dialect)
+    if unix is not None:
+        serve_unix(server, unix, threaded=True, announce=lambda: print(f"UNIX:{unix}", flush=True))  # noqa: T201
+    else:
+        serve_stdio(server)
+
+
+def _stop(*_: object) -> NoReturn:
+    raise typer.Exit
+
+
+def _describe(
+    target: _Target,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each method.")] = False,
+) -> None:
+    """Print what a server has. It must answer __describe__."""
+    from penstock.vgi._targets import open_target
+
+    with _errors(), open_target(target) as opened:
+        about = opened.description
+        if not as_json:
+            typer.echo(str(about))
+            return
+        for method in about.methods.values():
+            said = {
+                "protocol": about.protocol_name,
+                "name": method.name,
+                "type": method.method_type.value,
+                "params": {each.name: str(each.type) for each in method.params_schema},
+                "result": str(method.result_schema.field(0).type) if method.has_return else None,
+                "header": method.has_header,
+                "exchange": method.is_exchange,
+                "doc": method.doc,
+            }
+            typer.echo(json.dumps(said))
+
+
+def _call(
+    target: _Target,
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="What to call.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Its arguments; a value is JSON, else a text.")
+    ] = None,
+) -> None:
+    """Call a method and print its result, or the rows of its stream, as lines of JSON.
+
+    An exchange reads lines of JSON from standard input. What the method logs goes to standard error.
+    """
+    from penstock.vgi._targets import log_line, open_target
+
+    values = dict(_argument(each) for each in arguments or ())
+    with _errors(), open_target(target) as opened:
+        said = opened.call(method, values, _input(), lambda message: typer.echo(log_line(message), err=True))
+        for row in said:
+            typer.echo(json.dumps(row, default=str))
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise typer.BadParameter(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _input() -> Iterator[dict[str, Any]]:
+    if sys.stdin.isatty():
+        return
+    for number, line in enumerate(sys.stdin, 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise typer.BadParameter(f"line {number} of the input is no JSON: {error}") from None
+            if not isinstance(row, dict):
+                raise typer.BadParameter(f"line {number} of the input is no object of JSON")
+            yield row
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``penstock vgi``."""
+    commands.command("serve")(_serve)
+    commands.command("describe")(_describe)
+    commands.command("call")(_call)
+    app.add_typer(commands)
+
+
+class _errors:  # noqa: N801 -- it reads as what it does
+    """Says a method's error in one line, as every command does."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        from penstock.vgi import RpcError
+
+        if isinstance(error, RpcError):
+            from penstock.errors import VgiError
+
+            raise VgiError(str(error), "io") from error

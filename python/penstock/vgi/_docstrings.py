@@ -1,0 +1,33 @@
+"""What a docstring says of parameters, in the styles of Google, NumPy and Sphinx."""
+
+import re
+
+__all__ = ["parameter_docs"]
+
+_SECTION = re.compile(r"^(Args|Arguments|Parameters|Params)\s*:?$")
+_GOOGLE = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_NUMPY = re.compile(r"^(\w+)\s*(?::.*)?$")
+_SPHINX = re.compile(r"^:param\s+(?:[\w\[\], |.]+\s+)?(\w+)\s*:\s*(.*)$")
+
+
+def parameter_docs(doc: str | None, names: set[str]) -> dict[str, str]:
+    """Give what ``doc``, as inspect.getdoc cleans it, says of those parameters."""
+    found: dict[str, list[str]] = {}
+    inside, current, depth = False, "", 0
+    for line in (doc or "").splitlines():
+        text, indent = line.strip(), len(line) - len(line.lstrip())
+        if sphinx := _SPHINX.match(text):
+            inside, current = False, sphinx[1]
+            found[current] = [sphinx[2]]
+        elif indent == 0 and _SECTION.match(text):
+            inside, current = True, ""
+        elif inside and text and set(text) != {"-"}:
+            entry = _GOOGLE.match(text) if indent else _NUMPY.match(text)
+            if entry and entry[1] in names and (not current or indent <= depth):
+                current, depth = entry[1], indent
+                found[current] = [entry[2]] if indent else []
+            elif current and indent > depth:
+                found[current].append(text)
+            else:
+                inside = indent > 0
+    return {name: " ".join(part for part in parts if part) for name, parts in found.items() if name in names}

@@ -1,0 +1,59 @@
+"""Finds the service that a command line names."""
+
+import inspect
+from importlib import import_module
+from typing import Any
+
+from penstock.errors import VgiError
+from penstock.vgi.rpc import RpcServer, rpc_methods
+
+__all__ = ["load_server"]
+
+
+def load_server(name: str, *, describe: bool, dialect: str | None) -> RpcServer:
+    """Give the server of ``MODULE:SERVICE``: an RpcServer, a function that makes one, or an implementation.
+
+    An implementation is an object, or a class that needs no arguments. Its protocol is the one that it derives from,
+    else the one of its module that it has all methods of. VgiError where there is none.
+    """
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise VgiError(f"{name!r} is not MODULE:SERVICE", "misuse")
+    try:
+        module = import_module(module_name)
+        found: Any = getattr(module, attribute)
+    except (ImportError, AttributeError) as error:
+        raise VgiError(f"{name}: {error}", "misuse") from error
+    if inspect.isclass(found) or inspect.isfunction(found):
+        found = found()
+    if isinstance(found, RpcServer):
+        return RpcServer(
+            found.protocol,
+            found.implementation,
+            server_id=found.server_id,
+            server_version=found.server_version,
+            protocol_version=found.protocol_version,
+            enable_describe=describe or found.describe_enabled,
+            dialect=dialect or found.dialect,
+        )
+    return RpcServer(_protocol_of(found, module), found, enable_describe=describe, dialect=dialect)
+
+
+def _protocol_of(implementation: object, module: Any) -> type:
+    for base in type(implementation).__mro__[1:]:
+        if getattr(base, "_is_protocol", False) and rpc_methods(base):
+            return base
+    fitting = []
+    for candidate in vars(module).values():
+        if inspect.isclass(candidate) and getattr(candidate, "_is_protocol", False):
+            methods = rpc_methods(candidate)
+            if methods and all(callable(getattr(implementation, each, None)) for each in methods):
+                fitting.append(candidate)
+    if len(fitting) != 1:
+        named = ", ".join(each.__name__ for each in fitting) or "none"
+        raise VgiError(
+            f"{type(implementation).__name__} implements {named} of the protocols in {module.__name__}: derive it from "
+            "the one that is meant, or name an RpcServer",
+            "misuse",
+        )
+    return fitting[0]

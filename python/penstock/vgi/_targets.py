@@ -1,0 +1,169 @@
+"""Calling a server by what it tells of itself, without the Python of its service: what the command line stands on."""
+
+import contextlib
+import itertools
+import shlex
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from penstock import _core
+from penstock.errors import VgiError
+from penstock.vgi.introspect import MethodDescription, ServiceDescription, introspect
+from penstock.vgi.log import Message
+from penstock.vgi.rpc._client import on_log_adapter, transport_errors
+from penstock.vgi.rpc._common import MethodType
+from penstock.vgi.rpc._methods import simple
+from penstock.vgi.rpc._transport import RpcTransport, SubprocessTransport, UnixTransport, endpoints
+from penstock.vgi.utils import deserialize_record_batch
+
+__all__ = ["Target", "open_target"]
+
+
+class Target:
+    """A server, and what it told of itself."""
+
+    def __init__(self, description: ServiceDescription, transport: RpcTransport) -> None:
+        """Call over a transport."""
+        self.description = description
+        self._transport = transport
+
+    def call(
+        self, method: str, arguments: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], on_log: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Call a method, and give its result or the rows of its stream; VgiError for a method that is not there.
+
+        ``rows`` are what an exchange gets, each in a batch of its own; a stream that gets none is read as a producer.
+        """
+        about = self.description.methods.get(method)
+        if about is None:
+            known = ", ".join(self.description.methods)
+            raise VgiError(f"{self.description.protocol_name} has no method {method!r}; it has {known}", "misuse")
+        client = self._client(about, on_log)
+        values = _encode(about, arguments)
+        with transport_errors(f"{method}()"):
+            if about.method_type is MethodType.UNARY:
+                value = client.call(method, values, None)
+                if about.has_return:
+                    yield {"result": _shown(value[0].as_py() if isinstance(value, pa.Array) else value)}
+                return
+            stream = client.open(method, values, None)
+            if about.has_header:
+                yield {"__header__": _shown(stream.header().to_pylist()[0])}
+            yield from _rows(stream, about, rows)
+
+    def _client(self, about: MethodDescription, on_log: Any) -> Any:
+        protocol = _core.VgiProtocol(self.description.protocol_name, [_core_method(about)])
+        adapted = on_log_adapter(on_log)
+        return _core.VgiClient(protocol, *endpoints(self._transport), on_log=adapted)
+
+
+def _rows(stream: Any, about: MethodDescription, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    given = iter(()) if about.is_exchange is False else iter(rows)
+    first = next(given, None)
+    if first is None and about.is_exchange is not True:
+        while (item := stream.tick()) is not None:
+            yield from (_shown(row) for row in item[0].to_pylist())
+    elif first is not None:
+        # All batches of a stream have one schema: that of the first row.
+        schema = pa.RecordBatch.from_pylist([dict(first)]).schema
+        for row in itertools.chain([first], given):
+            answer, _ = stream.exchange(pa.RecordBatch.from_pylist([dict(row)], schema=schema), None)
+            yield from (_shown(each) for each in answer.to_pylist())
+    stream.close()
+
+
+def _core_method(about: MethodDescription) -> dict[str, Any]:
+    return {
+        "name": about.name,
+        "kind": about.method_type.value,
+        "params": about.params_schema,
+        "result": about.result_schema,
+        "optional": list(about.param_defaults),
+        "nulls": about.params_schema.names,
+        "header": about.header_schema,
+        "is_exchange": about.is_exchange,
+        "has_return": about.has_return,
+        "doc": about.doc,
+        "param_types": "{}",
+        "param_defaults": "{}",
+    }
+
+
+def _encode(about: MethodDescription, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = set(arguments) - set(about.params_schema.names)
+    if unknown:
+        takes = ", ".join(about.params_schema.names) or "nothing"
+        raise VgiError(f"{about.name}() has no parameter {', '.join(sorted(unknown))}; it takes {takes}", "misuse")
+    values: dict[str, Any] = {}
+    for each in about.params_schema:
+        if each.name not in arguments and each.name not in about.param_defaults:
+            if not each.nullable:
+                raise VgiError(f"{about.name}() needs {each.name}: {each.type}", "misuse")
+            values[each.name] = None
+            continue
+        value = arguments.get(each.name, about.param_defaults.get(each.name))
+        values[each.name] = _fitting(each, value)
+    return values
+
+
+def _fitting(field: pa.Field, value: Any) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(field.type) and isinstance(value, dict):
+        value = list(value.items())
+    if (pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)) and isinstance(value, str):
+        value = value.encode()
+    if pa.types.is_string(field.type) and not isinstance(value, str):
+        # What looked like a number on a command line.
+        value = str(value)
+    try:
+        array = pa.array([value], field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise VgiError(f"{field.name} is {field.type}: {error}", "misuse") from error
+    return array[0].as_py() if simple(field.type) else array
+
+
+def _shown(value: Any) -> Any:
+    """Give a value as JSON can say it; a dataclass is its fields."""
+    if isinstance(value, dict):
+        return {key: _shown(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(each) for each in value]
+    if isinstance(value, bytes):
+        if value[:4] == b"\xff\xff\xff\xff":
+            with contextlib.suppress(Exception):
+                return _shown(deserialize_record_batch(value)[0].to_pylist()[0])
+        return value.decode("utf-8", "backslashreplace")
+    return value
+
+
+@contextlib.contextmanager
+def open_target(target: str) -> Iterator[Target]:
+    """Connect to a server, and ask it what it has.
+
+    A target is ``unix:PATH``, ``tcp:HOST:PORT``, or the command of a worker.
+    """
+    transport = _transport(target)
+    try:
+        yield Target(introspect(transport), transport)
+    finally:
+        transport.close()
+
+
+def _transport(target: str) -> RpcTransport:
+    if target.startswith("unix:"):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(target.removeprefix("unix:"))
+        return UnixTransport(connection)
+    if target.startswith("tcp:"):
+        host, _, port = target.removeprefix("tcp:").rpartition(":")
+        return UnixTransport(socket.create_connection((host.strip("[]"), int(port))))
+    return SubprocessTransport(shlex.split(target))
+
+
+def log_line(message: Message) -> str:
+    """Give a message as a line."""
+    return f"{message.level.value}: {message.message}"

@@ -1,0 +1,197 @@
+"""What a server tells of itself: ``__describe__`` (section 14), in both dialects."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock import _core
+from penstock.vgi.rpc._client import transport_errors
+from penstock.vgi.rpc._common import DESCRIBE_METHOD_NAME, REQUEST_VERSION, MethodType, RpcError
+from penstock.vgi.rpc._methods import core_protocol, method_values
+from penstock.vgi.rpc._transport import RpcTransport, endpoints
+from penstock.vgi.rpc._types import RpcMethodInfo
+from penstock.vgi.utils import IpcValidation, validate_batch
+
+__all__ = [
+    "DESCRIBE_METHOD_NAME",
+    "DESCRIBE_VERSION",
+    "MethodDescription",
+    "ServiceDescription",
+    "build_describe_batch",
+    "compute_protocol_hash",
+    "introspect",
+    "parse_describe_batch",
+]
+
+DESCRIBE_VERSION: Final = "4"
+"""The version of the dialect "0.10"; that of the specification is "2"."""
+
+_HASHED = (
+    "name",
+    "method_type",
+    "has_return",
+    "params_schema_ipc",
+    "result_schema_ipc",
+    "has_header",
+    "header_schema_ipc",
+    "is_exchange",
+)
+
+
+@dataclass(frozen=True)
+class MethodDescription:
+    """A method, as its server tells of it."""
+
+    name: str
+    method_type: MethodType
+    has_return: bool
+    params_schema: pa.Schema
+    result_schema: pa.Schema
+    has_header: bool = False
+    header_schema: pa.Schema | None = None
+    is_exchange: bool | None = None
+    """For a stream: whether it takes batches; None where the server does not say."""
+    doc: str | None = None
+    """The docstring; servers of the dialect "0.10" do not tell."""
+    param_types: Mapping[str, str] = field(default_factory=dict)
+    param_defaults: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ServiceDescription:
+    """A service, as its server tells of it."""
+
+    protocol_name: str
+    request_version: str
+    describe_version: str
+    protocol_hash: str
+    server_id: str
+    methods: Mapping[str, MethodDescription]
+
+    def __str__(self) -> str:
+        """Give a text for people."""
+        lines = [f"RPC Service: {self.protocol_name}", f"  server_id: {self.server_id}"]
+        lines.append(f"  describe_version: {self.describe_version}")
+        for method in self.methods.values():
+            lines += ["", f"  {method.name}({method.method_type.value})"]
+            lines.append(f"    params: {_line(method.params_schema)}")
+            if method.has_return:
+                lines.append(f"    returns: {_line(method.result_schema)}")
+            if method.header_schema is not None:
+                lines.append(f"    header: {_line(method.header_schema)}")
+            if method.doc:
+                lines.append(f"    doc: {' '.join(method.doc.split())}")
+        return "\n".join(lines)
+
+
+def _line(schema: pa.Schema) -> str:
+    return ", ".join(f"{each.name}: {each.type}{'' if each.nullable else ' not null'}" for each in schema) or "none"
+
+
+def introspect(transport: RpcTransport, ipc_validation: IpcValidation = IpcValidation.FULL) -> ServiceDescription:
+    """Ask the server at the other end of a transport what it has; RpcError where it does not tell.
+
+    ```python
+    >>> import threading
+    >>> from typing import Protocol
+    >>> from penstock.vgi import RpcServer, introspect, make_pipe_pair
+    >>> class Clock(Protocol):
+    ...     def now(self) -> float: ...
+    >>> class ClockImpl:
+    ...     def now(self) -> float:
+    ...         return 0.0
+    >>> ours, theirs = make_pipe_pair()
+    >>> server = RpcServer(Clock, ClockImpl(), enable_describe=True)
+    >>> thread = threading.Thread(target=server.serve, args=(theirs,))
+    >>> thread.start()
+    >>> list(introspect(ours).methods)
+    ['now']
+    >>> ours.close()
+    >>> thread.join()
+
+    ```
+    """
+    client = _core.VgiClient(_core.VgiProtocol("", []), *endpoints(transport))
+    with transport_errors(DESCRIBE_METHOD_NAME):
+        batch, metadata = client.describe()
+    validate_batch(batch, ipc_validation)
+    return parse_describe_batch(batch, pa.KeyValueMetadata(metadata))
+
+
+def build_describe_batch(
+    protocol_name: str, methods: Mapping[str, RpcMethodInfo], server_id: str
+) -> tuple[pa.RecordBatch, pa.KeyValueMetadata]:
+    """Give what a server of the dialect "0.10" answers to ``__describe__``."""
+    protocol = core_protocol(protocol_name, method_values(methods))
+    batch, metadata = protocol.describe("0.10", server_id)
+    return batch, pa.KeyValueMetadata(metadata)
+
+
+def compute_protocol_hash(protocol_name: str, batch: pa.RecordBatch) -> str:
+    """Give the hash over what a description of version 4 says of the methods, 64 hexadecimal digits."""
+    hashed = hashlib.sha256(
+        b"|".join((b"vgi_rpc.describe.v" + DESCRIBE_VERSION.encode(), REQUEST_VERSION, protocol_name.encode(), b""))
+    )
+    for row in batch.select(list(_HASHED)).to_pylist():
+        hashed.update(_hashed_row(row))
+    return hashed.hexdigest()
+
+
+def parse_describe_batch(
+    batch: pa.RecordBatch, custom_metadata: pa.KeyValueMetadata | None = None
+) -> ServiceDescription:
+    """Read a description of either dialect; RpcError where it is none."""
+    said = {key: value.decode("utf-8", "replace") for key, value in dict(custom_metadata or {}).items()}
+    try:
+        methods = [_method(row) for row in batch.to_pylist()]
+    except (KeyError, ValueError, pa.ArrowInvalid) as error:
+        raise RpcError("ProtocolError", f"the description cannot be read: {error}", "") from error
+    return ServiceDescription(
+        protocol_name=said.get(b"vgi_rpc.protocol_name", ""),
+        request_version=said.get(b"vgi_rpc.request_version", ""),
+        describe_version=said.get(b"vgi_rpc.describe_version", ""),
+        protocol_hash=said.get(b"vgi_rpc.protocol_hash", ""),
+        server_id=said.get(b"vgi_rpc.server_id", ""),
+        methods={method.name: method for method in methods},
+    )
+
+
+def _method(row: dict[str, Any]) -> MethodDescription:
+    header = row["header_schema_ipc"]
+    return MethodDescription(
+        name=row["name"],
+        method_type=MethodType(row["method_type"]),
+        has_return=row["has_return"],
+        params_schema=_schema(row["params_schema_ipc"]),
+        result_schema=_schema(row["result_schema_ipc"]),
+        has_header=row["has_header"],
+        header_schema=None if header is None else _schema(header),
+        is_exchange=row.get("is_exchange"),
+        doc=row.get("doc"),
+        param_types=json.loads(row.get("param_types_json") or "{}"),
+        param_defaults=json.loads(row.get("param_defaults_json") or "{}"),
+    )
+
+
+def _schema(data: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+def _hashed_row(row: dict[str, Any]) -> bytes:
+    """Give a method as the hash has it: a separator before the method, and others between its fields."""
+    flags = {None: b"-", True: b"1", False: b"0"}
+    fields = (
+        row["name"].encode(),
+        row["method_type"].encode(),
+        flags[row["has_return"]],
+        flags[row["has_header"]],
+        flags[row["is_exchange"]],
+        row["params_schema_ipc"],
+        row["result_schema_ipc"],
+        row["header_schema_ipc"] or b"",
+    )
+    return b"\x1f" + b"\x1e".join(fields)

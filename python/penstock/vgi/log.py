@@ -1,0 +1,136 @@
+"""What a method says to its caller: log messages and errors, as section 8 writes them."""
+
+import json
+import linecache
+import traceback
+from enum import Enum
+from typing import Any, ClassVar
+
+__all__ = ["Level", "Message"]
+
+
+class Level(Enum):
+    """How grave a message is. EXCEPTION is raised at the caller as an RpcError."""
+
+    EXCEPTION = "EXCEPTION"
+    ERROR = "ERROR"
+    WARN = "WARN"
+    INFO = "INFO"
+    DEBUG = "DEBUG"
+    TRACE = "TRACE"
+
+
+class Message:
+    """A message for the caller.
+
+    ```python
+    >>> from penstock.vgi import Level, Message
+    >>> Message(Level.INFO, "half way", rows="500").add_to_metadata()
+    {'vgi_rpc.log_level': 'INFO', 'vgi_rpc.log_message': 'half way', 'vgi_rpc.log_extra': '{"rows": "500"}'}
+
+    ```
+    """
+
+    MAX_TRACEBACK_CHARS: ClassVar[int] = 16_000
+    """Longer tracebacks are cut (section 8)."""
+    MAX_TRACEBACK_FRAMES: ClassVar[int] = 5
+    """So many frames, the innermost ones, are told one by one."""
+
+    __slots__ = ("extra", "level", "message")
+
+    def __init__(self, level: Level, message: str, **kwargs: object) -> None:
+        """Say ``message``, and what else belongs to it by name."""
+        self.level = level
+        self.message = message
+        self.extra: dict[str, Any] | None = kwargs or None
+
+    def __repr__(self) -> str:
+        """Show the parts."""
+        return f"Message({self.level}, {self.message!r}, extra={self.extra!r})"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all parts are equal."""
+        if not isinstance(other, Message):
+            return NotImplemented
+        return (self.level, self.message, self.extra) == (other.level, other.message, other.extra)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def extra_json(self) -> str | None:
+        """Give what else belongs to it as JSON; what JSON does not know goes as text."""
+        return None if self.extra is None else json.dumps(self.extra, default=str)
+
+    def add_to_metadata(self, metadata: dict[str, str] | None = None) -> dict[str, str]:
+        """Give metadata with this message in it; what is given stays as it is."""
+        result = dict(metadata or {})
+        result["vgi_rpc.log_level"] = self.level.value
+        result["vgi_rpc.log_message"] = self.message
+        extra = self.extra_json()
+        if extra is not None:
+            result["vgi_rpc.log_extra"] = extra
+        return result
+
+    @classmethod
+    def from_exception(cls, exc: BaseException) -> "Message":
+        """Say all that section 8 has for an exception."""
+        extra: dict[str, Any] = {
+            "exception_type": type(exc).__name__,
+            "exception_message": str(exc),
+            "traceback": _cut("".join(traceback.format_exception(exc))),
+            "frames": _frames(exc, cls.MAX_TRACEBACK_FRAMES),
+        }
+        if exc.__cause__ is not None:
+            extra["cause"] = _cut("".join(traceback.format_exception(exc.__cause__)))
+        if exc.__context__ is not None and not exc.__suppress_context__:
+            extra["context"] = _cut("".join(traceback.format_exception(exc.__context__)))
+        return cls(Level.EXCEPTION, f"{type(exc).__name__}: {exc}", **extra)
+
+    @classmethod
+    def exception(cls, message: str, **kwargs: object) -> "Message":
+        """Make one of level EXCEPTION."""
+        return cls(Level.EXCEPTION, message, **kwargs)
+
+    @classmethod
+    def error(cls, message: str, **kwargs: object) -> "Message":
+        """Make one of level ERROR."""
+        return cls(Level.ERROR, message, **kwargs)
+
+    @classmethod
+    def warn(cls, message: str, **kwargs: object) -> "Message":
+        """Make one of level WARN."""
+        return cls(Level.WARN, message, **kwargs)
+
+    @classmethod
+    def info(cls, message: str, **kwargs: object) -> "Message":
+        """Make one of level INFO."""
+        return cls(Level.INFO, message, **kwargs)
+
+    @classmethod
+    def debug(cls, message: str, **kwargs: object) -> "Message":
+        """Make one of level DEBUG."""
+        return cls(Level.DEBUG, message, **kwargs)
+
+    @classmethod
+    def trace(cls, message: str, **kwargs: object) -> "Message":
+        """Make one of level TRACE."""
+        return cls(Level.TRACE, message, **kwargs)
+
+
+def _cut(text: str) -> str:
+    limit = Message.MAX_TRACEBACK_CHARS
+    return text if len(text) <= limit else text[:limit] + "\n… <traceback truncated>"
+
+
+def _frames(exc: BaseException, count: int) -> list[dict[str, Any]]:
+    found = []
+    for frame, line in list(traceback.walk_tb(exc.__traceback__))[-count:]:
+        code = frame.f_code
+        found.append(
+            {
+                "file": code.co_filename,
+                "line": line,
+                "function": code.co_name,
+                "code": linecache.getline(code.co_filename, line).strip() or None,
+            }
+        )
+    return found

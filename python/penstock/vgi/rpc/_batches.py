@@ -1,0 +1,175 @@
+"""Batches with their metadata, and what a step of a stream puts out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.vgi.log import Level, Message
+from penstock.vgi.metadata import encode_metadata, merge_metadata
+from penstock.vgi.utils import empty_batch
+
+__all__ = ["AnnotatedBatch", "OutputCollector", "fit"]
+
+
+@dataclass(frozen=True)
+class AnnotatedBatch:
+    """A batch, and the metadata that came or goes with it.
+
+    ```python
+    >>> from penstock.vgi import AnnotatedBatch
+    >>> AnnotatedBatch.from_pydict({"value": [1.0, 2.0]}).batch.num_rows
+    2
+
+    ```
+    """
+
+    batch: pa.RecordBatch
+    """The batch. One out of shared memory is a view; its region is freed when the last array of it is gone."""
+    custom_metadata: pa.KeyValueMetadata | None = None
+    """Its metadata, without the protocol's own."""
+    _release_fn: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def from_pydict(cls, data: dict[str, Any], schema: pa.Schema | None = None) -> "AnnotatedBatch":
+        """Make one of columns."""
+        return cls(pa.RecordBatch.from_pydict(data, schema=schema))
+
+    def release(self) -> None:
+        """Say that the batch is done with. Its arrays stay as they are for whoever still holds them."""
+        if self._release_fn is not None:
+            self._release_fn()
+
+
+def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Give the batch with exactly that schema; TypeError where that is not safe."""
+    if batch.schema.equals(schema):
+        return batch
+    try:
+        if sorted(batch.schema.names) == sorted(schema.names):
+            arrays = [batch.column(name).cast(schema.field(name).type) for name in schema.names]
+            return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        pass
+    raise TypeError(f"the batch does not fit the stream's schema: expected {_line(schema)}, got {_line(batch.schema)}")
+
+
+def _line(schema: pa.Schema) -> str:
+    return ", ".join(f"{each.name}: {each.type}" for each in schema) or "no columns"
+
+
+class OutputCollector:
+    """Takes what a step of a stream puts out: at most one batch, and messages for the caller.
+
+    ```python
+    >>> import pyarrow as pa
+    >>> from penstock.vgi import OutputCollector
+    >>> out = OutputCollector(pa.schema([("value", pa.int64())]))
+    >>> out.emit_pydict({"value": [1, 2]})
+    >>> out.data_batch.batch.num_rows
+    2
+
+    ```
+    """
+
+    __slots__ = ("_data", "_entries", "_finished", "_prior", "_producer", "_schema", "_server_id")
+
+    def __init__(
+        self,
+        output_schema: pa.Schema,
+        *,
+        prior_data_bytes: int = 0,
+        server_id: str | None = None,
+        producer_mode: bool = True,
+    ) -> None:
+        """Begin a step whose batch has that schema; only a producer may finish."""
+        self._schema = output_schema
+        self._prior = prior_data_bytes
+        self._server_id = server_id
+        self._producer = producer_mode
+        self._entries: list[Message | AnnotatedBatch] = []
+        self._data: int | None = None
+        self._finished = False
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the stream."""
+        return self._schema
+
+    @property
+    def finished(self) -> bool:
+        """Whether the stream ends with this step."""
+        return self._finished
+
+    @property
+    def entries(self) -> Sequence[Message | AnnotatedBatch]:
+        """Messages and the batch, in their order."""
+        return self._entries
+
+    @property
+    def batches(self) -> list[AnnotatedBatch]:
+        """What goes to the caller, in its order; messages are batches without rows."""
+        return [self._log_batch(entry) if isinstance(entry, Message) else entry for entry in self._entries]
+
+    def _log_batch(self, message: Message) -> AnnotatedBatch:
+        given = None if self._server_id is None else {"vgi_rpc.server_id": self._server_id}
+        return AnnotatedBatch(empty_batch(self._schema), encode_metadata(message.add_to_metadata(given)))
+
+    @property
+    def data_batch(self) -> AnnotatedBatch:
+        """The batch of this step; RuntimeError where there is none."""
+        if self._data is None:
+            raise RuntimeError("no data batch was emitted")
+        entry = self._entries[self._data]
+        assert isinstance(entry, AnnotatedBatch)  # noqa: S101 -- what emit() put there
+        return entry
+
+    @property
+    def total_data_bytes(self) -> int:
+        """Octets of all batches of the stream's answer so far."""
+        own = 0 if self._data is None else self.data_batch.batch.get_total_buffer_size()
+        return self._prior + int(own)
+
+    def emit(self, batch: pa.RecordBatch, metadata: Mapping[str, str] | None = None) -> None:
+        """Put out the step's batch. RuntimeError for a second one, TypeError for another schema."""
+        if self._data is not None:
+            raise RuntimeError("only one data batch may be emitted in a step")
+        batch = fit(batch, self._schema)
+        self._data = len(self._entries)
+        self._entries.append(AnnotatedBatch(batch, encode_metadata(dict(metadata)) if metadata else None))
+
+    def emit_arrays(self, arrays: "Sequence[pa.Array[Any]]", metadata: dict[str, str] | None = None) -> None:
+        """Put out columns in the order of the schema."""
+        self.emit(pa.RecordBatch.from_arrays(list(arrays), schema=self._schema), metadata)
+
+    def emit_pydict(self, data: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
+        """Put out columns by name."""
+        self.emit(pa.RecordBatch.from_pydict(data, schema=self._schema), metadata)
+
+    def merge_data_metadata(self, metadata: pa.KeyValueMetadata) -> None:
+        """Add to the metadata of the step's batch."""
+        given = self.data_batch
+        assert self._data is not None  # noqa: S101 -- or data_batch had raised
+        self._entries[self._data] = AnnotatedBatch(given.batch, merge_metadata(given.custom_metadata, metadata))
+
+    def emit_client_log_message(self, msg: Message) -> None:
+        """Send a message to the caller, before the batch if that is not out yet."""
+        self._entries.append(msg)
+
+    def client_log(self, level: Level, message: str, **extra: str) -> None:
+        """Send a message to the caller, before the batch if that is not out yet."""
+        self.emit_client_log_message(Message(level, message, **extra))
+
+    def finish(self) -> None:
+        """End the stream with this step. RuntimeError in an exchange, whose end is the caller's."""
+        if not self._producer:
+            raise RuntimeError(
+                "finish() is not allowed in an exchange: each step emits exactly one batch, and the caller ends it"
+            )
+        self._finished = True
+
+    def validate(self) -> None:
+        """Raise RuntimeError unless there is a batch, or the stream is finished."""
+        if self._data is None and not self._finished:
+            raise RuntimeError("no data batch was emitted")

@@ -1,0 +1,223 @@
+"""How a call runs on the server's side: the method, its stream, its log lines."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock import _core
+from penstock.vgi.log import Message
+from penstock.vgi.rpc._access import Watch, watching
+from penstock.vgi.rpc._batches import AnnotatedBatch, OutputCollector, fit
+from penstock.vgi.rpc._common import AuthContext, CallContext, MethodType
+from penstock.vgi.rpc._methods import Values
+from penstock.vgi.rpc._types import Stream, StreamState
+
+if TYPE_CHECKING:
+    from penstock.vgi.rpc._server import RpcServer
+
+__all__ = ["Invocation", "PipeCalls", "annotated", "fail", "octets", "step"]
+
+AnyCall = Any
+"""A VgiCall or a VgiHttpCall of the core: to what is here they are alike."""
+
+
+def octets(metadata: Any) -> dict[bytes, bytes] | None:
+    """Give metadata as the core takes it."""
+    return None if metadata is None else dict(metadata)
+
+
+def annotated(batch: pa.RecordBatch, metadata: Mapping[bytes, bytes] | None) -> AnnotatedBatch:
+    """Give a batch of the core as methods get it."""
+    return AnnotatedBatch(batch, pa.KeyValueMetadata(metadata) if metadata else None)
+
+
+def fail(call: AnyCall, kind: str, error: BaseException) -> None:
+    """Answer a call with an error."""
+    said = Message.from_exception(error)
+    call.fail(kind, type(error).__name__, said.message, said.extra_json())
+
+
+def send_log(call: AnyCall) -> Callable[[Message], None]:
+    """Give what puts messages before a call's answer."""
+    return lambda message: call.log(message.level.value, message.message, message.extra_json())
+
+
+class Invocation:
+    """One call of one method: its arguments, its context, and what watches it."""
+
+    __slots__ = ("auth", "before_answer", "call", "ctx", "server", "values", "watch")
+
+    def __init__(
+        self,
+        server: "RpcServer",
+        call: AnyCall,
+        auth: AuthContext,
+        transport: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.server, self.call, self.auth = server, call, auth
+        self.values: Values = server.values[call.method]
+        self.ctx: CallContext | None = None
+        self.before_answer: Callable[[], object] | None = None
+        if self.values.info.method_type is MethodType.STREAM or call.method in server.ctx_methods:
+            self.ctx = CallContext(
+                auth,
+                send_log(call),
+                transport,
+                server_id=server.server_id,
+                method_name=call.method,
+                protocol_name=server.protocol_name,
+            )
+            self.ctx._request_id = call.request_id
+        self.watch: Watch | None = watching(server, self.values.info, call, auth, transport)
+
+    def invoke(self, keywords: dict[str, Any]) -> Any:
+        """Call the method."""
+        if self.call.method in self.server.ctx_methods:
+            keywords["ctx"] = self.ctx
+        return getattr(self.server.implementation, self.call.method)(**keywords)
+
+    def keywords(self) -> dict[str, Any] | None:
+        """Make the arguments; None where they do not fit, which is answered then."""
+        try:
+            return self.values.keywords(self.call.values)
+        except Exception as error:  # noqa: BLE001 -- whatever a codec raises is the caller's value
+            self.failed("params", error)
+            return None
+
+    def failed(self, kind: str, error: BaseException) -> None:
+        """Answer with an error."""
+        if self.watch is not None:
+            self.watch.failed(error)
+        if self.before_answer is not None:
+            self.before_answer()
+        fail(self.call, kind, error)
+
+    def unary(self) -> None:
+        """Run a method that answers once."""
+        keywords = self.keywords()
+        if keywords is None:
+            return
+        try:
+            value = self.values.encode_result(self.invoke(keywords))
+        except Exception as error:  # noqa: BLE001 -- every exception of a method is its caller's
+            self.failed("method", error)
+            return
+        if self.before_answer is not None:
+            self.before_answer()
+        try:
+            self.call.reply(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            # A plain value that is not what the method declares: nothing of it has been written.
+            self.failed("method", error)
+            return
+        if self.watch is not None:
+            self.watch.answered(value)
+
+    def open(self) -> "Stream[StreamState, Any] | None":
+        """Run a streaming method; None where it failed, which is answered then."""
+        keywords = self.keywords()
+        if keywords is None:
+            return None
+        try:
+            stream = self.invoke(keywords)
+            if not isinstance(stream, Stream):
+                raise TypeError(f"{self.call.method}() returned {type(stream).__name__}, not a Stream")
+            self.header(stream)
+        except Exception as error:  # noqa: BLE001 -- every exception of a method is its caller's
+            self.failed("method", error)
+            return None
+        return stream
+
+    def header(self, stream: "Stream[StreamState, Any]") -> pa.RecordBatch | None:
+        """Give a stream's header as a batch; TypeError where it is not what the protocol declares."""
+        declared, given = self.values.info.header_type, stream.header
+        if declared is None:
+            return None
+        if given is None:
+            raise TypeError(
+                f"{self.call.method}() declares a header {declared.__name__}, and returned a stream without"
+            )
+        batch: pa.RecordBatch = given._to_batch()
+        return fit(batch, declared.ARROW_SCHEMA)
+
+    def done(self) -> None:
+        """Let what watches know the end."""
+        if self.watch is not None:
+            self.watch.done()
+
+
+def step(state: StreamState, item: AnnotatedBatch, out: OutputCollector, ctx: CallContext) -> None:
+    """Run one step of a stream; what it puts out is checked."""
+    ctx.emit_client_log = out.emit_client_log_message
+    state.process(item, out, ctx)
+    out.validate()
+
+
+class PipeCalls:
+    """The calls that come over one connection, one after the other."""
+
+    def __init__(self, server: "RpcServer", connection: "_core.VgiConnection") -> None:
+        self._server = server
+        self._connection = connection
+
+    def serve_one(self) -> bool:
+        """Answer the next call; False where there is none any more."""
+        call = self._connection.next()
+        if call is None:
+            return False
+        invocation = Invocation(self._server, call, AuthContext.anonymous())
+        try:
+            if invocation.values.info.method_type is MethodType.UNARY:
+                invocation.unary()
+            else:
+                self._stream(invocation)
+        finally:
+            invocation.done()
+        return True
+
+    def _stream(self, invocation: Invocation) -> None:
+        stream = invocation.open()
+        if stream is None:
+            return
+        call, ctx, watch = invocation.call, invocation.ctx, invocation.watch
+        assert ctx is not None  # noqa: S101 -- every stream has one
+        producer = len(stream.input_schema) == 0 and invocation.values.info.is_exchange is not True
+        call.open(stream.output_schema, stream.input_schema, invocation.header(stream))
+        while (item := call.read()) is not None:
+            given = annotated(*item)
+            out = OutputCollector(stream.output_schema, producer_mode=producer)
+            try:
+                step(stream.state, given, out, ctx)
+            except Exception as error:  # noqa: BLE001 -- every exception of a method is its caller's
+                self._say(call, out)
+                invocation.failed("method", error)
+                return
+            if watch is not None:
+                watch.stepped(given, out)
+            self._say(call, out)
+            if out.finished:
+                call.finish()
+                return
+        # The caller has ended it, and waits for our end.
+        call.finish()
+        if call.cancelled:
+            self._cancel(stream.state, invocation)
+
+    @staticmethod
+    def _say(call: "_core.VgiCall", out: OutputCollector) -> None:
+        for entry in out.entries:
+            if isinstance(entry, Message):
+                call.log(entry.level.value, entry.message, entry.extra_json())
+            else:
+                call.emit(entry.batch, octets(entry.custom_metadata))
+
+    @staticmethod
+    def _cancel(state: StreamState, invocation: Invocation) -> None:
+        assert invocation.ctx is not None  # noqa: S101 -- every stream has one
+        # There is nobody left to hear of it.
+        invocation.ctx.emit_client_log = lambda _message: None
+        try:
+            state.on_cancel(invocation.ctx)
+        except Exception as error:  # noqa: BLE001 -- the caller is gone; the log is who hears of it
+            invocation.ctx.logger.warning("on_cancel of %s failed: %s", invocation.call.method, error)

@@ -1,0 +1,318 @@
+"""A caller's end: typed proxies, and the sessions of streams."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Generic, NoReturn, Self, TypeVar, cast
+
+import pyarrow as pa
+
+from penstock import _core
+from penstock.errors import VgiError
+from penstock.vgi.log import Level, Message
+from penstock.vgi.rpc._batches import AnnotatedBatch
+from penstock.vgi.rpc._calls import annotated, octets
+from penstock.vgi.rpc._common import MethodType, RpcError
+from penstock.vgi.rpc._methods import Values, core_protocol, method_values
+from penstock.vgi.rpc._transport import RpcTransport, endpoints
+from penstock.vgi.rpc._types import rpc_methods
+from penstock.vgi.utils import ArrowSerializableDataclass, IpcValidation, validate_batch
+
+__all__ = ["Caller", "OnLog", "RpcConnection", "StreamSession", "on_log_adapter"]
+
+P = TypeVar("P")
+H = TypeVar("H", bound=ArrowSerializableDataclass)
+
+OnLog = Callable[[Message], None]
+
+
+def on_log_adapter(on_log: OnLog | None) -> Callable[..., None] | None:
+    """Give what the core calls for each message of a server."""
+    if on_log is None:
+        return None
+
+    def take(level: str, message: str, extra: str | None, server_id: str | None, request_id: str | None) -> None:
+        import json
+
+        said: dict[str, Any] = {}
+        if extra:
+            with contextlib.suppress(ValueError):
+                parsed = json.loads(extra)
+                said = parsed if isinstance(parsed, dict) else {"extra": parsed}
+        if server_id is not None:
+            said.setdefault("server_id", server_id)
+        if request_id is not None:
+            said.setdefault("request_id", request_id)
+        made = Message(Level(level) if level in Level.__members__ else Level.INFO, message)
+        made.extra = said or None
+        on_log(made)
+
+    return take
+
+
+@contextlib.contextmanager
+def transport_errors(what: str, caller: "Caller | None" = None) -> Iterator[None]:
+    """Raise what goes wrong with octets as an RpcError of type TransportError; the caller's connection is broken."""
+    try:
+        yield
+    except VgiError as error:
+        if caller is not None:
+            caller.broken = True
+        raise RpcError("TransportError", f"{what}: {error}", "") from error
+
+
+class StreamSession:
+    """A caller's end of a stream: iterate it, or ``exchange`` with it; the end of its ``with`` block closes it.
+
+    ``Stream`` shows a whole one; sessions come from calling a streaming method.
+    """
+
+    def __init__(
+        self,
+        stream: Any,
+        header_type: type[ArrowSerializableDataclass] | None = None,
+        ipc_validation: IpcValidation = IpcValidation.FULL,
+        caller: "Caller | None" = None,
+    ) -> None:
+        """Take the core's end."""
+        self._stream = stream
+        self._caller = caller
+        self._header_type = header_type
+        self._header: object | None = None
+        self._validation = ipc_validation
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        """Give this session."""
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def __iter__(self) -> Iterator[AnnotatedBatch]:
+        """Give the batches of a producer."""
+        while True:
+            try:
+                yield self.tick()
+            except StopIteration:
+                return
+
+    @property
+    def header(self) -> object | None:
+        """What the stream sent before all batches; None for a stream that declares none."""
+        if self._header is None and self._header_type is not None:
+            self._check_open()
+            with self._use("the header"):
+                batch = self._stream.header()
+            self._header = None if batch is None else self._header_type.deserialize_from_batch(batch)
+        return self._header
+
+    def typed_header(self, header_type: type[H]) -> H:
+        """Give the header; TypeError where it is none of that type."""
+        header = self.header
+        if not isinstance(header, header_type):
+            given = "no header" if header is None else f"a header of type {type(header).__name__}"
+            raise TypeError(f"the stream has {given} (expected {header_type.__name__})")
+        return header
+
+    def tick(self) -> AnnotatedBatch:
+        """Give the next batch of a producer; StopIteration after the last one."""
+        self._check_open()
+        with self._use("tick"):
+            item = self._stream.tick()
+        if item is None:
+            self._closed = True
+            self._leave()
+            raise StopIteration
+        return self._given(item)
+
+    def exchange(self, input: AnnotatedBatch) -> AnnotatedBatch:  # noqa: A002
+        """Send a batch and give the answer."""
+        self._check_open()
+        with self._use("exchange"):
+            return self._given(self._stream.exchange(input.batch, octets(input.custom_metadata)))
+
+    def cancel(self) -> None:
+        """Give the stream up; the method's ``on_cancel`` hears of it."""
+        if not self._closed:
+            self._closed = True
+            with transport_errors("cancel", self._caller):
+                self._leave().cancel()
+
+    def close(self) -> None:
+        """End the stream; the connection is free for the next call then."""
+        if not self._closed:
+            self._closed = True
+            with transport_errors("close", self._caller):
+                self._leave().close()
+
+    def _leave(self) -> Any:
+        """Let go of the core's end, which holds the connection open."""
+        stream, self._stream = self._stream, None
+        return stream
+
+    @contextlib.contextmanager
+    def _use(self, what: str) -> Iterator[None]:
+        try:
+            with transport_errors(what, self._caller):
+                yield
+        except RpcError:
+            # The stream is over; the core has made the connection ready for the next call.
+            self._closed = True
+            self._leave()
+            raise
+
+    def _given(self, item: tuple[pa.RecordBatch, dict[bytes, bytes] | None]) -> AnnotatedBatch:
+        validate_batch(item[0], self._validation)
+        return annotated(*item)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RpcError("ProtocolError", "Stream has been closed or cancelled", "")
+
+
+class _Failed:
+    """A stream that never began: whoever uses it hears why."""
+
+    def __init__(self, error: RpcError) -> None:
+        self._error = error
+
+    def _raise(self, *_: object) -> NoReturn:
+        raise self._error
+
+    header = tick = exchange = _raise
+
+    def _rest(self) -> None:
+        """There is nothing to end."""
+
+    cancel = close = _rest
+
+
+class Caller:
+    """Calls the methods of one service by way of one client of the core. It is what proxies stand on."""
+
+    def __init__(self, protocol: type, client: Any, values: dict[str, Values], ipc_validation: IpcValidation) -> None:
+        self.protocol, self.client = protocol, client
+        self._values, self._validation = values, ipc_validation
+        self._open: StreamSession | None = None
+        self.broken = False
+        """Whether octets went wrong: the connection cannot be used any more."""
+
+    def call(self, name: str, keywords: dict[str, Any]) -> Any:
+        """Call a method: its result, or the session of its stream."""
+        if self.client is None:
+            raise RpcError("ProtocolError", "the connection is closed", "")
+        values = self._values[name]
+        arguments = values.encode_arguments(keywords)
+        self.settle()
+        metadata = trace_context()
+        with transport_errors(f"{name}()", self):
+            if values.info.method_type is MethodType.UNARY:
+                return values.decode_result(self.client.call(name, arguments, metadata))
+            try:
+                stream = self.client.open(name, arguments, metadata)
+            except RpcError as error:
+                # A stream with a header hears of it at once, and its caller at the first use, like all others.
+                stream = _Failed(error)
+        self._open = StreamSession(stream, values.info.header_type, self._validation, self)
+        return self._open
+
+    def settle(self) -> None:
+        """End the stream that was left open: a connection carries one call at a time."""
+        left, self._open = self._open, None
+        if left is not None:
+            left.close()
+
+    def names(self) -> frozenset[str]:
+        """The methods."""
+        return frozenset(self._values)
+
+
+def trace_context() -> dict[bytes, bytes] | None:
+    """Give the current trace of OpenTelemetry, where that is in use."""
+    # Whoever traces has imported it; nobody else pays for that.
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from opentelemetry import propagate
+
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    found = {key.encode(): carrier[key].encode() for key in ("traceparent", "tracestate") if key in carrier}
+    return found or None
+
+
+class _Proxy:
+    """Has the methods of a service; each call of one is a call over the wire."""
+
+    def __init__(self, caller: Caller, transport: RpcTransport | None) -> None:
+        self._caller = caller
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        caller = self._caller
+        if name not in caller.names():
+            raise AttributeError(f"{caller.protocol.__name__} has no RPC method {name!r}")
+
+        def method(**keywords: Any) -> Any:
+            return caller.call(name, keywords)
+
+        method.__name__ = name
+        # The next look-up finds it at once.
+        self.__dict__[name] = method
+        return method
+
+    def __repr__(self) -> str:
+        return f"<proxy of {self._caller.protocol.__name__}>"
+
+
+class RpcConnection(Generic[P]):
+    """Calls a service over a transport: ``with RpcConnection(Service, transport) as service``.
+
+    RpcServer shows both ends. The transport stays its maker's to close.
+    """
+
+    def __init__(
+        self,
+        protocol: type[P],
+        transport: RpcTransport,
+        on_log: OnLog | None = None,
+        *,
+        ipc_validation: IpcValidation = IpcValidation.FULL,
+    ) -> None:
+        """Say which service, and who takes its messages."""
+        self._transport = transport
+        values = dict(method_values(rpc_methods(protocol)))
+        client = _core.VgiClient(
+            core_protocol(protocol.__name__, values),
+            *endpoints(transport),
+            on_log=on_log_adapter(on_log),
+        )
+        self._caller = Caller(protocol, client, values, ipc_validation)
+
+    def __enter__(self) -> P:
+        """Give a proxy that has the service's methods; they take keyword arguments."""
+        return cast(P, _Proxy(self._caller, self._transport))
+
+    @property
+    def usable(self) -> bool:
+        """Whether the connection has carried all that was asked of it so far."""
+        return not self._caller.broken
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        """End a stream that is still open."""
+        # The peer may be gone; who leaves does not care.
+        with contextlib.suppress(RpcError):
+            self._caller.settle()
+        # The core has descriptors of its own, which hold the connection open.
+        self._caller.client = None
+
+
+def proxy(caller: Caller, transport: RpcTransport | None = None) -> Any:
+    """Give a proxy that has the caller's methods."""
+    return _Proxy(caller, transport)

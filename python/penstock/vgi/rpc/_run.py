@@ -1,0 +1,76 @@
+"""The command line of a worker."""
+
+import argparse
+import logging
+
+from penstock.vgi.rpc._server import RpcServer
+from penstock.vgi.rpc._serving import serve_stdio, serve_unix
+
+__all__ = ["run_server"]
+
+
+def run_server(protocol_or_server: "type | RpcServer", implementation: object | None = None) -> None:
+    """Serve as the command line of this process says; the last line of a worker.
+
+    Without flags it serves on standard input and output; ``--unix PATH`` prints ``UNIX:<path>``. ``--describe``
+    answers ``__describe__``, ``--access-log PATH`` appends a line of JSON for each call, ``--dialect spec|0.10``
+    chooses the dialect.
+    """
+    options = _parser().parse_args()
+    if isinstance(protocol_or_server, RpcServer):
+        if implementation is not None:
+            raise TypeError("an RpcServer has its implementation already")
+        server = protocol_or_server
+        if options.describe or options.dialect:
+            server = _again(server, options.describe, options.dialect)
+    elif implementation is None:
+        raise TypeError("run_server(protocol, implementation): the implementation is missing")
+    else:
+        server = RpcServer(
+            protocol_or_server, implementation, enable_describe=options.describe, dialect=options.dialect
+        )
+    if options.access_log:
+        _log_accesses(options.access_log)
+    if options.unix:
+        # Printed when it listens: it is how a caller finds it.
+        where = options.unix
+        serve_unix(server, where, threaded=True, announce=lambda: print(f"UNIX:{where}", flush=True))  # noqa: T201
+    else:
+        serve_stdio(server)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Answer calls of vgi-rpc.", allow_abbrev=False)
+    parser.add_argument("--unix", metavar="PATH", help="serve on a Unix socket, and print UNIX:<path>")
+    parser.add_argument("--describe", action="store_true", help="answer __describe__")
+    parser.add_argument("--access-log", metavar="PATH", help="append a line of JSON for each call")
+    parser.add_argument("--dialect", choices=("spec", "0.10"), help="by default that of PENSTOCK_VGI_DIALECT")
+    return parser
+
+
+def _again(server: RpcServer, describe: bool, dialect: str | None) -> RpcServer:
+    """Give the server with what the command line adds."""
+    made = RpcServer(
+        server.protocol,
+        server.implementation,
+        server_id=server.server_id,
+        server_version=server.server_version,
+        protocol_version=server.protocol_version,
+        enable_describe=describe or server.describe_enabled,
+        ipc_validation=server.ipc_validation,
+        dialect=dialect or server.dialect,
+    )
+    made.hooks = server.hooks
+    return made
+
+
+def _log_accesses(path: str) -> None:
+    from penstock.vgi.logging_utils import VgiJsonFormatter
+
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(VgiJsonFormatter())
+    logger = logging.getLogger("vgi_rpc.access")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    # Standard output is the protocol's, and standard error not the place for it.
+    logger.propagate = False

@@ -1,0 +1,253 @@
+"""A service that answers calls."""
+
+import inspect
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from penstock import _core
+from penstock.vgi.rpc._calls import PipeCalls
+from penstock.vgi.rpc._common import DispatchHook
+from penstock.vgi.rpc._methods import Values, core_protocol, method_values
+from penstock.vgi.rpc._types import RpcMethodInfo, rpc_methods
+from penstock.vgi.utils import IpcValidation
+
+if TYPE_CHECKING:
+    from penstock.vgi.rpc._transport import RpcTransport
+
+__all__ = ["Dialect", "RpcServer", "check_dialect"]
+
+Dialect = Literal["spec", "0.10"]
+"""The specification, or the package vgi-rpc 0.10.0 where that parts from it."""
+
+
+def check_dialect(given: str | None) -> Dialect:
+    """Give the dialect that is asked for, by default that of PENSTOCK_VGI_DIALECT, else "spec"."""
+    name = given or os.environ.get("PENSTOCK_VGI_DIALECT") or "spec"
+    for dialect in get_args(Dialect):
+        if name == dialect:
+            return name  # type: ignore[return-value]
+    raise ValueError(f'the dialect {name!r} is neither "spec" nor "0.10"')
+
+
+class RpcServer:
+    """Answers calls of a service with the methods of an implementation.
+
+    Each method of the protocol must be there, with the same parameters; ``ctx`` beside them gets the CallContext.
+    A method's exception goes to its caller as RpcError, and the next call is served.
+
+    ```python
+    >>> import threading
+    >>> from typing import Protocol
+    >>> from penstock.vgi import RpcConnection, RpcServer, make_pipe_pair
+    >>> class Calculator(Protocol):
+    ...     def add(self, a: float, b: float) -> float: ...
+    >>> class CalculatorImpl:
+    ...     def add(self, a: float, b: float) -> float:
+    ...         return a + b
+    >>> ours, theirs = make_pipe_pair()
+    >>> thread = threading.Thread(target=RpcServer(Calculator, CalculatorImpl()).serve, args=(theirs,))
+    >>> thread.start()
+    >>> with RpcConnection(Calculator, ours) as calculator:
+    ...     calculator.add(a=1.0, b=2.0)
+    3.0
+    >>> ours.close()
+    >>> thread.join()
+
+    ```
+    """
+
+    def __init__(
+        self,
+        protocol: type,
+        implementation: object,
+        *,
+        server_id: str | None = None,
+        server_version: str = "",
+        protocol_version: str = "",
+        enable_describe: bool = False,
+        ipc_validation: IpcValidation = IpcValidation.FULL,
+        dialect: str | None = None,
+    ) -> None:
+        """Check the implementation against the protocol; TypeError says all that does not fit.
+
+        ``dialect`` is "spec" or "0.10", by default that of PENSTOCK_VGI_DIALECT. Batches that come are always
+        checked in full by the core; ``ipc_validation`` is what further checks a method may ask for.
+        """
+        self._protocol = protocol
+        self._implementation = implementation
+        self._methods = rpc_methods(protocol)
+        self._ctx_methods = _check_implementation(protocol, implementation, self._methods)
+        self._values: Mapping[str, Values] = method_values(self._methods)
+        self._server_id = server_id or secrets.token_hex(6)
+        self._server_version = server_version
+        self._protocol_version = protocol_version
+        self._describe = enable_describe
+        self._validation = ipc_validation
+        self.dialect: Dialect = check_dialect(dialect)
+        """Whose rules it follows where the specification and the package part."""
+        self.hooks: list[DispatchHook] = []
+        """What looks at every call; ``otel.instrument_server`` adds to it."""
+        self._lock = threading.Lock()
+        self._core: tuple[int, _core.VgiProtocol, _core.VgiServer] | None = None
+        self._calls: weakref.WeakKeyDictionary[object, PipeCalls] = weakref.WeakKeyDictionary()
+
+    @property
+    def core(self) -> "_core.VgiServer":
+        """The core's part. It belongs to one process; a fork makes its own."""
+        return self._native()[2]
+
+    @property
+    def core_protocol(self) -> "_core.VgiProtocol":
+        """What the core knows of the service."""
+        return self._native()[1]
+
+    def _native(self) -> "tuple[int, _core.VgiProtocol, _core.VgiServer]":
+        with self._lock:
+            if self._core is None or self._core[0] != os.getpid():
+                protocol = core_protocol(self.protocol_name, self._values)
+                server = _core.VgiServer(
+                    protocol,
+                    server_id=self._server_id,
+                    dialect=self.dialect,
+                    describe=self._describe,
+                )
+                self._core = (os.getpid(), protocol, server)
+            return self._core
+
+    @property
+    def protocol(self) -> type:
+        """The service's protocol."""
+        return self._protocol
+
+    @property
+    def methods(self) -> Mapping[str, RpcMethodInfo]:
+        """The service's methods by name."""
+        return self._methods
+
+    @property
+    def values(self) -> Mapping[str, Values]:
+        """What takes each method's values to the core and back."""
+        return self._values
+
+    @property
+    def implementation(self) -> object:
+        """What has the methods."""
+        return self._implementation
+
+    @property
+    def ctx_methods(self) -> frozenset[str]:
+        """The methods that ask for a CallContext."""
+        return self._ctx_methods
+
+    @property
+    def protocol_name(self) -> str:
+        """The name of the protocol's class."""
+        return self._protocol.__name__
+
+    @property
+    def protocol_hash(self) -> str:
+        """A hash of what ``__describe__`` says of the methods: equal services have equal ones."""
+        return self.core_protocol.hash
+
+    @property
+    def protocol_version(self) -> str:
+        """The protocol's version, as given."""
+        return self._protocol_version
+
+    @property
+    def server_id(self) -> str:
+        """This server's ID: 12 hexadecimal digits unless given."""
+        return self._server_id
+
+    @property
+    def server_version(self) -> str:
+        """The server's version, as given."""
+        return self._server_version
+
+    @property
+    def describe_enabled(self) -> bool:
+        """Whether ``__describe__`` is answered."""
+        return self._describe
+
+    @property
+    def ipc_validation(self) -> IpcValidation:
+        """How closely batches are checked beyond what the core does."""
+        return self._validation
+
+    def serve(self, transport: "RpcTransport") -> None:
+        """Answer calls until the peer closes its end."""
+        calls = self._calls_of(transport)
+        try:
+            while calls.serve_one():
+                pass
+        finally:
+            # The core has descriptors of its own, which hold the connection open.
+            with self._lock:
+                self._calls.pop(transport, None)
+
+    def serve_one(self, transport: "RpcTransport") -> None:
+        """Answer one call; EOFError where the peer has closed its end."""
+        if not self._calls_of(transport).serve_one():
+            raise EOFError("the peer closed the connection")
+
+    def _calls_of(self, transport: "RpcTransport") -> PipeCalls:
+        # One for each transport: what is read ahead of the next call stays in it.
+        with self._lock:
+            found = self._calls.get(transport)
+        if found is None:
+            from penstock.vgi.rpc._transport import endpoints
+
+            found = PipeCalls(self, self.core.connection(*endpoints(transport)))
+            with self._lock:
+                self._calls[transport] = found
+        return found
+
+
+def _check_implementation(
+    protocol: type, implementation: object, methods: Mapping[str, RpcMethodInfo]
+) -> frozenset[str]:
+    """Give the methods that take a ``ctx``."""
+    wrong, contextual = [], set()
+    for name, info in methods.items():
+        function = getattr(implementation, name, None)
+        if not callable(function):
+            wrong.append(f"{name}() is missing")
+            continue
+        parameters = inspect.signature(function).parameters
+        anything = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+        if "ctx" in parameters and "ctx" not in info.param_types:
+            contextual.add(name)
+        wrong += [
+            f"{name}() lacks the parameter {each!r}"
+            for each in info.param_types
+            if not (anything or (each in parameters and parameters[each].kind is not inspect.Parameter.POSITIONAL_ONLY))
+        ]
+        wrong += [
+            f"{name}() needs {each.name!r}, which {protocol.__name__} does not have"
+            for each in parameters.values()
+            if each.default is each.empty
+            and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+            and each.name not in info.param_types
+            and each.name != "ctx"
+        ]
+    if wrong:
+        raise TypeError(f"{type(implementation).__name__} does not implement {protocol.__name__}: {'; '.join(wrong)}")
+    return frozenset(contextual)
+
+
+def result_states(function: Any) -> tuple[type, ...]:
+    """Give the state classes that a streaming method's own return annotation names."""
+    from typing import get_type_hints
+
+    from penstock.vgi.rpc._types import Stream, StreamState
+
+    returns = get_type_hints(function).get("return")
+    if getattr(returns, "__origin__", None) is not Stream:
+        return ()
+    state = get_args(returns)[0]
+    arms = get_args(state) or (state,)
+    return tuple(each for each in arms if isinstance(each, type) and issubclass(each, StreamState))

@@ -1,0 +1,265 @@
+"""Ways to serve and to connect: in this process, over sockets, over standard input and output."""
+
+import contextlib
+import io
+import logging
+import os
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from penstock.errors import VgiError
+from penstock.vgi.rpc._client import OnLog, RpcConnection
+from penstock.vgi.rpc._server import RpcServer
+from penstock.vgi.rpc._transport import (
+    PipeTransport,
+    RpcTransport,
+    StderrMode,
+    SubprocessTransport,
+    UnixTransport,
+    make_pipe_pair,
+    make_unix_pair,
+)
+from penstock.vgi.utils import IpcValidation
+
+__all__ = [
+    "connect",
+    "serve_pipe",
+    "serve_stdio",
+    "serve_tcp",
+    "serve_unix",
+    "serve_unix_pipe",
+    "tcp_connect",
+    "unix_connect",
+]
+
+P = TypeVar("P")
+
+_log = logging.getLogger("vgi_rpc.rpc")
+
+_WAITING = 128
+"""Connections that may wait to be taken."""
+
+
+@contextlib.contextmanager
+def _served(
+    protocol: type[P],
+    implementation: object,
+    pair: tuple[RpcTransport, RpcTransport],
+    on_log: OnLog | None,
+    ipc_validation: IpcValidation | None,
+) -> Iterator[P]:
+    ours, theirs = pair
+    validation = ipc_validation or IpcValidation.FULL
+    server = RpcServer(protocol, implementation, ipc_validation=validation)
+    thread = threading.Thread(target=_serve_connection, args=(server, theirs), name="vgi-serve", daemon=True)
+    thread.start()
+    try:
+        connection = RpcConnection(protocol, ours, on_log, ipc_validation=validation)
+        with connection as proxy:
+            yield proxy
+    finally:
+        ours.close()
+        thread.join()
+
+
+def _serve_connection(server: RpcServer, transport: RpcTransport) -> None:
+    """Serve one connection until its end; a peer that breaks the protocol ends its own connection only."""
+    try:
+        server.serve(transport)
+    except (VgiError, OSError) as error:
+        _log.warning("a connection ended: %s", error)
+    finally:
+        transport.close()
+
+
+@contextlib.contextmanager
+def serve_pipe(
+    protocol: type[P],
+    implementation: object,
+    *,
+    on_log: OnLog | None = None,
+    ipc_validation: IpcValidation | None = None,
+) -> Iterator[P]:
+    """Serve in a thread of this process, over pipes, and give a proxy: for tests and trials.
+
+    ```python
+    >>> from typing import Protocol
+    >>> from penstock.vgi import serve_pipe
+    >>> class Calculator(Protocol):
+    ...     def add(self, a: float, b: float) -> float: ...
+    >>> class CalculatorImpl:
+    ...     def add(self, a: float, b: float) -> float:
+    ...         return a + b
+    >>> with serve_pipe(Calculator, CalculatorImpl()) as calculator:
+    ...     calculator.add(a=2.0, b=3.0)
+    5.0
+
+    ```
+    """
+    with _served(protocol, implementation, make_pipe_pair(), on_log, ipc_validation) as proxy:
+        yield proxy
+
+
+@contextlib.contextmanager
+def serve_unix_pipe(
+    protocol: type[P],
+    implementation: object,
+    *,
+    on_log: OnLog | None = None,
+    ipc_validation: IpcValidation | None = None,
+) -> Iterator[P]:
+    """Serve in a thread of this process, over a pair of Unix sockets, and give a proxy."""
+    with _served(protocol, implementation, make_unix_pair(), on_log, ipc_validation) as proxy:
+        yield proxy
+
+
+@contextlib.contextmanager
+def _connected(
+    protocol: type[P],
+    transport: RpcTransport,
+    on_log: OnLog | None,
+    ipc_validation: IpcValidation,
+) -> Iterator[P]:
+    try:
+        connection = RpcConnection(protocol, transport, on_log, ipc_validation=ipc_validation)
+        with connection as proxy:
+            yield proxy
+    finally:
+        transport.close()
+
+
+@contextlib.contextmanager
+def connect(
+    protocol: type[P],
+    cmd: list[str],
+    *,
+    on_log: OnLog | None = None,
+    stderr: StderrMode = StderrMode.INHERIT,
+    stderr_logger: logging.Logger | None = None,
+    ipc_validation: IpcValidation = IpcValidation.FULL,
+) -> Iterator[P]:
+    """Start a worker as a child process, give a proxy of it, and end the worker at the end of the block."""
+    transport = SubprocessTransport(cmd, stderr=stderr, stderr_logger=stderr_logger)
+    with _connected(protocol, transport, on_log, ipc_validation) as proxy:
+        yield proxy
+
+
+@contextlib.contextmanager
+def unix_connect(
+    protocol: type[P],
+    path: str,
+    *,
+    on_log: OnLog | None = None,
+    ipc_validation: IpcValidation = IpcValidation.FULL,
+) -> Iterator[P]:
+    """Connect to the Unix socket of a server, and give a proxy."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    with _connected(protocol, UnixTransport(connection), on_log, ipc_validation) as proxy:
+        yield proxy
+
+
+@contextlib.contextmanager
+def tcp_connect(
+    protocol: type[P],
+    host: str,
+    port: int,
+    *,
+    on_log: OnLog | None = None,
+    ipc_validation: IpcValidation = IpcValidation.FULL,
+) -> Iterator[P]:
+    """Connect to the TCP port of a server, and give a proxy. The octets are those of a Unix socket, in plain."""
+    connection = socket.create_connection((host, port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.settimeout(None)
+    with _connected(protocol, UnixTransport(connection), on_log, ipc_validation) as proxy:
+        yield proxy
+
+
+def serve_stdio(server: RpcServer) -> None:
+    """Serve over standard input and output until the input ends.
+
+    What methods print goes to standard error meanwhile: the output is the protocol's.
+    """
+    if sys.stdin.isatty() or sys.stdout.isatty():
+        _log.warning("a worker speaks Arrow on its standard input and output, and one of them is a terminal")
+    sys.stdout.flush()
+    reader, writer = os.dup(0), os.dup(1)
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        server.serve(PipeTransport(io.FileIO(reader, "rb"), io.FileIO(writer, "wb")))
+    except BrokenPipeError:
+        pass  # The caller is gone, and nobody waits for an answer.
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def serve_unix(
+    server: RpcServer,
+    path: str,
+    *,
+    threaded: bool = False,
+    max_connections: int | None = None,
+    announce: Callable[[], object] | None = None,
+) -> None:
+    """Serve on a Unix socket until the process ends: one connection after the other, or many in threads.
+
+    A socket that a server left behind is replaced; another file there is a FileExistsError. ``max_connections``
+    is how many are served at a time; others wait. ``announce`` is called once it listens.
+    """
+    place = Path(path)
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(place.lstat().st_mode):
+            raise FileExistsError(f"{path} is there already, and no socket")
+        place.unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        try:
+            listener.listen(_WAITING)
+            if announce is not None:
+                announce()
+            _accept(server, listener, threaded, max_connections)
+        finally:
+            place.unlink(missing_ok=True)
+
+
+def serve_tcp(server: RpcServer, host: str = "127.0.0.1", port: int = 0, *, max_connections: int | None = None) -> None:
+    """Serve on a TCP port, in plain, until the process ends; ``TCP:HOST:PORT`` on standard output says where."""
+    with socket.create_server((host, port), backlog=_WAITING) as listener:
+        print(f"TCP:{host}:{listener.getsockname()[1]}", flush=True)  # noqa: T201 -- it is how a caller finds it
+        _accept(server, listener, True, max_connections)
+
+
+def _accept(server: RpcServer, listener: socket.socket, threaded: bool, max_connections: int | None) -> None:
+    room = threading.BoundedSemaphore(max_connections) if threaded and max_connections else None
+    while True:
+        if room is not None:
+            room.acquire()
+        connection, _ = listener.accept()
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport = UnixTransport(connection)
+        if threaded:
+            threading.Thread(target=_serve_and_leave, args=(server, transport, room), daemon=True).start()
+        else:
+            _serve_connection(server, transport)
+
+
+def _serve_and_leave(server: RpcServer, transport: RpcTransport, room: threading.BoundedSemaphore | None) -> None:
+    try:
+        _serve_connection(server, transport)
+    finally:
+        if room is not None:
+            room.release()

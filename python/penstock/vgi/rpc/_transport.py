@@ -1,0 +1,207 @@
+"""What carries the octets of calls: pipes, sockets, child processes."""
+
+import contextlib
+import fcntl
+import io
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from enum import Enum
+from typing import IO, Any, Protocol, runtime_checkable
+
+__all__ = [
+    "PipeTransport",
+    "RpcTransport",
+    "StderrMode",
+    "SubprocessTransport",
+    "UnixTransport",
+    "endpoints",
+    "make_pipe_pair",
+    "make_unix_pair",
+]
+
+_PIPE_OCTETS = 1 << 20
+"""What a pipe may hold, where the system lets us say so: fewer turns between the two ends for large batches."""
+_F_SETPIPE_SZ = 1031
+
+
+@runtime_checkable
+class RpcTransport(Protocol):
+    """A way there and a way back."""
+
+    @property
+    def reader(self) -> io.IOBase:
+        """What comes."""
+        ...
+
+    @property
+    def writer(self) -> io.IOBase:
+        """What goes."""
+        ...
+
+    def close(self) -> None:
+        """Close both."""
+        ...
+
+
+def endpoints(transport: RpcTransport) -> tuple[Any, Any]:
+    """Give a transport as the core takes it: descriptors where nothing is buffered, else files."""
+    return _end(transport.reader), _end(transport.writer)
+
+
+def _end(file: io.IOBase) -> Any:
+    return file.fileno() if isinstance(file, io.FileIO | socket.SocketIO) else file
+
+
+class PipeTransport:
+    """A transport of two files, one to read and one to write. Files without buffer are the quick ones."""
+
+    def __init__(self, reader: io.IOBase, writer: io.IOBase) -> None:
+        """Read from the one and write to the other; closing this closes them."""
+        self._reader, self._writer = reader, writer
+
+    @property
+    def reader(self) -> io.IOBase:
+        """What comes."""
+        return self._reader
+
+    @property
+    def writer(self) -> io.IOBase:
+        """What goes."""
+        return self._writer
+
+    def close(self) -> None:
+        """Close both files."""
+        for file in (self._writer, self._reader):
+            with contextlib.suppress(OSError):
+                file.close()
+
+
+class UnixTransport:
+    """A transport over a connected stream socket, Unix or TCP."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Take the socket over; closing this closes it."""
+        self._socket = sock
+        # Without buffers, so that the core reads and writes the socket itself.
+        self._file = socket.SocketIO(sock, "rw")
+
+    @property
+    def reader(self) -> io.IOBase:
+        """What comes."""
+        return self._file
+
+    @property
+    def writer(self) -> io.IOBase:
+        """What goes."""
+        return self._file
+
+    def close(self) -> None:
+        """Close the socket; whoever waits at the other end sees the end."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._file.close()
+        self._socket.close()
+
+
+class StderrMode(Enum):
+    """Where the standard error of a child process goes."""
+
+    INHERIT = "inherit"
+    """Where ours goes."""
+    PIPE = "pipe"
+    """Into the logger ``vgi_rpc.subprocess.stderr``, a record for each line."""
+    DEVNULL = "devnull"
+    """Nowhere."""
+
+
+_STDERR = {StderrMode.INHERIT: None, StderrMode.PIPE: subprocess.PIPE, StderrMode.DEVNULL: subprocess.DEVNULL}
+_GRACE = 5.0
+"""Seconds that a child has to end by itself once its input is closed."""
+
+
+class SubprocessTransport:
+    """A transport over the standard input and output of a child process, which it starts and ends."""
+
+    def __init__(
+        self,
+        cmd: list[str],
+        *,
+        stderr: StderrMode = StderrMode.INHERIT,
+        stderr_logger: logging.Logger | None = None,
+    ) -> None:
+        """Start the command."""
+        self._proc = subprocess.Popen(
+            cmd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=_STDERR[stderr], bufsize=0
+        )
+        self._drain: threading.Thread | None = None
+        for file in (self.reader, self.writer):
+            _widen(file.fileno())
+        if self._proc.stderr is not None:
+            logger = stderr_logger or logging.getLogger("vgi_rpc.subprocess.stderr")
+            self._drain = threading.Thread(target=_log_lines, args=(self._proc.stderr, logger), daemon=True)
+            self._drain.start()
+
+    @property
+    def proc(self) -> "subprocess.Popen[bytes]":
+        """The child process."""
+        return self._proc
+
+    @property
+    def reader(self) -> io.IOBase:
+        """Its standard output."""
+        return self._proc.stdout  # type: ignore[return-value]
+
+    @property
+    def writer(self) -> io.IOBase:
+        """Its standard input."""
+        return self._proc.stdin  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Close its input, and wait for its end; after five seconds it is ended."""
+        with contextlib.suppress(OSError):
+            self.writer.close()
+        try:
+            self._proc.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            self._proc.kill()
+            self._proc.wait()
+        if self._drain is not None:
+            self._drain.join(_GRACE)
+        for file in (self._proc.stdout, self._proc.stderr):
+            if file is not None:
+                file.close()
+
+
+def _log_lines(file: IO[bytes], logger: logging.Logger) -> None:
+    with contextlib.suppress(ValueError, OSError):
+        for line in file:
+            logger.info("%s", line.decode("utf-8", "replace").rstrip("\n"))
+
+
+def _widen(descriptor: int) -> None:
+    if sys.platform == "linux":
+        # Beyond the user's share of pipe memory the pipe stays as it is.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(descriptor, _F_SETPIPE_SZ, _PIPE_OCTETS)
+
+
+def _pipe() -> tuple[io.FileIO, io.FileIO]:
+    read, write = os.pipe()
+    _widen(write)
+    return io.FileIO(read, "rb"), io.FileIO(write, "wb")
+
+
+def make_pipe_pair() -> tuple[PipeTransport, PipeTransport]:
+    """Give two transports that are connected: what the one writes the other reads."""
+    (first_read, first_write), (second_read, second_write) = _pipe(), _pipe()
+    return PipeTransport(first_read, second_write), PipeTransport(second_read, first_write)
+
+
+def make_unix_pair() -> tuple[UnixTransport, UnixTransport]:
+    """Give two transports over a connected pair of Unix sockets."""
+    first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    return UnixTransport(first), UnixTransport(second)
