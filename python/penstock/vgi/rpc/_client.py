@@ -60,6 +60,13 @@ def transport_errors(what: str, caller: "Caller | None" = None) -> Iterator[None
         if caller is not None:
             caller.broken = True
         raise RpcError("TransportError", f"{what}: {error}", "") from error
+    except RpcError:
+        raise
+    except BaseException:
+        # A signal, for example, in the middle of a call: nobody knows where the connection stands.
+        if caller is not None:
+            caller.broken = True
+        raise
 
 
 class StreamSession:
