@@ -48,9 +48,10 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[st
     def run(python: Path | str, suite: str, transport: str, worker: list[str], **environment: str) -> dict[str, int]:
         folder = tmp_path_factory.mktemp("suite")
         (folder / "conftest.py").write_text((HERE / "suite_conftest.py").read_text())
-        (folder / "test_suite.py").write_text(f"from {suite}._pytest_suite import *  # noqa: F403\n")
+        # Its own limit of five seconds is too little for a machine that is busy.
+        (folder / "test_suite.py").write_text(f"from {suite}._pytest_suite import *\npytestmark = []\n")
         done = subprocess.run(
-            [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "20", "test_suite.py"],
+            [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "60", "test_suite.py"],
             cwd=folder,
             env={
                 **environment,
