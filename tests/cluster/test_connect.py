@@ -79,6 +79,6 @@ def test_every_plan_survives_killed_executors_and_failed_attempts(
 def test_rows_written_to_a_sink_are_read_once_each_whatever_was_killed(cluster, remote, run_client, page, marks):
     with killing(cluster.workers[0], marks, ["began-*"]):
         told = run_client("rows", {**page(REMOTE, **remote), "rows": ROWS, "streams": False})
-    # A killed executor and a failed attempt: more attempts began than there are tasks.
-    assert len(list(marks.glob("began-*"))) > 4
+    # Some were tried again. (Tasks of the killed executor that had not begun there have a later attempt alone.)
+    assert any(not mark.name.endswith("-0") for mark in marks.glob("began-*"))
     assert told["batch"] == [ROWS, ROWS]

@@ -103,7 +103,7 @@ def test_rows_are_chosen_by_session_document_and_receipt(server, tmp_path):
     options = where(server, tmp_path, "server")
     assert sorted(contents(reader(**options, document="a").partitions())) == [b"a1", b"a1", b"a2", b"a2"]
     one = reader(**options, session=sessions[0], document='["a", "b"]')
-    assert contents(one.partitions()) == [b"a1", b"b1", b"a2"]
+    assert sorted(contents(one.partitions())) == [b"a1", b"a2", b"b1"]
     (tmp_path / "note.txt").write_text("A line.\n")
     command = [sys.executable, "-m", "penstock", "pipestream", "send", server.address, str(tmp_path / "note.txt")]
     command += ["--fingerprint", server.fingerprint, "--receipts", str(tmp_path / "receipts")]
