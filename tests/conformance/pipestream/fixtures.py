@@ -107,6 +107,7 @@ class Program:
     def after(self) -> None:
         """What must hold whatever a test has done."""
         assert self.serve.alive, self.serve.complaint()
+        assert "panicked" not in self.serve.errors.read_text("utf-8", "replace"), self.serve.complaint()
         self.undisturbed()
         if LINUX:
             risen = self.serve.memory(peak=True) - self.memory_before

@@ -76,7 +76,8 @@ impl StreamBody {
         let mut pieces = [const { Bytes::new() }; PIECES];
         let read = tokio::select! {
             biased;
-            Ok(code) = &mut self.stop => {
+            // A session that is gone says nothing any more, and must not be asked twice.
+            Ok(code) = &mut self.stop, if !self.stop.is_terminated() => {
                 self.stop(code);
                 return Err(StreamEnd::Stopped(code));
             }
