@@ -6,12 +6,16 @@ mod client;
 mod describe;
 mod error;
 mod failure;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod ipc;
 mod limits;
 mod metadata;
 mod protocol;
 mod request;
 mod server;
+pub mod shm_layout;
+mod token;
 
 pub use classify::{Class, classify};
 pub use client::{Answer, Client};
@@ -25,3 +29,4 @@ pub use penstock_wire::ErrorKind;
 pub use protocol::{DESCRIBE, Dialect, Method, MethodKind, Protocol, Serialized};
 pub use request::{Parsed, Rejected, Request, parse as parse_request, write as write_request};
 pub use server::{Call, Event, Server, ServerConfig};
+pub use token::{Identity, Refused, Signer, Token};

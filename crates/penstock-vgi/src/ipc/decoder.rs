@@ -176,7 +176,7 @@ impl Decoder {
                 State::Failed(error) => return Err(error.clone()),
                 State::Prefix => {
                     let Some(prefix) = self.take(PREFIX) else { return Ok(None) };
-                    let length = self.head_length(prefix)?;
+                    let length = self.head_length(self.room.get(prefix).unwrap_or_default())?;
                     if length == 0 {
                         self.stream.take().ok_or_else(|| Error::malformed("the end of a stream that never began"))?;
                         return Ok(Some(Item::End));
@@ -196,7 +196,8 @@ impl Decoder {
                     let State::Body(message) = std::mem::replace(&mut self.state, State::Prefix) else {
                         return Ok(None);
                     };
-                    if let Some(item) = self.handle_message(*message)? {
+                    let Message { head, metadata, body, .. } = *message;
+                    if let Some(item) = self.handle_message(&head, metadata, &body.into())? {
                         return Ok(Some(item));
                     }
                 }
@@ -210,8 +211,7 @@ impl Decoder {
         Some(std::mem::replace(&mut self.start, end)..end)
     }
 
-    fn head_length(&self, prefix: std::ops::Range<usize>) -> Result<usize> {
-        let prefix = self.room.get(prefix).unwrap_or_default();
+    fn head_length(&self, prefix: &[u8]) -> Result<usize> {
         let Some((continuation, length)) = prefix.split_first_chunk::<4>() else {
             return Err(Error::malformed("half a prefix"));
         };
@@ -243,10 +243,33 @@ impl Decoder {
         Ok(Message { head, metadata, body, filled: here })
     }
 
-    fn handle_message(&mut self, message: Message) -> Result<Option<Item>> {
-        let Message { head, metadata, body, .. } = message;
-        let parsed = parse(&head)?;
-        let body = Buffer::from(body);
+    /// Messages that lie whole in memory: their bodies stay where they are.
+    pub(super) fn in_place(&mut self, octets: &Buffer, on_item: &mut dyn FnMut(Item)) -> Result<()> {
+        let outside = || Error::malformed("an IPC message ends behind its memory");
+        let mut at = 0_usize;
+        while at < octets.len() {
+            let rest = octets.get(at..).unwrap_or_default();
+            let (prefix, rest) = rest.split_at_checked(PREFIX).ok_or_else(outside)?;
+            let length = self.head_length(prefix)?;
+            if length == 0 {
+                on_item(Item::End);
+                return Ok(());
+            }
+            let mut head = rest.get(..length).ok_or_else(outside)?.to_vec();
+            let metadata = take_custom_metadata(&mut head, &self.limits)?;
+            let body = usize::try_from(parse(&head)?.bodyLength()).map_err(|_| outside())?;
+            let start = at.saturating_add(PREFIX).saturating_add(length);
+            let end = start.checked_add(body).filter(|end| *end <= octets.len()).ok_or_else(outside)?;
+            if let Some(item) = self.handle_message(&head, metadata, &octets.slice_with_length(start, body))? {
+                on_item(item);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn handle_message(&mut self, head: &[u8], metadata: Metadata, body: &Buffer) -> Result<Option<Item>> {
+        let parsed = parse(head)?;
         match parsed.header_type() {
             MessageHeader::Schema => {
                 let schema =
@@ -259,14 +282,14 @@ impl Decoder {
             MessageHeader::DictionaryBatch => {
                 let batch = parsed.header_as_dictionary_batch().ok_or_else(|| Error::malformed("no dictionary"))?;
                 let stream = self.stream.as_mut().ok_or_else(before_schema)?;
-                stream.dictionary(batch, &body, &self.limits)?;
+                stream.dictionary(batch, body, &self.limits)?;
                 Ok(None)
             }
             MessageHeader::RecordBatch => {
                 let batch = parsed.header_as_record_batch().ok_or_else(|| Error::malformed("no record batch"))?;
                 let stream = self.stream.as_ref().ok_or_else(before_schema)?;
                 let Stream { layout, dictionaries, .. } = stream;
-                let (columns, rows) = columns::read(batch, &layout.columns, &body, dictionaries, &self.limits)?;
+                let (columns, rows) = columns::read(batch, &layout.columns, body, dictionaries, &self.limits)?;
                 let octets = body.len() as u64;
                 Ok(Some(Item::Batch(Batch { schema: Arc::clone(&layout.schema), columns, rows, metadata, octets })))
             }

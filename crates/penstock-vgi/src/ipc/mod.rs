@@ -6,9 +6,11 @@ mod decoder;
 mod encoder;
 mod flat;
 mod schema;
+mod shared;
 #[cfg(test)]
 mod tests;
 
 pub use batch::Batch;
 pub use decoder::{Decoder, Item};
 pub use encoder::{END, Encoder, Output, stream};
+pub use shared::{read_shared, shared_form};

@@ -142,3 +142,24 @@ fn metadata_that_is_larger_apart_than_on_the_wire_is_limited() {
     let error = decode(&encode(&[sent]), 4096).expect_err("too many pairs");
     assert_eq!(error.kind(), crate::ErrorKind::Limit);
 }
+
+#[test]
+fn a_batch_in_shared_memory_is_read_where_it_lies() {
+    let dictionary = |columns: Vec<(&'static str, ArrayRef)>| batch(columns, &[]);
+    let plain: Vec<_> = columns().into_iter().filter(|(name, _)| *name != "enum").collect();
+    for sent in [dictionary(columns()), dictionary(plain)] {
+        let mut out = Output::new();
+        shared_form(&sent, &mut out).expect("writable");
+        let octets = arrow_buffer::Buffer::from(out.concat());
+        let range = octets.as_ptr() as usize..octets.as_ptr() as usize + octets.len();
+        let read = read_shared(octets.clone(), &sent.schema).expect("valid");
+        assert_eq!(read.columns, sent.columns);
+        let values = read.columns[0].to_data().buffers()[0].as_ptr() as usize;
+        assert!(range.contains(&values), "the values were copied");
+        for length in 0..octets.len() {
+            assert!(
+                read_shared(octets.slice_with_length(0, length), &sent.schema).is_err() || length + 8 >= octets.len()
+            );
+        }
+    }
+}

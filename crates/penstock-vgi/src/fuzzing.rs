@@ -1,0 +1,108 @@
+//! What the fuzz targets in `/fuzz` do with arbitrary octets. Stable tests call the same functions.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema};
+
+use crate::ipc::{Decoder, Item};
+use crate::shm_layout::{HEADER, Table};
+use crate::{Batch, Client, ErrorKind, Event, Failure, Limits, Method, MethodKind, Protocol, Server, ServerConfig};
+
+/// Small, so that arbitrary octets reach them.
+fn limits() -> Limits {
+    Limits { body: 1 << 20, head: 1 << 16, metadata: 1 << 12, pairs: 32, rows: 1 << 16, dictionaries: 1 << 16 }
+}
+
+/// IPC streams: the same items and the same error however they are cut.
+pub fn vgi_ipc(input: &[u8]) {
+    let Some((cut, octets)) = input.split_first() else { return };
+    assert_eq!(decode(octets, octets.len()), decode(octets, usize::from(*cut)), "items depend on cuts");
+}
+
+fn decode(octets: &[u8], size: usize) -> (Vec<String>, Option<ErrorKind>) {
+    let mut decoder = Decoder::new(limits());
+    let mut items = Vec::new();
+    let mut failed = None;
+    for piece in octets.chunks(size.max(1)) {
+        if let Err(error) = decoder.push(piece, &mut items) {
+            failed = Some(error.kind());
+            break;
+        }
+    }
+    let seen = items.iter().map(|item| match item {
+        Item::Schema(schema) => format!("{schema:?}"),
+        Item::Batch(batch) => format!("{} {:?}", batch.rows, batch.metadata),
+        Item::End => "end".to_owned(),
+    });
+    (seen.collect(), failed)
+}
+
+/// The header of a segment: what is accepted is written again as it was, and stays within its segment.
+pub fn vgi_shm_header(input: &[u8]) {
+    let size = HEADER.saturating_add(4096);
+    if let Ok(mut table) = Table::read(input, size) {
+        let written = table.write();
+        assert_eq!(input.get(20..24).is_some_and(|padding| padding == [0; 4]), input.starts_with(&written));
+        if let Some(region) = table.allocate(100) {
+            assert!(region.offset >= HEADER && region.offset.saturating_add(region.length) <= size);
+        }
+    }
+}
+
+/// A connection to a server whose methods all fail, and one to a client that has called: neither panics.
+pub fn vgi_connection(input: &[u8]) {
+    let Some(protocol) = protocol() else { return };
+    let config = ServerConfig { server_id: "fuzz".into(), description: None, limits: limits(), seed: 1 };
+    let mut server = Server::new(protocol, config);
+    let mut client = Client::new(limits());
+    let nothing = Batch::new(Arc::new(Schema::empty()), Vec::new(), 1);
+    let called = client.call("nothing", nothing, crate::Metadata::new());
+    assert!(called.is_ok(), "a new client can call");
+    let mut rest = input;
+    while !rest.is_empty() {
+        let space = server.input().space();
+        let count = space.len().min(rest.len());
+        let (now, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+        space.iter_mut().zip(now).for_each(|(to, from)| *to = *from);
+        server.input().advance(count);
+        rest = later;
+        while server.handle_input().is_ok() {
+            let Some(event) = server.poll_event() else { break };
+            if matches!(event, Event::Call(_) | Event::Input(_)) {
+                assert!(server.fail(&Failure::new("ValueError", "no")).is_ok(), "a call can fail");
+            }
+        }
+        server.output().take();
+        let mut items = Vec::new();
+        if client.input().push(now, &mut items).is_err() || client.handle_input().is_err() {
+            return;
+        }
+        while client.poll_answer().is_some() {}
+    }
+}
+
+fn protocol() -> Option<Arc<Protocol>> {
+    let params = Arc::new(Schema::new(vec![Field::new("a", DataType::Float64, false)]));
+    let empty = Arc::new(Schema::empty());
+    let method = |name: &str, kind, params: &Arc<Schema>| Method {
+        name: name.to_owned(),
+        kind,
+        params: Arc::clone(params),
+        result: Arc::clone(&empty),
+        optional: Vec::new(),
+        nulls: Vec::new(),
+        header: None,
+        is_exchange: None,
+        has_return: false,
+        doc: None,
+        serialized: crate::Serialized::default(),
+        param_types: None,
+        param_defaults: None,
+    };
+    let methods = vec![
+        method("nothing", MethodKind::Unary, &empty),
+        method("add", MethodKind::Unary, &params),
+        method("count", MethodKind::Stream, &params),
+    ];
+    Protocol::new("Fuzz", methods).ok().map(Arc::new)
+}
