@@ -74,6 +74,7 @@ mod _core {
         client::{VgiClient, VgiClientStream},
         codec::{vgi_decode, vgi_encode},
         protocol::VgiProtocol,
+        segment::VgiSegment,
         server::{VgiCall, VgiConnection, VgiServer},
     };
 }

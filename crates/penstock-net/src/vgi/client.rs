@@ -1,14 +1,17 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_vgi::{Answer, Batch, Client, Error, ErrorKind, Limits, Metadata, Result};
 
 use super::channel::{Channel, Check};
+use super::segment::Segment;
 
 /// A client's end: the machine and its channel.
 pub struct ClientConnection {
     machine: Client,
     channel: Channel,
+    segment: Option<Arc<Segment>>,
     /// Why nothing can be called any more.
     broken: Option<Error>,
 }
@@ -21,8 +24,8 @@ impl fmt::Debug for ClientConnection {
 
 impl ClientConnection {
     /// A connection on which nothing was sent yet.
-    pub fn new(limits: Limits, channel: Channel) -> Self {
-        Self { machine: Client::new(limits), channel, broken: None }
+    pub fn new(limits: Limits, channel: Channel, segment: Option<Arc<Segment>>) -> Self {
+        Self { machine: Client::new(limits), channel, segment, broken: None }
     }
 
     /// How long the server may take for one answer; `None` is for ever.
@@ -39,6 +42,7 @@ impl ClientConnection {
     pub fn call(&mut self, method: &str, params: Batch, metadata: Metadata, check: Check<'_>) -> Result<()> {
         self.unbroken()?;
         self.abandon(check)?;
+        let metadata = self.advertise(metadata)?;
         self.machine.call(method, params, metadata)?;
         self.send_all(check)
     }
@@ -54,6 +58,7 @@ impl ClientConnection {
     ) -> Result<()> {
         self.unbroken()?;
         self.abandon(check)?;
+        let metadata = self.advertise(metadata)?;
         self.machine.open(method, params, metadata, header)?;
         self.send_all(check)
     }
@@ -62,7 +67,10 @@ impl ClientConnection {
     pub fn send(&mut self, batch: Option<&Batch>, check: Check<'_>) -> Result<()> {
         self.unbroken()?;
         match batch {
-            Some(batch) => self.machine.send(batch)?,
+            Some(batch) => match &self.segment {
+                Some(segment) => self.machine.send(&segment.share(batch.clone())?)?,
+                None => self.machine.send(batch)?,
+            },
             None => self.machine.tick()?,
         }
         self.send_all(check)
@@ -98,13 +106,25 @@ impl ClientConnection {
             if let Some(answer) = self.machine.poll_answer() {
                 // A stream that has ended is ended from this side as well.
                 self.channel.flush(self.machine.output(), check)?;
-                return Ok(answer);
+                return match (answer, &self.segment) {
+                    (Answer::Batch(batch), Some(segment)) => segment.resolve(batch).map(Answer::Batch),
+                    (answer, _) => Ok(answer),
+                };
             }
             if !self.channel.fill(self.machine.input(), check)? {
                 self.machine.handle_end()?;
                 return Err(Error::new(ErrorKind::Io, "the server has closed the connection"));
             }
         }
+    }
+
+    /// Tells the server of the segment. It is this side's turn, so what was freed is given back.
+    fn advertise(&self, mut metadata: Metadata) -> Result<Metadata> {
+        if let Some(segment) = &self.segment {
+            segment.settle()?;
+            segment.advertise(&mut metadata);
+        }
+        Ok(metadata)
     }
 
     /// A stream that nobody has closed.

@@ -3,13 +3,16 @@
 
 mod channel;
 mod client;
+mod mapping;
 mod raw;
+mod segment;
 mod server;
 
 pub use channel::{Channel, Check, Interrupted, Sink, Source};
 pub use client::ClientConnection;
 pub use penstock_vgi::{Error, Result};
 pub use raw::duplicate;
+pub use segment::{Segment, THRESHOLD};
 pub use server::ServerConnection;
 
 /// Where the IDs of requests begin: they shall differ between connections, and need not be secret.

@@ -1,14 +1,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use penstock_vgi::{Event, Protocol, Result, Server, ServerConfig};
+use penstock_vgi::{Batch, Event, Failure, Metadata, Protocol, Result, Server, ServerConfig, key};
 
 use super::channel::{Channel, Check};
+use super::segment::Segment;
 
 /// A server's end: the machine and its channel.
 pub struct ServerConnection {
     machine: Server,
     channel: Channel,
+    segment: Option<Arc<Segment>>,
 }
 
 impl fmt::Debug for ServerConnection {
@@ -19,8 +21,8 @@ impl fmt::Debug for ServerConnection {
 
 impl ServerConnection {
     /// A connection on which nothing was read yet.
-    pub fn new(protocol: Arc<Protocol>, config: ServerConfig, channel: Channel) -> Self {
-        Self { machine: Server::new(protocol, config), channel }
+    pub fn new(protocol: Arc<Protocol>, config: ServerConfig, channel: Channel, segment: Option<Arc<Segment>>) -> Self {
+        Self { machine: Server::new(protocol, config), channel, segment }
     }
 
     /// The machine, for answers; [`flush`](Self::flush) sends them.
@@ -30,6 +32,55 @@ impl ServerConnection {
 
     /// What the client wants next; `None` when it has closed its end. A call that was left without an answer gets one.
     pub fn next_event(&mut self, check: Check<'_>) -> Result<Option<Event>> {
+        loop {
+            let event = self.wait_for_event(check)?;
+            match event {
+                Some(Event::Input(batch)) => {
+                    let resolved = match &self.segment {
+                        Some(segment) => segment.resolve(batch),
+                        None => Ok(batch),
+                    };
+                    match resolved {
+                        Ok(batch) => return Ok(Some(Event::Input(batch))),
+                        // The pipe is in step: only the stream is over.
+                        Err(error) => self.machine.fail(&Failure::new("ProtocolError", error.message()))?,
+                    }
+                }
+                Some(Event::Call(call)) => {
+                    self.attach(&call.request.metadata);
+                    return Ok(Some(Event::Call(call)));
+                }
+                event @ (Some(Event::InputEnd | Event::Cancelled | Event::Abandoned) | None) => return Ok(event),
+            }
+        }
+    }
+
+    /// The segment that a request names. One that cannot be attached is as none: everything goes through the pipe then.
+    fn attach(&mut self, metadata: &Metadata) {
+        let named = metadata.text(key::SHM_SEGMENT_NAME);
+        let size = metadata.text(key::SHM_SEGMENT_SIZE).and_then(|size| size.parse().ok());
+        let (Some(name), Some(size)) = (named, size) else { return };
+        if self.segment.as_ref().is_some_and(|segment| segment.name() == name) {
+            return;
+        }
+        self.segment = match Segment::attach(name, size) {
+            Ok(segment) => Some(segment),
+            Err(error) => {
+                tracing::warn!(segment = name, %error, "the client's shared memory is not used");
+                None
+            }
+        };
+    }
+
+    /// The batch, or a pointer to it in shared memory. It is this side's turn.
+    pub fn share(&self, batch: Batch) -> Result<Batch> {
+        match &self.segment {
+            Some(segment) => segment.share(batch),
+            None => Ok(batch),
+        }
+    }
+
+    fn wait_for_event(&mut self, check: Check<'_>) -> Result<Option<Event>> {
         loop {
             if let Some(event) = self.machine.poll_event() {
                 return Ok(Some(event));
@@ -56,6 +107,9 @@ impl ServerConnection {
 
     /// Writes what the machine has for the client.
     pub fn flush(&mut self, check: Check<'_>) -> Result<()> {
+        if let Some(segment) = &self.segment {
+            segment.settle()?;
+        }
         self.channel.flush(self.machine.output(), check)
     }
 }

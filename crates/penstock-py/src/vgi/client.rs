@@ -13,6 +13,7 @@ use pyo3::types::{IntoPyDict, PyDict};
 use super::batches::{Annotated, PyBatch, annotated, metadata, to_python};
 use super::files::{channel, waiting};
 use super::protocol::VgiProtocol;
+use super::segment::VgiSegment;
 use super::values;
 
 mod python {
@@ -159,17 +160,19 @@ fn params(method: &Method, given: &Bound<'_, PyDict>) -> PyResult<Batch> {
 #[pymethods]
 impl VgiClient {
     #[new]
-    #[pyo3(signature = (protocol, reader, writer=None, *, on_log=None, max_message=None))]
+    #[pyo3(signature = (protocol, reader, writer=None, *, segment=None, on_log=None, max_message=None))]
     fn new(
         protocol: &Bound<'_, VgiProtocol>,
         reader: &Bound<'_, PyAny>,
         writer: Option<&Bound<'_, PyAny>>,
+        segment: Option<&Bound<'_, VgiSegment>>,
         on_log: Option<Py<PyAny>>,
         max_message: Option<u64>,
     ) -> PyResult<Self> {
+        let segment = segment.map(|segment| segment.get().segment()).transpose()?;
         let mut limits = Limits::default();
         limits.body = max_message.unwrap_or(limits.body);
-        let connection = ClientConnection::new(limits, channel(reader, writer)?);
+        let connection = ClientConnection::new(limits, channel(reader, writer)?, segment);
         let shared = Shared {
             protocol: Arc::clone(&protocol.get().protocol),
             connection: Mutex::new(connection),

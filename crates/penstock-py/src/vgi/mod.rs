@@ -5,5 +5,6 @@ pub(crate) mod client;
 pub(crate) mod codec;
 pub(crate) mod files;
 pub(crate) mod protocol;
+pub(crate) mod segment;
 pub(crate) mod server;
 pub(crate) mod values;

@@ -11,6 +11,7 @@ use super::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python
 use super::client::{IntoVgiErr, busy, misuse};
 use super::files::{channel, waiting};
 use super::protocol::VgiProtocol;
+use super::segment::VgiSegment;
 use super::values;
 
 /// A service with an identity and a dialect.
@@ -66,11 +67,17 @@ impl VgiServer {
     }
 
     /// A connection over two descriptors, which are used and not owned, or two binary files.
-    #[pyo3(signature = (reader, writer=None))]
-    fn connection(&self, reader: &Bound<'_, PyAny>, writer: Option<&Bound<'_, PyAny>>) -> PyResult<VgiConnection> {
+    #[pyo3(signature = (reader, writer=None, segment=None))]
+    fn connection(
+        &self,
+        reader: &Bound<'_, PyAny>,
+        writer: Option<&Bound<'_, PyAny>>,
+        segment: Option<&Bound<'_, VgiSegment>>,
+    ) -> PyResult<VgiConnection> {
+        let segment = segment.map(|segment| segment.get().segment()).transpose()?;
         let channel: Channel = channel(reader, writer)?;
         let config = ServerConfig { seed: penstock_net::vgi::seed(), ..self.config.clone() };
-        let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel);
+        let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment);
         let shared = Shared { protocol: Arc::clone(&self.protocol), connection: Mutex::new(connection) };
         Ok(VgiConnection { shared: Arc::new(shared) })
     }
@@ -202,7 +209,10 @@ impl VgiCall {
                 Batch::new(Arc::clone(&method.result), vec![array], 1)
             }
         };
-        self.answer(py, |connection| connection.machine().reply(&batch))?;
+        self.answer(py, |connection| {
+            let batch = connection.share(batch)?;
+            connection.machine().reply(&batch)
+        })?;
         self.state().done = true;
         Ok(())
     }
@@ -277,7 +287,10 @@ impl VgiCall {
     /// Answers the last input.
     fn emit(&self, py: Python<'_>, batch: PyBatch, metadata: Option<Bound<'_, PyDict>>) -> PyResult<()> {
         let batch = batch.0.with_metadata(self::metadata(metadata.as_ref())?);
-        self.answer(py, |connection| connection.machine().emit(&batch))
+        self.answer(py, |connection| {
+            let batch = connection.share(batch)?;
+            connection.machine().emit(&batch)
+        })
     }
 
     /// Ends the output.

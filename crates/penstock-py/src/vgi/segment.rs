@@ -1,0 +1,128 @@
+//! Shared memory for Python.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::{ArrayRef, UInt8Array};
+use arrow_buffer::{Buffer, ScalarBuffer};
+use arrow_schema::{DataType, Field};
+use penstock_net::vgi::Segment;
+use penstock_vgi::shm_layout::{MOST, Region};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::batches::{PyBatch, array_to_python};
+use super::client::{IntoVgiErr, misuse};
+
+/// A shared memory segment, as long as it is open.
+#[pyclass(frozen, name = "VgiSegment", module = "penstock._core")]
+pub(crate) struct VgiSegment {
+    segment: Mutex<Option<Arc<Segment>>>,
+    name: String,
+    size: u64,
+}
+
+impl VgiSegment {
+    fn new(segment: Arc<Segment>) -> Self {
+        let (name, size) = (segment.name().to_owned(), segment.size());
+        Self { segment: Mutex::new(Some(segment)), name, size }
+    }
+
+    /// The segment, unless it was closed.
+    pub(crate) fn segment(&self) -> PyResult<Arc<Segment>> {
+        let segment = self.segment.lock().unwrap_or_else(PoisonError::into_inner);
+        segment.clone().ok_or_else(|| misuse("the segment was closed"))
+    }
+}
+
+#[pymethods]
+impl VgiSegment {
+    /// Creates a segment of so many octets, the header included.
+    #[staticmethod]
+    fn create(size: u64) -> PyResult<Self> {
+        Segment::create(size).map(Self::new).map_err(IntoVgiErr::into_vgi_err)
+    }
+
+    /// Attaches another process's segment.
+    #[staticmethod]
+    fn attach(name: &str, size: u64) -> PyResult<Self> {
+        Segment::attach(name, size).map(Self::new).map_err(IntoVgiErr::into_vgi_err)
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[getter]
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// How many regions are in use.
+    #[getter]
+    fn num_allocs(&self) -> PyResult<usize> {
+        let table = self.segment()?.with_table(|table| table.regions().len());
+        table.map_err(IntoVgiErr::into_vgi_err)
+    }
+
+    /// How many regions there can be.
+    #[getter]
+    fn max_allocs(&self) -> usize {
+        MOST
+    }
+
+    /// Takes a region; `None` when there is no room.
+    fn allocate(&self, length: u64) -> PyResult<Option<u64>> {
+        if length == 0 {
+            return Err(PyValueError::new_err("a region has at least one octet"));
+        }
+        let region = self.segment()?.with_table(|table| table.allocate(length)).map_err(IntoVgiErr::into_vgi_err)?;
+        Ok(region.map(|region| region.offset))
+    }
+
+    /// Gives a region back.
+    fn free(&self, offset: u64) -> PyResult<()> {
+        if self.segment()?.with_table(|table| table.free(offset)).map_err(IntoVgiErr::into_vgi_err)? {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(format!("no region begins at {offset}")))
+    }
+
+    /// Gives all regions back.
+    fn reset(&self) -> PyResult<()> {
+        let freed = self.segment()?.with_table(|table| {
+            let offsets: Vec<u64> = table.regions().iter().map(|region| region.offset).collect();
+            offsets.into_iter().for_each(|offset| {
+                table.free(offset);
+            });
+        });
+        freed.map_err(IntoVgiErr::into_vgi_err)
+    }
+
+    /// Writes a batch: where it lies; `None` when there is no room.
+    fn write_batch(&self, py: Python<'_>, batch: PyBatch) -> PyResult<Option<(u64, u64)>> {
+        let segment = self.segment()?;
+        let region = py.detach(|| segment.write_batch(&batch.0)).map_err(IntoVgiErr::into_vgi_err)?;
+        Ok(region.map(|region| (region.offset, region.length)))
+    }
+
+    /// The octets of a region as they lie; it is given back when the last view of them goes.
+    fn read_buffer<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyAny>> {
+        let octets = self.segment()?.lease(Region { offset, length }).map_err(IntoVgiErr::into_vgi_err)?;
+        let values = ScalarBuffer::from(Buffer::from(octets));
+        let array: ArrayRef = Arc::new(UInt8Array::new(values, None));
+        let field = Arc::new(Field::new("", DataType::UInt8, false));
+        array_to_python(py, &array, &field)?.call_method0("buffers")?.get_item(1)
+    }
+
+    /// Lets the mapping go, once no batch points into it any more.
+    fn close(&self) {
+        self.segment.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Removes the name.
+    fn unlink(&self) -> PyResult<()> {
+        self.segment()?.unlink();
+        Ok(())
+    }
+}
