@@ -13,7 +13,7 @@ use super::counters::{CounterSnapshot, Counters};
 use super::handle::SessionHandle;
 use super::liveness;
 use super::shared::{Phase, SessionOptions};
-use super::transport::{self, ALPN, HANDSHAKE_TIMEOUT, Intake};
+use super::transport::{self, ALPN, Intake};
 use crate::runtime::{PerProcess, Runtime};
 use crate::tls::ClientTls;
 use crate::{Error, Result};
@@ -73,11 +73,12 @@ async fn connect(
     let endpoint = transport::client_endpoint(Runtime::current()?, address, options.mtu)?;
     let mut config = ClientConfig::new(crypto);
     config.transport_config(transport::config(Intake::Sequential, options.idle_timeout, options.mtu, address)?);
-    let late = || Error::Deadline(format!("{address} did not answer within {} s", HANDSHAKE_TIMEOUT.as_secs()));
+    let patience = options.handshake_timeout;
+    let late = || Error::Deadline(format!("{address} did not answer within {} s", patience.as_secs_f64()));
     let connecting = endpoint
         .connect_with(config, address, &server_name)
         .map_err(|error| Error::Misuse(format!("cannot connect to {address}: {error}")))?;
-    let connection = match timeout(HANDSHAKE_TIMEOUT, connecting).await {
+    let connection = match timeout(patience, connecting).await {
         Ok(connected) => connected.map_err(|error| handshake_error(address, &error))?,
         Err(_) => return Err(late()),
     };

@@ -90,7 +90,7 @@ impl Start {
     fn spawn(self, session: Session, link: Arc<Link>, inbox: Inbox, sink_done: Option<oneshot::Receiver<()>>) {
         tokio::spawn(accept_streams(Arc::clone(&link)));
         tokio::spawn(accept_bidirectional(Arc::clone(&link)));
-        tokio::spawn(Driver::new(session, link, inbox, self.control, sink_done).run());
+        tokio::spawn(Driver::new(session, link, inbox, self.control, self.options.handshake_timeout, sink_done).run());
     }
 }
 

@@ -19,7 +19,7 @@ use super::metrics::{Held, Report, Transport};
 use super::outcomes::lock;
 use super::reading::{self, ReadKey, Service, Store};
 use super::shared::{Phase, SessionOptions, Shared};
-use super::transport::{self, ALPN, HANDSHAKE_TIMEOUT, quic_code};
+use super::transport::{self, ALPN, quic_code};
 use crate::runtime::{PerProcess, Runtime};
 use crate::tls::{Fingerprint, ServerTls};
 use crate::{Error, Result, metrics};
@@ -52,6 +52,15 @@ pub struct Reading {
     pub key: ReadKey,
     /// The sink.
     pub store: Arc<dyn Store>,
+    /// How long a reader may take for 1 MiB of an answer before it is cut off. Default: 60 s.
+    pub patience: Duration,
+}
+
+impl Reading {
+    /// The default patience.
+    pub fn new(key: ReadKey, store: Arc<dyn Store>) -> Self {
+        Self { key, store, patience: Duration::from_secs(60) }
+    }
 }
 
 impl ServerOptions {
@@ -104,7 +113,7 @@ impl Server {
     /// Starts to listen.
     pub fn bind(options: ServerOptions, consumer: impl Into<Consumer>) -> Result<Self> {
         let (mut tls, fingerprint) = options.tls.config(ALPN)?;
-        let reading = options.reading.map(|Reading { key, store }| Service::new(key, store)).transpose()?;
+        let reading = options.reading.map(Service::new).transpose()?;
         if reading.is_some() {
             tls.alpn_protocols.push(reading::ALPN.to_vec());
         }
@@ -290,7 +299,7 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
     let peer = incoming.remote_address();
     let connecting =
         incoming.accept_with(inner.config(peer)?).map_err(|error| Error::Tls(format!("handshake: {error}")))?;
-    let connection = match timeout(HANDSHAKE_TIMEOUT, connecting).await {
+    let connection = match timeout(inner.session.handshake_timeout, connecting).await {
         Ok(Ok(connected)) => connected,
         Ok(Err(error)) => {
             Counters::add(&inner.counters.handshakes_failed, 1);

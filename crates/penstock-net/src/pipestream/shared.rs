@@ -20,13 +20,15 @@ use super::events::EventLog;
 use super::incoming::EntityLink;
 use super::outcomes::{EventQueue, Outcomes};
 use super::resolutions::Resolutions;
-use super::transport::Intake;
+use super::transport::{HANDSHAKE_TIMEOUT, Intake};
 
 /// What one may set for a session, beyond what the core has.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
     /// Capabilities and limits.
     pub session: SessionConfig,
+    /// How long the handshake may take, and after it the control stream and the capabilities together. Default: 10 s.
+    pub handshake_timeout: Duration,
     /// The connection is given up after so long without a packet. Default: 30 s.
     pub idle_timeout: Duration,
     /// The largest UDP payload that is tried on the path to the peer, in octets, from 1,200 to 9,000; what the path does
@@ -42,6 +44,7 @@ impl Default for SessionOptions {
     fn default() -> Self {
         Self {
             session: SessionConfig::default(),
+            handshake_timeout: HANDSHAKE_TIMEOUT,
             idle_timeout: Duration::from_secs(30),
             mtu: None,
             event_queue: 4_096,

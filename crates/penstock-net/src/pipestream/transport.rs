@@ -24,7 +24,8 @@ use crate::{Error, Result};
 /// The protocol's name in the handshake (section 12.1).
 pub(crate) const ALPN: &[u8] = b"pipestream/1";
 
-/// How long a handshake, the control stream and the capabilities may take together, each.
+/// How long a handshake may take, and how long the control stream and the capabilities together, where nobody says
+/// otherwise.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The largest UDP payload that is tried where nobody says another. Between processes of one machine it may be large;

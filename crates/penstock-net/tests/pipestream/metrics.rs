@@ -7,7 +7,7 @@ use std::time::Duration;
 use penstock_net::pipestream::{Payload, ServerOptions, Status, channel};
 use penstock_pipestream::{Checkpoint, EntityHeader, Frame, StatusFrame};
 
-use crate::raw::{RawClient, connect, eventually, header, pending, run, status};
+use crate::raw::{RawClient, client_config, connect, eventually, header, pending, run, status};
 use crate::support::{Pair, anywhere, block, draft};
 
 fn get(pair: &Pair, path: &str) -> String {
@@ -213,6 +213,61 @@ fn limits_on_connections_and_streams_are_counted() {
     }
     let blocked = "penstock_pipestream_client_blocked_total{window=\"stream_octets\"}";
     crate::support::eventually("the client says that it has to wait", || value(&pair, blocked) > 0.0);
+}
+
+#[test]
+fn limits_on_time_are_counted() {
+    // A client that says nothing once the handshake is done.
+    let pair = with(|options| options.session.handshake_timeout = Duration::from_secs(1));
+    run(async {
+        let silent = RawClient::silent(&pair).await;
+        let (code, why) = silent.expect_closed().await;
+        assert_eq!((code, why.as_str()), (0x02, "no CAPABILITIES within 1 s"));
+    });
+    assert_eq!((limit(&pair, "capabilities_time"), limit(&pair, "handshake_time")), (1.0, 0.0));
+
+    // One whose handshake is begun and never goes on: of its datagrams only the first comes through.
+    let pair = with(|options| options.session.handshake_timeout = Duration::from_millis(50));
+    run(async {
+        let between = tokio::net::UdpSocket::bind(anywhere()).await.unwrap();
+        let endpoint = quinn::Endpoint::client(anywhere()).unwrap();
+        let connecting =
+            endpoint.connect_with(client_config(&pair, b"pipestream/1"), between.local_addr().unwrap(), "localhost");
+        let mut datagram = [0; 2_000];
+        let length = between.recv(&mut datagram).await.unwrap();
+        between.send_to(&datagram[..length], pair.server.local_addr().unwrap()).await.unwrap();
+        eventually("handshake_time", || limit(&pair, "handshake_time") == 1.0).await;
+        drop(connecting);
+    });
+    assert_eq!(value(&pair, "penstock_pipestream_handshakes_failed_total"), 0.0);
+    crate::support::eventually("its place is free", || value(&pair, "penstock_pipestream_open_connections") == 0.0);
+}
+
+#[test]
+fn a_client_that_does_not_read_stream_0_is_counted() {
+    let pair = with(|_| {});
+    run(async {
+        let mut peer = RawClient::agreed(&pair).await;
+        // Each wants an answer as long as itself, and in the end there is no room for another.
+        let checkpoint = Frame::Checkpoint(Checkpoint {
+            checkpoint_id: "c".repeat(100_000),
+            sequence_number: 1,
+            checkpoint_entity_id: 0,
+            scope_id: 0,
+            flags: 0,
+            timeout_ms: 0,
+        });
+        let asking = async {
+            for _ in 0..1_000 {
+                peer.tell(std::slice::from_ref(&checkpoint)).await;
+            }
+        };
+        tokio::select! {
+            () = asking => panic!("the server takes everything"),
+            () = eventually("control_octets", || limit(&pair, "control_octets") == 1.0) => {}
+        }
+        assert!(value(&pair, "penstock_pipestream_control_queue_octets") >= f64::from(4 << 20));
+    });
 }
 
 #[test]

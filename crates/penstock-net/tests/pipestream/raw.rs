@@ -39,8 +39,8 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A connection without stream 0.
-pub(crate) async fn connect(pair: &Pair, alpn: &[u8]) -> Result<(Endpoint, quinn::Connection), ConnectionError> {
+/// What trusts the server and speaks this protocol.
+pub(crate) fn client_config(pair: &Pair, alpn: &[u8]) -> quinn::ClientConfig {
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_file(pair.dir.path().join("tls/ca.pem")).unwrap();
     roots.add(ca).unwrap();
@@ -51,9 +51,13 @@ pub(crate) async fn connect(pair: &Pair, alpn: &[u8]) -> Result<(Endpoint, quinn
         .with_root_certificates(roots)
         .with_no_client_auth();
     tls.alpn_protocols = vec![alpn.to_vec()];
-    let crypto = Arc::new(QuicClientConfig::try_from(tls).unwrap());
+    quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()))
+}
+
+/// A connection without stream 0.
+pub(crate) async fn connect(pair: &Pair, alpn: &[u8]) -> Result<(Endpoint, quinn::Connection), ConnectionError> {
     let endpoint = Endpoint::client(anywhere()).unwrap();
-    let config = quinn::ClientConfig::new(crypto);
+    let config = client_config(pair, alpn);
     let connection = endpoint.connect_with(config, pair.server.local_addr().unwrap(), "localhost").unwrap().await?;
     Ok((endpoint, connection))
 }

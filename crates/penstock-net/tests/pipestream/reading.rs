@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use penstock_net::pipestream::reading::{
     Batch, BatchLimits, FolderStore, Journal, Piece, PlanLimits, ReadKey, Refiner, RemoteSink, Selection, Store,
@@ -262,10 +263,15 @@ fn a_payload_that_is_too_short_is_an_error() {
 }
 
 fn readable() -> Pair {
+    readable_by(|_| {})
+}
+
+fn readable_by(change: impl FnOnce(&mut Reading)) -> Pair {
     let dir = tempfile::tempdir().unwrap();
     let sink = dir.path().join("sink");
     fs::create_dir(&sink).unwrap();
-    let reading = Reading { key: ReadKey::new(KEY).unwrap(), store: folder(&sink) };
+    let mut reading = Reading::new(ReadKey::new(KEY).unwrap(), folder(&sink));
+    change(&mut reading);
     let consumer = penstock_net::pipestream::FolderSink::open(&sink, None).unwrap();
     Pair::new(dir, consumer, |options| options.reading = Some(reading))
 }
@@ -381,15 +387,37 @@ fn requests_that_make_no_sense_are_refused_and_the_connection_goes_on() {
     });
 }
 
+/// A request for a session of 32 MiB, which is made for it.
+fn large_request(pair: &Pair) -> String {
+    session(&pair.sink(), "s", 8, 4 << 20, "{\"closed\":0}\n");
+    let end = fs::metadata(pair.sink().join("s/entities.jsonl")).unwrap().len() - 13;
+    format!(
+        "{{\"request\":\"rows\",\"session\":\"s\",\"start\":0,\"end\":{end},\"octets\":67108864,\"rows\":9,\"content\":true,\
+         \"max_content\":99999999}}"
+    )
+}
+
+#[test]
+fn a_reader_that_takes_nothing_is_cut_off_and_may_ask_again() {
+    let pair = readable_by(|reading| reading.patience = Duration::from_millis(300));
+    let request = large_request(&pair);
+    run(async {
+        let (_endpoint, connection) = connect(&pair, b"penstock-sink/1").await.unwrap();
+        ask(&connection, &hello()).await.unwrap();
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        send.write_all(request.as_bytes()).await.unwrap();
+        send.finish().unwrap();
+        // CODE_SLOW.
+        assert_eq!(receive.received_reset().await.unwrap(), Some(3_u32.into()));
+        let answer = ask(&connection, b"{\"request\":\"sessions\",\"after\":0,\"max\":1}").await.unwrap();
+        assert!(answer[0] == 0 && String::from_utf8_lossy(&answer).contains("\"session\":\"s\""));
+    });
+}
+
 #[test]
 fn a_reader_that_does_not_read_holds_up_nobody_else() {
     let pair = readable();
-    session(&pair.sink(), "s", 8, 4 << 20, "{\"closed\":0}\n");
-    let end = fs::metadata(pair.sink().join("s/entities.jsonl")).unwrap().len() - 13;
-    let request = format!(
-        "{{\"request\":\"rows\",\"session\":\"s\",\"start\":0,\"end\":{end},\"octets\":67108864,\"rows\":9,\"content\":true,\
-         \"max_content\":99999999}}"
-    );
+    let request = large_request(&pair);
     run(async {
         let (_endpoint, idle) = connect(&pair, b"penstock-sink/1").await.unwrap();
         ask(&idle, &hello()).await.unwrap();

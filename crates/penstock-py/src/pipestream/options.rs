@@ -104,7 +104,7 @@ impl ServeOptions {
     /// Who may read the sink, if anybody may.
     pub(crate) fn reading(&self, store: impl FnOnce() -> Result<Arc<dyn Store>>) -> Result<Option<Reading>> {
         let key = self.read_key.as_deref().map(ReadKey::new).transpose()?;
-        key.map(|key| Ok(Reading { key, store: store()? })).transpose()
+        key.map(|key| Ok(Reading::new(key, store()?))).transpose()
     }
 
     pub(crate) fn session(&self) -> Result<SessionOptions> {

@@ -14,7 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use penstock_pipestream::{Counters, EntityKey, ErrorCode, Reason, Session};
 use quinn::{ConnectionError, RecvStream, SendStream};
@@ -28,7 +28,7 @@ use self::streams::Streams;
 use super::command::{CheckpointAnswer, Command, Commands, Reply, Urgent};
 use super::pump::Pump;
 use super::shared::{Link, now};
-use super::transport::{HANDSHAKE_TIMEOUT, loss};
+use super::transport::loss;
 
 /// Commands that wait for the driver; beyond it whoever sends them waits.
 const WAITING_COMMANDS: usize = 1_024;
@@ -68,6 +68,7 @@ pub(crate) struct Driver {
     batches: Batches,
     /// By when the peer's capabilities must have come.
     agree_by: Option<Instant>,
+    agree_within: Duration,
     /// The server goes down: the session closes as soon as nothing is open.
     retiring: bool,
     /// The session's counters as they were last shown.
@@ -87,6 +88,7 @@ impl Driver {
         link: Arc<Link>,
         inbox: Inbox,
         control: Option<(SendStream, RecvStream)>,
+        agree_within: Duration,
         sink_done: Option<oneshot::Receiver<()>>,
     ) -> Self {
         Self {
@@ -102,7 +104,8 @@ impl Driver {
             waiting: Waiting::default(),
             checkpoints: HashMap::new(),
             batches: Batches::default(),
-            agree_by: Instant::now().checked_add(HANDSHAKE_TIMEOUT),
+            agree_by: Instant::now().checked_add(agree_within),
+            agree_within,
             retiring: false,
             published: Counters::default(),
             closing: None,
@@ -165,7 +168,7 @@ impl Driver {
         if self.agree_by.is_some_and(|by| now.instant >= by) {
             self.agree_by = None;
             self.link.shared.counters.capabilities_late.fetch_add(1, Ordering::Relaxed);
-            let message = format!("no CAPABILITIES within {} s", HANDSHAKE_TIMEOUT.as_secs());
+            let message = format!("no CAPABILITIES within {} s", self.agree_within.as_secs_f64());
             self.session.abort(now, Reason { code: ErrorCode::IdleTimeout, message });
         }
         self.session.handle_timeout(now);

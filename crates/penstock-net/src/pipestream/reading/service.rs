@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
+use super::super::server::Reading;
 use super::batch::{BatchLimits, Selected, select};
 use super::wire::{
     CODE_BROKEN, CODE_KEY, CODE_SLOW, DONE, MAX_ITEMS, MAX_OCTETS, MAX_REQUEST, MAX_ROWS, PlanAnswer, REFUSED, Request,
@@ -27,8 +28,6 @@ pub const MIN_KEY: usize = 16;
 
 /// How long a request may take to come, and the key after the handshake.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a reader may take for [`PIECE`] octets.
-const SLOW: Duration = Duration::from_secs(60);
 /// Requests that are answered at once, for all readers; the others wait.
 const PLACES: usize = 64;
 /// Octets that are read ahead of what is sent, for each request; twice, because one is sent while the next is read.
@@ -68,11 +67,13 @@ pub(crate) struct Service {
     key: ReadKey,
     journal: Journal,
     places: Semaphore,
+    /// How long a reader may take for [`PIECE`] octets.
+    patience: Duration,
 }
 
 impl Service {
-    pub(crate) fn new(key: ReadKey, store: Arc<dyn Store>) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { key, journal: Journal::new(store)?, places: Semaphore::new(PLACES) }))
+    pub(crate) fn new(Reading { key, store, patience }: Reading) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { key, journal: Journal::new(store)?, places: Semaphore::new(PLACES), patience }))
     }
 
     /// Whether a connection is a reader's.
@@ -121,7 +122,7 @@ impl Service {
         match request {
             Ok(Request::Hello { key }) if self.key.matches(&key) => {
                 welcome.store(true, Ordering::Release);
-                reply(send, json(&Welcome { version: 1 })).await;
+                reply(send, json(&Welcome { version: 1 }), self.patience).await;
             }
             // Whoever has no key learns nothing, not even what was wrong with the request.
             Ok(_) | Err(_) if !known => {
@@ -132,17 +133,17 @@ impl Service {
                     BatchLimits { octets: octets.min(MAX_OCTETS), rows: rows.min(MAX_ROWS), content, max_content };
                 let Ok(_place) = self.places.acquire().await else { return };
                 if let Err(error) = self.rows(&mut send, session, start, end, limits).await {
-                    refuse(send, &error.to_string()).await;
+                    refuse(send, &error.to_string(), self.patience).await;
                 }
             }
             Ok(request) => {
                 let Ok(_place) = self.places.acquire().await else { return };
                 match self.look_up(request).await {
-                    Ok(answer) => reply(send, answer).await,
-                    Err(error) => refuse(send, &error.to_string()).await,
+                    Ok(answer) => reply(send, answer, self.patience).await,
+                    Err(error) => refuse(send, &error.to_string(), self.patience).await,
                 }
             }
-            Err(problem) => refuse(send, &problem).await,
+            Err(problem) => refuse(send, &problem, self.patience).await,
         }
     }
 
@@ -196,10 +197,10 @@ impl Service {
         })
         .await?;
         let mut next = Some(first);
-        let mut sent = write(send, head.into()).await;
+        let mut sent = write(send, head.into(), self.patience).await;
         while let (true, Some(octets)) = (sent, next.take()) {
             let reading = rest.next().map(|wanted| self.read_ahead(wanted));
-            sent = write(send, octets.into()).await;
+            sent = write(send, octets.into(), self.patience).await;
             next = match reading {
                 None => None,
                 Some(reading) => match reading.await {
@@ -267,11 +268,11 @@ fn json(answer: &impl Serialize) -> Vec<u8> {
 }
 
 /// Sends, unless the reader is gone or takes too long.
-async fn write(send: &mut SendStream, octets: Bytes) -> bool {
+async fn write(send: &mut SendStream, octets: Bytes, patience: Duration) -> bool {
     let mut octets = octets;
     while !octets.is_empty() {
         let piece = octets.split_to(octets.len().min(PIECE as usize));
-        match timeout(SLOW, send.write_chunk(piece)).await {
+        match timeout(patience, send.write_chunk(piece)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return false,
             Err(_) => {
@@ -283,14 +284,15 @@ async fn write(send: &mut SendStream, octets: Bytes) -> bool {
     true
 }
 
-async fn reply(mut send: SendStream, answer: Vec<u8>) {
-    if write(&mut send, Bytes::from_static(&[DONE])).await && write(&mut send, answer.into()).await {
+async fn reply(mut send: SendStream, answer: Vec<u8>, patience: Duration) {
+    let answer = [&[DONE], answer.as_slice()].concat();
+    if write(&mut send, answer.into(), patience).await {
         let _ = send.finish();
     }
 }
 
-async fn refuse(mut send: SendStream, problem: &str) {
-    if write(&mut send, [&[REFUSED], problem.as_bytes()].concat().into()).await {
+async fn refuse(mut send: SendStream, problem: &str, patience: Duration) {
+    if write(&mut send, [&[REFUSED], problem.as_bytes()].concat().into(), patience).await {
         let _ = send.finish();
     }
 }

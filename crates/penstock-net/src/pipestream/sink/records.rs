@@ -2,17 +2,25 @@
 //!
 //! ```text
 //! DIR/.transactions/SHA256(KEY)/SESSION           an empty session's end: it is prepared
-//! DIR/.transactions/SHA256(KEY)/committed.json    {"transaction": KEY, "sessions": [ID, ...]}: never changed, never gone
+//! DIR/.transactions/SHA256(KEY)/committed.json    {"transaction": KEY, "sessions": [ID, ...]}: never changed
+//! DIR/.transactions/.old-SHA256(KEY)              a record that is being removed
 //! ```
 //!
 //! A session's marker is made once all lines of its list are durable. The record is linked into place, whole or not at
 //! all, and only once for a key, whoever else works in the same folder: from then on the transaction is committed.
 //! What follows (last lines for the lists, then the markers go) is done again by whoever finds a record beside markers:
 //! the next order, or the next start.
+//!
+//! A record keeps a transaction that is run again from being committed twice, so it may go only where that cannot happen.
+//! Of a stream this is known: its micro-batches have numbers, Spark runs one only when all before it are done, and can be
+//! set back by no more than the [`KEPT`] that its checkpoint has. So older ones go, at a start and now and then. Whether
+//! a batch job will be run again nobody knows but its owner: its record stays.
 
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use penstock_pipestream::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -28,12 +36,19 @@ use super::transaction::{GIVEN_UP, Refusal, is_session};
 /// Where all of it lies, below the sink. No session has such a name.
 const FOLDER: &str = ".transactions";
 const RECORD: &str = "committed.json";
+/// What is being removed begins so.
+const OLD: &str = ".old-";
+/// Micro-batches whose records are kept for each query: as many as Spark's checkpoints have.
+const KEPT: u64 = 100;
+/// Commits between two looks for records that may go.
+const LOOK_EVERY: u64 = 1_000;
 
 /// The transactions of a sink.
 #[derive(Debug)]
 pub(super) struct Records {
     sink: PathBuf,
     faults: Faults,
+    commits: AtomicU64,
 }
 
 /// What has become of a transaction by the time one of its sessions ends.
@@ -54,7 +69,7 @@ struct Record {
 
 impl Records {
     pub(super) fn new(sink: &Path, faults: Faults) -> Self {
-        Self { sink: sink.to_owned(), faults }
+        Self { sink: sink.to_owned(), faults, commits: AtomicU64::new(0) }
     }
 
     /// A session has ended as it should, and all of its list is durable.
@@ -83,7 +98,14 @@ impl Records {
             self.make_folder(&folder)?;
             self.write_record(&folder, &Record { transaction: key.to_owned(), sessions: sessions.to_vec() })?;
         }
-        self.settle(&folder)
+        self.settle(&folder)?;
+        if self.commits.fetch_add(1, Ordering::Relaxed) % LOOK_EVERY == LOOK_EVERY - 1
+            && let Err(error) = self.prune()
+        {
+            // The commit is done all the same.
+            tracing::warn!(%error, "records of old transactions stay");
+        }
+        Ok(())
     }
 
     /// Closes prepared sessions with [`GIVEN_UP`]: these, or all. A commit stays.
@@ -122,7 +144,45 @@ impl Records {
                 Err(Refusal::Storage(error)) => return Err(error),
             }
         }
+        self.prune()
+    }
+
+    /// Removes the records of micro-batches that cannot be run again.
+    fn prune(&self) -> io::Result<()> {
+        let top = self.sink.join(FOLDER);
+        let mut batches = Vec::new();
+        let mut newest: HashMap<String, u64> = HashMap::new();
+        for entry in fs::read_dir(&top)? {
+            let folder = entry?.path();
+            if folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(OLD.as_bytes())) {
+                // Whoever began to remove it has crashed.
+                gone(fs::remove_dir_all(folder))?;
+            } else if let Some(Record { transaction, .. }) = read_record(&folder)?
+                && let Some((query, batch)) = micro_batch(&transaction)
+            {
+                let last = newest.entry(query.to_owned()).or_default();
+                *last = batch.max(*last);
+                batches.push((query.to_owned(), batch, folder));
+            }
+        }
+        for (query, batch, folder) in batches {
+            let over = newest.get(&query).is_some_and(|last| batch.saturating_add(KEPT) <= *last);
+            // One with markers is not settled: somebody has to close those sessions first.
+            if over && markers(&folder)?.is_empty() {
+                self.remove(&top, &folder)?;
+            }
+        }
         Ok(())
+    }
+
+    /// At once as far as anybody sees: a folder without its record would look like a transaction that is not committed.
+    fn remove(&self, top: &Path, folder: &Path) -> io::Result<()> {
+        let Some(name) = folder.file_name() else { return Ok(()) };
+        let old = top.join(format!("{OLD}{}", name.to_string_lossy()));
+        self.faults.check(Step::Rename, folder)?;
+        gone(fs::rename(folder, &old))?;
+        self.faults.check(Step::Rename, &old)?;
+        gone(fs::remove_dir_all(old))
     }
 
     /// Last lines for the sessions of a transaction that is committed.
@@ -231,6 +291,22 @@ fn read_record(folder: &Path) -> io::Result<Option<Record>> {
     }
 }
 
+/// Whatever another server has removed meanwhile is gone as well.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// The query and the number of a stream's micro-batch, as Spark's tasks name their transaction.
+fn micro_batch(transaction: &str) -> Option<(&str, u64)> {
+    let (query, batch) = transaction.strip_prefix("spark/")?.split_once('/')?;
+    // A query's ID is a UUID; what users name their batch jobs does not look like that.
+    let uuid = query.len() == 36 && query.bytes().all(|octet| octet.is_ascii_hexdigit() || octet == b'-');
+    batch.parse().ok().filter(|_| uuid).map(|batch| (query, batch))
+}
+
 /// The sessions that are prepared.
 fn markers(folder: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
@@ -265,7 +341,7 @@ fn remove_half_a_line(log: &mut File) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
 
@@ -336,6 +412,71 @@ mod tests {
         records.abort("k", None).unwrap();
         assert_eq!(last_line(dir.path(), ONE), GONE);
         assert!(!records.folder("k").exists());
+    }
+
+    const QUERY: &str = "01234567-89ab-cdef-0123-456789abcdef";
+
+    fn has_record(dir: &Path, key: &str) -> bool {
+        read_record(&records(dir).folder(key)).unwrap().is_some()
+    }
+
+    #[test]
+    fn records_of_micro_batches_that_cannot_run_again_go_and_no_others() {
+        let dir = sink(&[ONE, TWO]);
+        let records = records(dir.path());
+        let batch = |number: u64| format!("spark/{QUERY}/{number}");
+        let other = "spark/11111111-89ab-cdef-0123-456789abcdef/0";
+        for key in [batch(0).as_str(), &batch(7), &batch(8), other, "job", "spark/daily/1", "spark/daily/2000"] {
+            records.commit(key, &[]).unwrap();
+        }
+        records.prepare(&batch(107), ONE).unwrap();
+        records.commit(&batch(107), &names(&[ONE])).unwrap();
+        // A marker that came beside a record: its session is to be closed first.
+        fs::write(records.folder(&batch(0)).join(TWO), "").unwrap();
+        records.prune().unwrap();
+        for kept in [batch(0).as_str(), &batch(8), &batch(107), other, "job", "spark/daily/1", "spark/daily/2000"] {
+            assert!(has_record(dir.path(), kept), "{kept}");
+        }
+        assert!(!records.folder(&batch(7)).exists());
+        records.redo().unwrap();
+        assert!(!records.folder(&batch(0)).exists());
+        assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
+    }
+
+    #[test]
+    fn a_server_that_runs_for_long_removes_records_too() {
+        let dir = sink(&[]);
+        let records = records(dir.path());
+        let (old, new) = (format!("spark/{QUERY}/1"), format!("spark/{QUERY}/500"));
+        records.commit(&old, &[]).unwrap();
+        records.commits.store(LOOK_EVERY - 2, Ordering::Relaxed);
+        records.commit(&new, &[]).unwrap();
+        assert!(has_record(dir.path(), &old));
+        records.commit(&new, &[]).unwrap();
+        assert!(has_record(dir.path(), &new) && !has_record(dir.path(), &old));
+    }
+
+    #[test]
+    fn a_server_that_dies_while_it_removes_a_record_has_it_whole_or_not_at_all() {
+        for last in 0..3 {
+            let dir = sink(&[]);
+            let old = format!("spark/{QUERY}/1");
+            records(dir.path()).commit(&old, &[]).unwrap();
+            records(dir.path()).commit(&format!("spark/{QUERY}/500"), &[]).unwrap();
+            let taken = AtomicUsize::new(0);
+            let dying = Records::new(
+                dir.path(),
+                Faults::new(move |_, _| {
+                    if taken.fetch_add(1, Ordering::SeqCst) >= last { Err(io::Error::other("dead")) } else { Ok(()) }
+                }),
+            );
+            assert_eq!(dying.prune().is_ok(), last == 2, "step {last}");
+            // Never a folder without a record, which would be a transaction that may be committed again.
+            assert_eq!(records(dir.path()).folder(&old).exists(), last == 0, "step {last}");
+            assert_eq!(has_record(dir.path(), &old), last == 0, "step {last}");
+            records(dir.path()).redo().unwrap();
+            assert_eq!(fs::read_dir(dir.path().join(FOLDER)).unwrap().count(), 1, "step {last}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A disk that fails, step by step, under real sessions.
 
 use std::fs;
-use std::io;
-use std::net::Ipv4Addr;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -42,7 +42,9 @@ impl Broken {
         let dir = tempfile::tempdir().unwrap();
         let sink = FolderSink::with_faults(&dir.path().join("sink"), None, Faults::new(fault)).unwrap();
         let tls = ServerTls { identity: Identity::Development { dir: dir.path().join("tls") }, client_ca: None };
-        let server = Server::bind(ServerOptions::new((Ipv4Addr::LOCALHOST, 0).into(), tls), sink).unwrap();
+        let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
+        let options = ServerOptions { metrics: Some(anywhere), ..ServerOptions::new(anywhere, tls) };
+        let server = Server::bind(options, sink).unwrap();
         let trust = Trust::Fingerprint(server.fingerprint().unwrap());
         let client = Client::new(&ClientTls { trust, identity: None }).unwrap();
         let address = server.local_addr().unwrap();
@@ -70,6 +72,16 @@ impl Broken {
             assert!(since.elapsed() < Duration::from_secs(60), "the server goes on");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// A line of the metrics.
+    fn metric(&self, series: &str) -> u64 {
+        let mut stream = TcpStream::connect(self.server.metrics_addr().unwrap().unwrap()).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{series} is not in\n{page}")).parse().unwrap()
     }
 
     fn log(&self, session: &SessionHandle) -> Vec<Value> {
@@ -171,6 +183,32 @@ fn lines_that_a_full_disk_refused_are_written_later() {
     let lines = disk.log(&session);
     assert_eq!(lines.iter().filter(|line| line["status"] == "FAILED").count(), 5);
     assert_eq!(lines.last().unwrap()["closed"], 0);
+}
+
+#[test]
+fn a_session_whose_lines_wait_for_too_much_room_is_ended_and_counted() {
+    let disk = Broken::at(Step::Append);
+    let session = disk.connect();
+    disk.set(true);
+    let metadata = [("m".to_owned(), "m".repeat(1_000_000))].into();
+    let draft = EntityDraft { metadata, ..EntityDraft::default() };
+    let mut failed = 0;
+    // The one that is too many may never hear of its end.
+    while let Ok(ticket) = block(session.send(draft.clone(), Payload::empty()))
+        && let Ok(resolution) = block(session.wait_resolved(ticket.key))
+    {
+        assert_eq!(resolution.status, Status::Failed);
+        failed += 1;
+        assert!(failed < 40, "the session goes on");
+    }
+    assert!(failed >= 16, "{failed}");
+    assert_eq!(block(session.closed()).unwrap().code, ErrorCode::InternalError);
+    disk.settled();
+    assert_eq!(disk.metric("penstock_pipestream_limit_exceeded_total{limit=\"sink_lines\"}"), 1);
+    assert!(disk.metric("penstock_sink_errors_total{kind=\"no_space\"}") >= 16);
+    disk.set(false);
+    // Its list lacks lines, so nobody may take it for whole.
+    assert_eq!(last(&disk, &session), None);
 }
 
 #[test]
