@@ -329,7 +329,7 @@ class Senders:
 
     def wait_for(self, sessions: int) -> None:
         """Wait until so many more sessions are kept."""
-        wanted, deadline = len(self.told) + sessions, time.monotonic() + 120
+        wanted, deadline = len(self.told) + sessions, time.monotonic() + 300
         while len(self.told) < wanted:
             assert time.monotonic() < deadline, f"only {len(self.told)} of {wanted} sessions are kept"
             time.sleep(0.02)
@@ -446,7 +446,7 @@ def _committed(out: Path) -> list[tuple[str, str]]:
 
 
 def _wait_until_read(out: Path, texts: set[str]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not texts <= {text for _, text in _committed(out)}:
         assert time.monotonic() < deadline, "not all rows came"
         time.sleep(0.2)
