@@ -18,6 +18,11 @@ impl Error {
         Self { kind: ErrorKind::Malformed, message: message.into() }
     }
 
+    /// The peer broke a rule.
+    pub(crate) fn violation(message: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Violation, message: message.into() }
+    }
+
     /// A limit was exceeded.
     pub(crate) fn limit(message: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Limit, message: message.into() }

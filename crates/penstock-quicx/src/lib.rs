@@ -1,8 +1,9 @@
-//! Quicx, a task queue in fixed memory, without IO: so far its frames and its journal.
+//! Quicx, a task queue in fixed memory, without IO.
 //!
 //! - [`Decoder`] finds [`Frame`]s in octets as they come, and says what to refuse and how; [`Frame::encode`] writes them.
 //! - [`Journal`] says what is to be written to which segment, and when a record counts; [`Recovery`] finds out which tasks
 //!   segments hold, wherever the last write was cut.
+//! - [`Queue`] is the daemon's machine; [`Client`] is that of producers and monitors, [`Worker`] that of workers.
 //!
 //! ```text
 //! frame   version 0x01 (1)  opcode (1)  length (4)  payload (length)
@@ -10,13 +11,17 @@
 //!
 //! All integers are big-endian. The decisions cited are those of `docs/protocols/quicx.md`.
 
+mod client;
 mod decoder;
 mod error;
 mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 mod journal;
+mod queue;
+mod worker;
 
+pub use client::{Answer, Batch, Buried, Client, ClientEvent, Refused, Ticket};
 pub use decoder::{Accepts, Decoded, Decoder, LARGEST, REASON, Refusal};
 pub use error::{Error, Result};
 pub use frame::{
@@ -24,4 +29,7 @@ pub use frame::{
     TaskId, Types, VERSION,
 };
 pub use journal::{Journal, Lsn, Record, Records, Recovered, Recovery, Write};
+pub use penstock_pool::{AllocError, Block, BlockError, ClassStats, ConfigError, Pool, PoolConfig, SharedPool, Stats};
 pub use penstock_wire::ErrorKind;
+pub use queue::{ConnectionId, Counters, Event, Policy, Queue, QueueConfig};
+pub use worker::{Worker, WorkerEvent};

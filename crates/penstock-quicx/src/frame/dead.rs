@@ -50,6 +50,11 @@ impl<'a> DeadTasks<'a> {
         Self { rest: out }
     }
 
+    /// Those that are encoded one after the other.
+    pub(crate) const fn of(octets: &'a [u8]) -> Self {
+        Self { rest: octets }
+    }
+
     pub(super) const fn octets(&self) -> &'a [u8] {
         self.rest
     }

@@ -238,6 +238,21 @@ pub(crate) fn header(opcode: Opcode, length: u32, writer: &mut Writer<impl BufMu
     writer.u32(length);
 }
 
+/// Appends TASK for what a block holds.
+pub(crate) fn write_task(id: TaskId, content: &[u8], out: &mut Vec<u8>) {
+    let mut writer = Writer::new(out);
+    header(Opcode::Task, (TaskId::LENGTH + content.len()) as u32, &mut writer);
+    id.encode(&mut writer);
+    writer.bytes(content);
+}
+
+/// The type and payload that a block, or a journal's record, holds.
+pub(crate) fn submit_of(content: &[u8]) -> Result<Submit<'_>> {
+    let submit = Submit::decode(&mut Reader::new(content)).map_err(|error| malformed(Opcode::Submit, &error))?;
+    submit.check_type()?;
+    Ok(submit)
+}
+
 fn malformed(opcode: Opcode, error: &Truncated) -> Error {
     Error::malformed(format!("the payload of {opcode} is {error}"))
 }

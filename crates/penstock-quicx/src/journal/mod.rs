@@ -112,6 +112,11 @@ impl Journal {
         self.durable
     }
 
+    /// What was appended last.
+    pub const fn end(&self) -> Lsn {
+        self.end
+    }
+
     /// Whether the last append failed and [`retry`](Self::retry) was not called since. Submits are to be refused.
     pub const fn is_failed(&self) -> bool {
         self.failed

@@ -1,0 +1,319 @@
+//! The machine of producers and monitors.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use penstock_wire::ErrorKind;
+
+use crate::{Accepts, Decoded, Decoder, Error, ErrorCode, Failed, Frame, Result, StatsResponse, Submit, TaskId};
+
+/// A request, by the order in which they are made, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ticket(pub u64);
+
+/// What an ERROR said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// What kind of thing is wrong.
+    pub code: ErrorCode,
+    /// What the daemon said, cut at 1 KiB.
+    pub message: String,
+}
+
+impl Refused {
+    /// Whose fault it is.
+    pub const fn kind(&self) -> ErrorKind {
+        match self.code {
+            ErrorCode::QueueFull | ErrorCode::TooLarge => ErrorKind::Limit,
+            ErrorCode::Invalid | ErrorCode::UnknownType | ErrorCode::Other(_) => ErrorKind::Violation,
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the daemon refused it ({}): {}", self.code, self.message)
+    }
+}
+
+/// A dead task, as DEAD_TASKS lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Buried {
+    /// Its ID.
+    pub id: TaskId,
+    /// Its type.
+    pub kind: Vec<u8>,
+    /// Deliveries.
+    pub attempts: u16,
+    /// Why the last one failed.
+    pub reason: Vec<u8>,
+}
+
+/// What a request was answered with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// OK: the task that was submitted, requeued or dropped; 0 for STOP.
+    Accepted(TaskId),
+    /// The task is observed: its outcome is an event of its own.
+    Observed,
+    /// STATS_RESPONSE.
+    Stats(StatsResponse),
+    /// DEAD_TASKS.
+    Dead(Vec<Buried>),
+    /// PONG.
+    Alive,
+}
+
+/// What a client learns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// A request is answered; requests are answered in their order.
+    Answered {
+        /// Which.
+        ticket: Ticket,
+        /// How.
+        answer: Result<Answer, Refused>,
+    },
+    /// A task that was submitted here has failed, or one that is observed is done or has failed.
+    Outcome {
+        /// Which.
+        id: TaskId,
+        /// Why it failed; none: it is done.
+        failure: Option<Vec<u8>>,
+    },
+}
+
+/// Tasks to be submitted together.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    octets: Vec<u8>,
+    count: usize,
+}
+
+impl Batch {
+    /// One more task. Fails as a misuse where the type is not one.
+    pub fn push(&mut self, kind: &[u8], payload: &[u8]) -> Result<()> {
+        Frame::Submit(Submit { kind, payload }).encode(&mut self.octets)?;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+/// What an answer is expected for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Accept,
+    Observe,
+    Stats,
+    DeadList,
+    Heartbeat,
+    /// A HEARTBEAT behind each OBSERVE. That one has no answer of its own when it is accepted, and a refusal does not say
+    /// what it is for: whether it comes before the PONG tells.
+    Fence,
+}
+
+/// A producer's or monitor's end of a connection. Requests may be made without waiting for the answers to those before.
+#[derive(Debug)]
+pub struct Client {
+    decoder: Decoder,
+    out: Vec<u8>,
+    expected: VecDeque<Request>,
+    /// The ticket of the first request that is expected.
+    answered: u64,
+    next: u64,
+    events: VecDeque<ClientEvent>,
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Client {
+    /// A connection on which nothing was sent yet.
+    pub const fn new() -> Self {
+        Self {
+            decoder: Decoder::new(Accepts::ToClient),
+            out: Vec::new(),
+            expected: VecDeque::new(),
+            answered: 0,
+            next: 0,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Submits a task. Fails as a misuse where the type is not one, and sends nothing then.
+    pub fn submit(&mut self, kind: &[u8], payload: &[u8]) -> Result<Ticket> {
+        self.request(&Frame::Submit(Submit { kind, payload }), Request::Accept)
+    }
+
+    /// Submits tasks; gives the first one's ticket.
+    pub fn submit_batch(&mut self, batch: &Batch) -> Ticket {
+        self.out.extend_from_slice(&batch.octets);
+        self.expected.extend(std::iter::repeat_n(Request::Accept, batch.count));
+        self.next += batch.count as u64;
+        Ticket(self.next - batch.count as u64)
+    }
+
+    /// Asks for a task's outcome, which is an event when it is known.
+    pub fn observe(&mut self, id: TaskId) -> Result<Ticket> {
+        let ticket = self.request(&Frame::Observe(id), Request::Observe)?;
+        Frame::Heartbeat.encode(&mut self.out)?;
+        self.expected.push_back(Request::Fence);
+        Ok(ticket)
+    }
+
+    /// Asks for the numbers.
+    pub fn stats(&mut self) -> Result<Ticket> {
+        self.request(&Frame::Stats, Request::Stats)
+    }
+
+    /// Asks for the dead list.
+    pub fn dead_list(&mut self) -> Result<Ticket> {
+        self.request(&Frame::DeadList, Request::DeadList)
+    }
+
+    /// Has a dead task queued again.
+    pub fn dead_requeue(&mut self, id: TaskId) -> Result<Ticket> {
+        self.request(&Frame::DeadRequeue(id), Request::Accept)
+    }
+
+    /// Has a dead task forgotten.
+    pub fn dead_drop(&mut self, id: TaskId) -> Result<Ticket> {
+        self.request(&Frame::DeadDrop(id), Request::Accept)
+    }
+
+    /// Has the daemon stop.
+    pub fn stop(&mut self) -> Result<Ticket> {
+        self.request(&Frame::Stop, Request::Accept)
+    }
+
+    /// Asks whether the daemon is there.
+    pub fn heartbeat(&mut self) -> Result<Ticket> {
+        self.request(&Frame::Heartbeat, Request::Heartbeat)
+    }
+
+    fn request(&mut self, frame: &Frame<'_>, request: Request) -> Result<Ticket> {
+        frame.encode(&mut self.out)?;
+        self.expected.push_back(request);
+        self.next += 1;
+        Ok(Ticket(self.next - 1))
+    }
+
+    /// What is to be written; it is taken.
+    pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
+        (!self.out.is_empty()).then(|| std::mem::take(&mut self.out))
+    }
+
+    /// What was learnt.
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.events.pop_front()
+    }
+
+    /// Requests that are not answered.
+    pub fn outstanding(&self) -> usize {
+        (self.next - self.answered) as usize
+    }
+
+    /// Octets have come. Fails as a violation, and the connection is over, where the daemon breaks the order of answers.
+    pub fn handle_input(&mut self, mut octets: &[u8]) -> Result<()> {
+        let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Accepts::ToClient));
+        let mut result = Ok(());
+        while result.is_ok()
+            && let Some(decoded) = decoder.next_frame(&mut octets)
+        {
+            result = match decoded {
+                Decoded::Frame(frame) => self.handle_frame(frame),
+                Decoded::Refused(refusal) => Err(Error::malformed(refusal.message)),
+            };
+        }
+        self.decoder = decoder;
+        result
+    }
+
+    fn handle_frame(&mut self, frame: Frame<'_>) -> Result<()> {
+        match frame {
+            Frame::Ok(id) => self.take(Request::Accept, Answer::Accepted(id)),
+            Frame::StatsResponse(stats) => self.take(Request::Stats, Answer::Stats(stats)),
+            Frame::DeadTasks(tasks) => {
+                let tasks = tasks.map(|task| Buried {
+                    id: task.id,
+                    kind: task.kind.to_vec(),
+                    attempts: task.attempts,
+                    reason: task.reason.to_vec(),
+                });
+                self.take(Request::DeadList, Answer::Dead(tasks.collect()))
+            }
+            Frame::Pong => self.pong(),
+            Frame::Error(failure) => self.refused(failure.code, failure.message),
+            Frame::Done(id) => {
+                self.events.push_back(ClientEvent::Outcome { id, failure: None });
+                Ok(())
+            }
+            Frame::Failed(Failed { id, reason }) => {
+                self.events.push_back(ClientEvent::Outcome { id, failure: Some(reason.to_vec()) });
+                Ok(())
+            }
+            Frame::Heartbeat => Frame::Pong.encode(&mut self.out),
+            Frame::Task(_) | Frame::Wait => Err(Error::violation(format!("{} is for workers", frame.opcode()))),
+            Frame::Submit(_)
+            | Frame::Ready
+            | Frame::Stats
+            | Frame::Observe(_)
+            | Frame::Prefetch(_)
+            | Frame::Subscribe(_)
+            | Frame::DeadList
+            | Frame::DeadRequeue(_)
+            | Frame::DeadDrop(_)
+            | Frame::Stop => Err(Error::violation(format!("{} goes the other way", frame.opcode()))),
+        }
+    }
+
+    /// The answer to the first request that has none.
+    fn take(&mut self, request: Request, answer: Answer) -> Result<()> {
+        if self.expected.front() != Some(&request) {
+            return Err(Error::violation(format!("an answer that nothing was asked for: {answer:?}")));
+        }
+        self.expected.pop_front();
+        self.answer(Ok(answer));
+        Ok(())
+    }
+
+    fn answer(&mut self, answer: Result<Answer, Refused>) {
+        self.events.push_back(ClientEvent::Answered { ticket: Ticket(self.answered), answer });
+        self.answered += 1;
+    }
+
+    fn pong(&mut self) -> Result<()> {
+        if self.expected.pop_front_if(|request| *request == Request::Observe).is_some() {
+            self.answer(Ok(Answer::Observed));
+        }
+        if self.expected.pop_front_if(|request| *request == Request::Fence).is_some() {
+            return Ok(());
+        }
+        self.take(Request::Heartbeat, Answer::Alive)
+    }
+
+    fn refused(&mut self, code: ErrorCode, message: &[u8]) -> Result<()> {
+        let message = message.get(..1_024).unwrap_or(message);
+        let refused = Refused { code, message: String::from_utf8_lossy(message).into_owned() };
+        match self.expected.pop_front_if(|request| *request != Request::Fence) {
+            Some(_) => {
+                self.answer(Err(refused));
+                Ok(())
+            }
+            None => Err(Error::violation(refused.to_string())),
+        }
+    }
+}

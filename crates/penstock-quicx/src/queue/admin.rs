@@ -1,0 +1,115 @@
+//! The dead list, and STOP (decision 9).
+
+use super::connection::Held;
+use super::event::words;
+use super::outcome::{MAX_ATTEMPTS, Outcome};
+use super::task::{State, Tick};
+use super::{ConnectionId, Event, Queue};
+use crate::{DeadTask, DeadTasks, ErrorCode, Frame, Journal, Record, TaskId};
+
+/// Octets of a reason that the dead list keeps, and of all together.
+const REASON: usize = 1 << 10;
+const REASONS: usize = 4 << 20;
+/// Octets of DEAD_TASKS: the oldest dead tasks that have room in them.
+const LISTED: usize = 512 << 10;
+
+impl Queue {
+    /// A task has no attempts left: it goes to the dead list, where it keeps its ID and its block (decision 7).
+    pub(super) fn die(&mut self, now: Tick, place: u32, reason: &[u8]) {
+        let reason = reason.get(..REASON).unwrap_or(reason);
+        self.bury(place, reason);
+        let Some(task) = self.tasks.get(place) else { return };
+        let (id, attempts, submitter) = (task.id, task.attempts, task.submitter);
+        if let Some(journal) = &mut self.journal {
+            journal.append(&Record::Dead { id, attempts, reason }, false);
+        }
+        let kind = self.kinds.get(task.kind).map_or_else(String::new, |kind| words(&kind.name));
+        self.counters.died += 1;
+        self.events.push(Event::Dead { id, kind, attempts, reason: words(reason) });
+        self.resolve(now, id, submitter, Outcome::Failed(MAX_ATTEMPTS.into()));
+    }
+
+    /// Puts a task onto the dead list.
+    pub(super) fn bury(&mut self, place: u32, reason: &[u8]) {
+        self.forget_unique(place);
+        let Some(task) = self.tasks.get_mut(place) else { return };
+        task.state = State::Dead;
+        let kept = reason.len().min(REASON).min(REASONS.saturating_sub(self.dead.octets));
+        self.dead.octets += kept;
+        self.dead.tasks.insert(task.order, (place, reason.get(..kept).unwrap_or_default().into()));
+    }
+
+    pub(super) fn dead_list(&mut self, id: ConnectionId) {
+        let mut octets = Vec::new();
+        for (place, reason) in self.dead.tasks.values() {
+            let Some(task) = self.tasks.get(*place) else { continue };
+            let Some(kind) = self.kinds.get(task.kind) else { continue };
+            let before = octets.len();
+            DeadTask { id: task.id, attempts: task.attempts, kind: &kind.name, reason }.encode(&mut octets);
+            if octets.len() > LISTED {
+                octets.truncate(before);
+                break;
+            }
+        }
+        self.answer(id, &Frame::DeadTasks(DeadTasks::of(&octets)));
+    }
+
+    pub(super) fn dead_requeue(&mut self, now: Tick, id: ConnectionId, task_id: TaskId) {
+        let Some(place) = self.exhume(id, task_id) else { return };
+        let order = self.order;
+        self.order += 1;
+        let Some(task) = self.tasks.get_mut(place) else { return };
+        (task.order, task.attempts, task.state, task.submitter) = (order, 0, State::Waiting, None);
+        let kind = task.kind;
+        self.outcomes.forget(task_id);
+        self.counters.requeued += 1;
+        self.remember_unique(place);
+        self.record(id, task_id, &Record::Requeued { id: task_id, order });
+        self.kinds.push(kind, order, place);
+        self.offer(now, kind);
+    }
+
+    pub(super) fn dead_drop(&mut self, id: ConnectionId, task_id: TaskId) {
+        let Some(place) = self.exhume(id, task_id) else { return };
+        self.counters.dropped += 1;
+        self.remove(place);
+        // Its record is the last one.
+        let end = self.journal.as_ref().map_or(crate::Lsn(0), Journal::end);
+        self.answer_when_durable(id, Held::Control { id: task_id, lsn: end }, task_id);
+    }
+
+    /// Takes a task from the dead list; tells whoever asks for one that is not there.
+    fn exhume(&mut self, id: ConnectionId, task_id: TaskId) -> Option<u32> {
+        let place = self.tasks.find(task_id);
+        let dead = place.and_then(|place| self.tasks.get(place)).filter(|task| task.state == State::Dead);
+        let Some(order) = dead.map(|task| task.order) else {
+            self.refuse(id, ErrorCode::Invalid, &format!("task {task_id} is not on the dead list"));
+            return None;
+        };
+        let (_, reason) = self.dead.tasks.remove(&order)?;
+        self.dead.octets -= reason.len();
+        place
+    }
+
+    /// Appends a record, and answers with OK when the disk has it.
+    fn record(&mut self, id: ConnectionId, task: TaskId, record: &Record<'_>) {
+        match &mut self.journal {
+            None => self.answer(id, &Frame::Ok(task)),
+            Some(journal) => {
+                let (_, lsn) = journal.append(record, false);
+                self.answer_when_durable(id, Held::Control { id: task, lsn }, task);
+            }
+        }
+    }
+
+    /// STOP, from those who are trusted.
+    pub(super) fn asked_to_stop(&mut self, id: ConnectionId) {
+        if !self.connections.get(id).is_some_and(|connection| connection.trusted) {
+            let message = "STOP is taken from this machine and from clients with a certificate only";
+            return self.refuse(id, ErrorCode::Invalid, message);
+        }
+        self.answer(id, &Frame::Ok(TaskId(0)));
+        self.stop();
+        self.events.push(Event::Stop { connection: id });
+    }
+}

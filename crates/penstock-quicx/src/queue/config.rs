@@ -1,0 +1,169 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use penstock_pool::PoolConfig;
+
+use crate::{Error, Result};
+
+/// How long a retry is put off at the most, whatever the back-off.
+const LONGEST_DELAY: Duration = Duration::from_secs(3_600);
+
+/// What is done with the tasks of a type (decisions 7, 8 and 15).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// How long a worker may hold a task without a word: 60 s; none: for ever.
+    pub task_timeout: Option<Duration>,
+    /// Deliveries, before a task is dead: 5.
+    pub attempts: u16,
+    /// Whether FAILED is tried again instead of being final. Default: no.
+    pub retry_failed: bool,
+    /// How long it waits before it is tried again: 1 s.
+    pub delay: Duration,
+    /// What that is multiplied with for each further attempt: 2.
+    pub back_off: f64,
+    /// How long a task waits before its first delivery: 0.
+    pub start_delay: Duration,
+    /// Tasks of a higher priority go first: 0.
+    pub priority: i32,
+    /// Deliveries in a second, at the most. Default: no limit.
+    pub rate: Option<f64>,
+    /// Whether a task that waits or runs stands for another one with the same payload. Default: no.
+    pub unique: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            task_timeout: Some(Duration::from_secs(60)),
+            attempts: 5,
+            retry_failed: false,
+            delay: Duration::from_secs(1),
+            back_off: 2.0,
+            start_delay: Duration::ZERO,
+            priority: 0,
+            rate: None,
+            unique: false,
+        }
+    }
+}
+
+impl Policy {
+    fn check(&self, of: &str) -> Result<()> {
+        let wrong = |what: &str| Err(Error::misuse(format!("{of}: {what}")));
+        if self.attempts == 0 {
+            return wrong("attempts is 1 or more");
+        }
+        if !self.back_off.is_finite() || self.back_off < 1.0 {
+            return wrong("back-off is 1 or more");
+        }
+        if self.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+            return wrong("rate is above 0");
+        }
+        Ok(())
+    }
+
+    /// How long a task waits that has failed so often.
+    pub(super) fn retry_after(&self, attempts: u16) -> Duration {
+        let factor = self.back_off.powi(i32::from(attempts.saturating_sub(1)));
+        Duration::try_from_secs_f64(self.delay.as_secs_f64() * factor).unwrap_or(LONGEST_DELAY).min(LONGEST_DELAY)
+    }
+}
+
+/// How a queue behaves, and what it may hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueueConfig {
+    /// Its memory.
+    pub pool: PoolConfig,
+    /// For types without a policy of their own.
+    pub default: Policy,
+    /// Policies by type.
+    pub policies: BTreeMap<String, Policy>,
+    /// The only types that are taken. Default: all.
+    pub allow: Option<BTreeSet<String>>,
+    /// How often workers that hold nothing are asked whether they are still there (decision 10). Default: never.
+    pub heartbeat_interval: Option<Duration>,
+    /// Types that there may be at once, of tasks and subscriptions: 4,096.
+    pub types: usize,
+    /// Outcomes that are remembered for observers who come late: 65,536, and for how long: 600 s.
+    pub outcomes: usize,
+    /// See [`outcomes`](Self::outcomes).
+    pub outcome_time: Duration,
+    /// Octets of answers that may wait for a connection before nothing more is read from it: 64 KiB.
+    pub output: usize,
+    /// Octets that may wait for a connection at all; then it is cut off: 1 MiB.
+    pub output_limit: usize,
+    /// How long after a failed write of the journal the next one is tried: 1 s.
+    pub journal_retry: Duration,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self {
+            pool: PoolConfig::default(),
+            default: Policy::default(),
+            policies: BTreeMap::new(),
+            allow: None,
+            heartbeat_interval: None,
+            types: 4_096,
+            outcomes: 65_536,
+            outcome_time: Duration::from_secs(600),
+            output: 64 << 10,
+            output_limit: 1 << 20,
+            journal_retry: Duration::from_secs(1),
+        }
+    }
+}
+
+impl QueueConfig {
+    /// Fails as a misuse where a value makes no sense.
+    pub(super) fn check(&self) -> Result<()> {
+        self.default.check("the default policy")?;
+        for (name, policy) in &self.policies {
+            if name.is_empty() || name.len() > 255 {
+                return Err(Error::misuse(format!("a task's type has 1 to 255 octets, not {}", name.len())));
+            }
+            policy.check(name)?;
+        }
+        if self.types < self.policies.len() {
+            return Err(Error::misuse("there are more policies than types allowed"));
+        }
+        Ok(())
+    }
+
+    /// The policy of a type.
+    pub(super) fn policy(&self, kind: &[u8]) -> &Policy {
+        std::str::from_utf8(kind).ok().and_then(|kind| self.policies.get(kind)).unwrap_or(&self.default)
+    }
+
+    /// Whether tasks of a type are taken.
+    pub(super) fn allows(&self, kind: &[u8]) -> bool {
+        let Some(allow) = &self.allow else { return true };
+        std::str::from_utf8(kind).is_ok_and(|kind| allow.contains(kind))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retry_waits_longer_each_time_and_an_hour_at_the_most() {
+        let policy = Policy { delay: Duration::from_secs(2), back_off: 3.0, ..Policy::default() };
+        let waits = [1, 2, 3, 500].map(|attempts| policy.retry_after(attempts).as_secs());
+        assert_eq!(waits, [2, 6, 18, 3_600]);
+    }
+
+    #[test]
+    fn a_policy_that_makes_no_sense_is_refused_by_name() {
+        let config = |policy| QueueConfig { policies: [("mail".to_owned(), policy)].into(), ..QueueConfig::default() };
+        for policy in [
+            Policy { attempts: 0, ..Policy::default() },
+            Policy { back_off: 0.5, ..Policy::default() },
+            Policy { rate: Some(0.0), ..Policy::default() },
+            Policy { rate: Some(f64::NAN), ..Policy::default() },
+        ] {
+            assert!(config(policy).check().expect_err("refused").to_string().starts_with("mail: "));
+        }
+        assert!(config(Policy::default()).check().is_ok());
+    }
+}

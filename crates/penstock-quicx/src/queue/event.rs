@@ -1,0 +1,131 @@
+use std::collections::VecDeque;
+
+use super::ConnectionId;
+use crate::{ErrorCode, TaskId};
+
+/// Events that may wait to be taken; later ones are counted only.
+const MOST: usize = 1_024;
+/// Octets of a reason that an event has.
+const REASON: usize = 1 << 10;
+
+/// What is worth a line in a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A worker has failed at a task.
+    Failed {
+        /// Which.
+        id: TaskId,
+        /// Its type.
+        kind: String,
+        /// Why, cut at 1 KiB.
+        reason: String,
+        /// It will be tried again.
+        again: bool,
+    },
+    /// A task is on the dead list.
+    Dead {
+        /// Which.
+        id: TaskId,
+        /// Its type.
+        kind: String,
+        /// Deliveries.
+        attempts: u16,
+        /// Why its last one failed.
+        reason: String,
+    },
+    /// A connection was cut off because it does not read.
+    Slow {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// A worker was cut off because it does not answer heartbeats.
+    Silent {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// The journal could not be written: so many submits were refused.
+    JournalFailed {
+        /// What the system said.
+        message: String,
+        /// Submits.
+        refused: usize,
+    },
+    /// The journal can be written again.
+    JournalWorks,
+    /// Somebody asks the daemon to stop.
+    Stop {
+        /// Who.
+        connection: ConnectionId,
+    },
+}
+
+/// What a queue has done since it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Connections that came.
+    pub connections: u64,
+    /// Tasks that were accepted.
+    pub submitted: u64,
+    /// Submits for which another task stands (`unique`).
+    pub merged: u64,
+    /// Frames refused with ERROR, by code: 0x01 to 0x04.
+    pub errors: [u64; 4],
+    /// TASKs.
+    pub delivered: u64,
+    /// Tasks done.
+    pub done: u64,
+    /// Tasks failed for good.
+    pub failed: u64,
+    /// FAILED that is tried again.
+    pub retried: u64,
+    /// Tasks that came back from workers that are gone.
+    pub lost: u64,
+    /// Tasks that came back because their time was over.
+    pub late: u64,
+    /// Tasks that died.
+    pub died: u64,
+    /// Dead tasks that were queued again.
+    pub requeued: u64,
+    /// Dead tasks that were dropped.
+    pub dropped: u64,
+    /// Connections cut off because they do not read.
+    pub slow: u64,
+    /// Workers cut off because they do not answer heartbeats.
+    pub silent: u64,
+    /// Writes of the journal that failed.
+    pub write_failures: u64,
+}
+
+impl Counters {
+    pub(super) fn refused(&mut self, code: ErrorCode) {
+        let index = usize::from(code.octet().saturating_sub(1));
+        if let Some(counter) = self.errors.get_mut(index) {
+            *counter += 1;
+        }
+    }
+}
+
+/// Events that wait to be taken.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    waiting: VecDeque<Event>,
+    /// The last write of the journal failed.
+    pub(super) journal_failed: bool,
+}
+
+impl Events {
+    pub(super) fn push(&mut self, event: Event) {
+        if self.waiting.len() < MOST {
+            self.waiting.push_back(event);
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        self.waiting.pop_front()
+    }
+}
+
+/// What a log shows of octets that a peer wrote.
+pub(super) fn words(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets.get(..REASON).unwrap_or(octets)).into_owned()
+}

@@ -1,0 +1,225 @@
+//! Task types: the tasks of each that wait, and the workers that wait for them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use penstock_wire::FastMap;
+
+use super::config::{Policy, QueueConfig};
+use super::task::Tick;
+
+/// How a worker stands among those that wait: those that hold nothing first, then who has waited longest (decision 5).
+pub(super) type Turn = (bool, u64, u32);
+/// How a type stands among those with tasks: by priority, then by its oldest task.
+type Rank = (Reverse<i32>, u64, u32);
+/// A vector that has room for so many more than it holds gives it back when it is empty.
+const KEPT: usize = 1_024;
+
+/// A type that somebody uses.
+#[derive(Debug)]
+pub(super) struct Kind {
+    pub(super) name: Box<[u8]>,
+    pub(super) policy: Policy,
+    /// Tasks and subscriptions. Without any the type is forgotten.
+    users: usize,
+    /// By order, as they were submitted.
+    fifo: VecDeque<(u64, u32)>,
+    /// Those that come back, and so belong before what came later.
+    returned: BTreeMap<u64, u32>,
+    rank: Option<Rank>,
+    /// Workers that subscribe to it and want work.
+    waiting: BTreeSet<Turn>,
+    /// Deliveries that the rate allows now, and when that was reckoned.
+    tokens: f64,
+    reckoned: Tick,
+    blocked: bool,
+    /// Where `unique` holds: tasks by the hash of their payload.
+    pub(super) unique: FastMap<u64, u32>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    kinds: Vec<Option<Kind>>,
+    free: Vec<u32>,
+    by_name: HashMap<Box<[u8]>, u32>,
+    ready: BTreeSet<Rank>,
+    /// Workers that take every type.
+    waiting: BTreeSet<Turn>,
+}
+
+impl Kind {
+    fn new(name: &[u8], policy: Policy) -> Self {
+        let tokens = burst(&policy);
+        Self {
+            name: name.into(),
+            policy,
+            users: 0,
+            fifo: VecDeque::new(),
+            returned: BTreeMap::new(),
+            rank: None,
+            waiting: BTreeSet::new(),
+            tokens,
+            reckoned: 0,
+            blocked: false,
+            unique: FastMap::default(),
+        }
+    }
+
+    fn first(&self) -> Option<u64> {
+        let returned = self.returned.first_key_value().map(|(order, _)| *order);
+        let fifo = self.fifo.front().map(|(order, _)| *order);
+        returned.into_iter().chain(fifo).min()
+    }
+}
+
+/// A tenth of a second's deliveries may come at once: timers are not finer than that in practice.
+fn burst(policy: &Policy) -> f64 {
+    policy.rate.map_or(0.0, |rate| (rate / 10.0).max(1.0))
+}
+
+impl Kinds {
+    pub(super) fn get(&self, kind: u32) -> Option<&Kind> {
+        self.kinds.get(kind as usize)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, kind: u32) -> Option<&mut Kind> {
+        self.kinds.get_mut(kind as usize)?.as_mut()
+    }
+
+    /// The type's number, and one more that uses it; None where there would be too many types.
+    pub(super) fn enter(&mut self, name: &[u8], config: &QueueConfig) -> Option<u32> {
+        let kind = match self.by_name.get(name) {
+            Some(kind) => *kind,
+            None if self.by_name.len() >= config.types => return None,
+            None => self.create(Kind::new(name, config.policy(name).clone())),
+        };
+        self.get_mut(kind)?.users += 1;
+        Some(kind)
+    }
+
+    fn create(&mut self, kind: Kind) -> u32 {
+        let name = kind.name.clone();
+        let number = match self.free.pop() {
+            Some(number) => {
+                if let Some(place) = self.kinds.get_mut(number as usize) {
+                    *place = Some(kind);
+                }
+                number
+            }
+            None => {
+                self.kinds.push(Some(kind));
+                (self.kinds.len() - 1) as u32
+            }
+        };
+        self.by_name.insert(name, number);
+        number
+    }
+
+    /// One less uses it. A type whose rate is used up stays: it must not get a fresh one by being forgotten.
+    pub(super) fn leave(&mut self, number: u32) {
+        if let Some(kind) = self.get_mut(number) {
+            kind.users = kind.users.saturating_sub(1);
+            self.forget(number);
+        }
+    }
+
+    fn forget(&mut self, number: u32) {
+        let Some(place) = self.kinds.get_mut(number as usize) else { return };
+        if let Some(kind) = place.take_if(|kind| kind.users == 0 && !kind.blocked) {
+            self.by_name.remove(&kind.name);
+            self.free.push(number);
+        }
+    }
+
+    /// A task waits, in its place among the others.
+    pub(super) fn push(&mut self, number: u32, order: u64, place: u32) {
+        if let Some(kind) = self.get_mut(number) {
+            if kind.fifo.back().is_none_or(|(last, _)| *last < order) {
+                kind.fifo.push_back((order, place));
+            } else {
+                kind.returned.insert(order, place);
+            }
+            self.rank(number);
+        }
+    }
+
+    /// Takes the oldest task. Says too when the type may go on, where its rate is used up by that.
+    pub(super) fn pop(&mut self, now: Tick, number: u32) -> Option<(u32, Option<Tick>)> {
+        let kind = self.get_mut(number)?;
+        let first = kind.first()?;
+        let place = match kind.returned.first_entry().filter(|entry| *entry.key() == first) {
+            Some(entry) => entry.remove(),
+            None => kind.fifo.pop_front()?.1,
+        };
+        if kind.fifo.is_empty() && kind.fifo.capacity() > KEPT {
+            kind.fifo = VecDeque::new();
+        }
+        let mut again = None;
+        if let Some(rate) = kind.policy.rate {
+            let since = now.saturating_sub(kind.reckoned) as f64 / 1e6;
+            kind.tokens = (kind.tokens + since * rate).min(burst(&kind.policy)) - 1.0;
+            kind.reckoned = now;
+            if kind.tokens < 1.0 {
+                kind.blocked = true;
+                again = Some(now + ((1.0 - kind.tokens) / rate * 1e6).ceil() as u64);
+            }
+        }
+        self.rank(number);
+        Some((place, again))
+    }
+
+    /// The rate allows another one.
+    pub(super) fn unblock(&mut self, kind: u32) {
+        if let Some(found) = self.get_mut(kind) {
+            found.blocked = false;
+            self.rank(kind);
+            self.forget(kind);
+        }
+    }
+
+    /// Puts the type where it belongs among those with tasks.
+    fn rank(&mut self, number: u32) {
+        let Some(kind) = self.kinds.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        let first = if kind.blocked { None } else { kind.first() };
+        let rank = first.map(|first| (Reverse(kind.policy.priority), first, number));
+        if rank != kind.rank {
+            if let Some(old) = std::mem::replace(&mut kind.rank, rank) {
+                self.ready.remove(&old);
+            }
+            self.ready.extend(rank);
+        }
+    }
+
+    /// The type whose task is next for a worker of these types, or of all.
+    pub(super) fn best(&self, kinds: Option<&[u32]>) -> Option<u32> {
+        let rank = match kinds {
+            None => self.ready.first().copied(),
+            Some(kinds) => kinds.iter().filter_map(|kind| self.get(*kind)?.rank).min(),
+        };
+        rank.map(|(.., kind)| kind)
+    }
+
+    /// The worker whose turn it is for a type that has a task.
+    pub(super) fn next_worker(&self, kind: u32) -> Option<u32> {
+        let kind = self.get(kind).filter(|kind| kind.rank.is_some())?;
+        let own = kind.waiting.first();
+        own.into_iter().chain(self.waiting.first()).min().map(|(.., worker)| *worker)
+    }
+
+    /// A worker of these types begins to wait, or waits no more.
+    pub(super) fn wait(&mut self, kinds: Option<&[u32]>, turn: Turn, waits: bool) {
+        let set = |set: &mut BTreeSet<Turn>| if waits { set.insert(turn) } else { set.remove(&turn) };
+        match kinds {
+            None => {
+                set(&mut self.waiting);
+            }
+            Some(kinds) => {
+                for kind in kinds {
+                    if let Some(kind) = self.kinds.get_mut(*kind as usize).and_then(Option::as_mut) {
+                        set(&mut kind.waiting);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! The queue: what a daemon is, without its sockets, its files and its clock.
+//!
+//! ```text
+//!  octets ─▶ connection ─▶ frame ─▶ task in the pool ─▶ journal ─▶ durable ─▶ type's queue ─▶ worker ─▶ DONE ─▶ freed
+//!                            │                                                  ▲              │ lost      │
+//!                            └─ ERROR                                           └──────────────┘           ▼
+//!                                                                                        observers, outcomes
+//! ```
+
+mod admin;
+mod config;
+mod connection;
+mod deliver;
+mod durable;
+mod event;
+mod input;
+mod kinds;
+mod outcome;
+mod submit;
+mod task;
+mod time;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::RandomState;
+use std::time::Instant;
+
+pub use config::{Policy, QueueConfig};
+pub use connection::ConnectionId;
+use connection::{Connections, Held};
+use event::Events;
+pub use event::{Counters, Event};
+use kinds::Kinds;
+use outcome::Outcomes;
+use penstock_pool::Pool;
+use penstock_wire::FastMap;
+use task::{State, Task, Tasks, Tick};
+use time::Timer;
+
+use crate::{Accepts, Error, ErrorCode, Failure, Frame, Journal, Lsn, Recovered, Result, StatsResponse, TaskId, Write};
+
+/// A task queue in fixed memory.
+///
+/// After any call that changes it, poll until every poll says None: [`poll_event`](Self::poll_event),
+/// [`poll_write`](Self::poll_write), and [`poll_connection`](Self::poll_connection), which names connections with something
+/// to write, to read again, or to end; then come back at [`poll_timeout`](Self::poll_timeout).
+///
+/// Memory: the pool; about 160 octets for each task and 100 for each outcome that is remembered; for each connection at most
+/// what [`QueueConfig`] says of output, a frame that is not whole, and what one read brought.
+#[derive(Debug)]
+pub struct Queue {
+    config: QueueConfig,
+    began: Instant,
+    pool: Pool,
+    tasks: Tasks,
+    kinds: Kinds,
+    connections: Connections,
+    journal: Option<Journal>,
+    timers: BTreeSet<(Tick, Timer)>,
+    /// Tasks whose record is not on the disk, in their order.
+    accepting: VecDeque<(Lsn, u32)>,
+    /// Connections with answers that wait for the disk, and those of which nothing is read.
+    holding: Vec<ConnectionId>,
+    dirty: VecDeque<ConnectionId>,
+    dead: Dead,
+    observers: FastMap<u32, Vec<ConnectionId>>,
+    outcomes: Outcomes,
+    events: Events,
+    counters: Counters,
+    hasher: RandomState,
+    /// The next task's place in the order of submission.
+    order: u64,
+    /// Moments at which workers became idle or got a task.
+    moments: u64,
+    workers: usize,
+    idle: usize,
+    held: usize,
+    stopping: bool,
+}
+
+/// The dead list: by order, with what is kept of the reasons.
+#[derive(Debug, Default)]
+struct Dead {
+    tasks: BTreeMap<u64, (u32, Box<[u8]>)>,
+    octets: usize,
+}
+
+impl Queue {
+    /// An empty queue whose tasks are lost with it.
+    ///
+    /// Fails where the configuration makes no sense.
+    pub fn new(now: Instant, config: QueueConfig) -> Result<Self> {
+        Self::build(now, config, None)
+    }
+
+    /// A queue whose tasks are in a journal; [`restore`](Self::restore) brings those that were in it before.
+    ///
+    /// Fails where the configuration makes no sense.
+    pub fn with_journal(now: Instant, config: QueueConfig, journal: Journal) -> Result<Self> {
+        Self::build(now, config, Some(journal))
+    }
+
+    fn build(began: Instant, config: QueueConfig, journal: Option<Journal>) -> Result<Self> {
+        config.check()?;
+        let pool = Pool::new(&config.pool).map_err(|error| Error::misuse(error.to_string()))?;
+        Ok(Self {
+            began,
+            pool,
+            tasks: Tasks::default(),
+            kinds: Kinds::default(),
+            connections: Connections::default(),
+            journal,
+            timers: BTreeSet::new(),
+            accepting: VecDeque::new(),
+            holding: Vec::new(),
+            dirty: VecDeque::new(),
+            dead: Dead::default(),
+            observers: FastMap::default(),
+            outcomes: Outcomes::new(config.outcomes, config.outcome_time),
+            events: Events::default(),
+            counters: Counters::default(),
+            hasher: RandomState::new(),
+            order: 1,
+            moments: 0,
+            workers: 0,
+            idle: 0,
+            held: 0,
+            stopping: false,
+            config,
+        })
+    }
+
+    /// Takes a task of an earlier process (decision 12). In any order: each goes where it was.
+    ///
+    /// Fails as a limit where there is no room for it, which [`Recovery::check`](crate::Recovery::check) says beforehand.
+    pub fn restore(&mut self, now: Instant, task: &Recovered, content: &[u8]) -> Result<()> {
+        let now = self.tick(now);
+        let submit = crate::frame::submit_of(content)?;
+        let kind = self.kinds.enter(submit.kind, &self.config);
+        let kind =
+            kind.ok_or_else(|| Error::limit(format!("the journal has more than {} types", self.config.types)))?;
+        let block = self.pool.alloc(content.len()).map_err(|error| Error::limit(error.to_string()))?;
+        if let Ok(octets) = self.pool.get_mut(block) {
+            octets.copy_from_slice(content);
+        }
+        let (id, order) = (task.id, task.order);
+        let place = self.tasks.insert(Task {
+            id,
+            kind,
+            attempts: task.attempts,
+            octets: content.len() as u32,
+            order,
+            block,
+            submitter: None,
+            segment: task.segment,
+            state: State::Waiting,
+        });
+        if order >= self.order {
+            self.order = order + 1;
+            self.tasks.go_on_behind(id);
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.born(task.segment, content.len());
+        }
+        self.remember_unique(place);
+        match &task.dead {
+            Some(reason) => self.bury(place, reason),
+            None => self.start(now, place),
+        }
+        Ok(())
+    }
+
+    /// A connection has come. Whoever is trusted may stop the daemon.
+    pub fn open(&mut self, trusted: bool) -> ConnectionId {
+        self.counters.connections += 1;
+        self.connections.insert(Accepts::ToDaemon { submit: self.pool.largest() }, trusted)
+    }
+
+    /// A connection is gone: its tasks go back to the head of the queue (decision 7). A producer that leaves loses nothing.
+    pub fn handle_closed(&mut self, now: Instant, id: ConnectionId) {
+        let now = self.tick(now);
+        if self.connections.get(id).is_some() {
+            self.dismiss(now, id);
+            if self.connections.remove(id).is_some_and(|connection| connection.listed) {
+                self.holding.retain(|other| *other != id);
+            }
+        }
+    }
+
+    /// What is to be written to a connection.
+    pub fn poll_transmit(&self, id: ConnectionId) -> &[u8] {
+        self.connections.get(id).map_or(&[], |connection| connection.out.get(connection.sent..).unwrap_or_default())
+    }
+
+    /// So many octets of it were written.
+    pub fn handle_written(&mut self, now: Instant, id: ConnectionId, octets: usize) {
+        let now = self.tick(now);
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let before = connection.waiting();
+        connection.written(octets);
+        let (after, limit) = (connection.waiting(), self.config.output);
+        if before > limit && after <= limit {
+            self.resume(now, id);
+            self.feed(now, id.index);
+        }
+    }
+
+    /// Whether anything should be read from a connection.
+    pub fn wants_input(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_some_and(|connection| connection.rest.is_empty() && !connection.stalled)
+            && self.takes_input(id)
+    }
+
+    /// Whether a connection ends, once everything is written.
+    pub fn is_ending(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_none_or(|connection| connection.ending && connection.held.is_empty())
+    }
+
+    /// A connection that has something to write, to read again, or to end.
+    pub fn poll_connection(&mut self) -> Option<ConnectionId> {
+        loop {
+            let id = self.dirty.pop_front()?;
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.dirty = false;
+                return Some(id);
+            }
+        }
+    }
+
+    /// What is worth a line in a log.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop()
+    }
+
+    /// What to do with the journal's files; then [`handle_durable`](Self::handle_durable) or
+    /// [`handle_write_failed`](Self::handle_write_failed), for an append.
+    pub fn poll_write(&mut self) -> Option<Write> {
+        self.journal.as_mut()?.poll_write()
+    }
+
+    /// No more submits, and no more deliveries (decision 13).
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Whether it was told to stop, by a call or by STOP.
+    pub const fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Tasks that workers hold.
+    pub const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Tasks in all: waiting, held, delayed, dead, or not on the disk yet.
+    pub fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Tasks on the dead list.
+    pub fn dead(&self) -> usize {
+        self.dead.tasks.len()
+    }
+
+    /// Connections that are open.
+    pub const fn connections(&self) -> usize {
+        self.connections.open
+    }
+
+    /// Octets of the journal that are not on the disk.
+    pub fn journal_waiting(&self) -> usize {
+        self.journal.as_ref().map_or(0, Journal::waiting)
+    }
+
+    /// What STATS_RESPONSE says now.
+    pub fn stats(&self) -> StatsResponse {
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        StatsResponse {
+            queue_depth: count(self.depth()),
+            workers_total: count(self.workers),
+            workers_idle: count(self.idle),
+            pmad_bytes_used: self.pool.bytes_used(),
+            pmad_bytes_total: self.pool.bytes_total(),
+        }
+    }
+
+    /// Tasks that wait: for a worker, or for their time.
+    fn depth(&self) -> usize {
+        self.tasks.len() - self.held - self.dead.tasks.len() - self.accepting.len()
+    }
+
+    /// What it has done so far.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The pool.
+    pub const fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn tick(&self, now: Instant) -> Tick {
+        u64::try_from(now.saturating_duration_since(self.began).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn mark(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(id)
+            && !std::mem::replace(&mut connection.dirty, true)
+        {
+            self.dirty.push_back(id);
+        }
+    }
+
+    /// Answers a request, in its turn.
+    fn answer(&mut self, id: ConnectionId, frame: &Frame<'_>) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.answer(frame);
+        }
+        self.mark(id);
+    }
+
+    /// Answers with OK when the disk has it.
+    fn answer_when_durable(&mut self, id: ConnectionId, held: Held, task: TaskId) {
+        let durable = self.journal.as_ref().map_or(Lsn(u64::MAX), Journal::durable);
+        let (Held::Submit { lsn, .. } | Held::Control { lsn, .. }) = held else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if lsn <= durable {
+            return self.answer(id, &Frame::Ok(task));
+        }
+        connection.held.push_back(held);
+        self.list(id);
+    }
+
+    /// The connection waits for the disk.
+    fn list(&mut self, id: ConnectionId) {
+        if self.journal.is_some()
+            && let Some(connection) = self.connections.get_mut(id)
+            && !std::mem::replace(&mut connection.listed, true)
+        {
+            self.holding.push(id);
+        }
+    }
+
+    /// Answers with ERROR.
+    fn refuse(&mut self, id: ConnectionId, code: ErrorCode, message: &str) {
+        self.counters.refused(code);
+        self.answer(id, &Frame::Error(Failure { code, message: message.as_bytes() }));
+    }
+
+    /// Sends what was not asked for just now. Whoever lets too much of that wait is cut off.
+    fn push(&mut self, now: Tick, id: ConnectionId, frame: &Frame<'_>) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.write(frame);
+        if connection.waiting() > self.config.output_limit {
+            self.counters.slow += 1;
+            self.events.push(Event::Slow { connection: id });
+            self.cut(now, id);
+        }
+        self.mark(id);
+    }
+
+    /// Ends a connection at once, with whatever waits to be written.
+    fn cut(&mut self, now: Tick, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.ending = true;
+            (connection.out, connection.sent) = (Vec::new(), 0);
+            connection.held.clear();
+            self.dismiss(now, id);
+            self.mark(id);
+        }
+    }
+}

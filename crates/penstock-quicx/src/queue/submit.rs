@@ -1,0 +1,168 @@
+//! Submits: into the pool, into the journal, and when that is durable into the queue.
+
+use std::hash::BuildHasher as _;
+
+use penstock_pool::AllocError;
+
+use super::connection::Held;
+use super::task::{State, Task, Tick};
+use super::time::Timer;
+use super::{ConnectionId, Queue};
+use crate::{ErrorCode, Frame, Journal, Lsn, Record, Submit};
+
+impl Queue {
+    pub(super) fn submit(&mut self, now: Tick, id: ConnectionId, submit: Submit<'_>) {
+        match self.accept(id, submit) {
+            Ok(Accepted::New(place)) => self.accepted(now, id, place),
+            Ok(Accepted::There(place)) => self.merged(id, place),
+            Err((code, message)) => self.refuse(id, code, &message),
+        }
+    }
+
+    fn accept(&mut self, submitter: ConnectionId, submit: Submit<'_>) -> Result<Accepted, (ErrorCode, String)> {
+        let full = |message: &str| Err((ErrorCode::QueueFull, message.to_owned()));
+        if self.stopping {
+            return full("shutting down");
+        }
+        if self.journal.as_ref().is_some_and(Journal::is_failed) {
+            return full("the journal cannot be written");
+        }
+        if !self.config.allows(submit.kind) {
+            let kind = String::from_utf8_lossy(submit.kind);
+            return Err((ErrorCode::UnknownType, format!("tasks of type {kind} are not taken here")));
+        }
+        let Some(kind) = self.kinds.enter(submit.kind, &self.config) else {
+            return full(&format!("there are {} types of tasks already", self.config.types));
+        };
+        if let Some(place) = self.find_unique(kind, submit) {
+            self.kinds.leave(kind);
+            return Ok(Accepted::There(place));
+        }
+        let octets = submit.octets();
+        let block = match self.pool.alloc(octets) {
+            Ok(block) => block,
+            Err(error) => {
+                self.kinds.leave(kind);
+                let code = match error {
+                    AllocError::TooLarge { .. } => ErrorCode::TooLarge,
+                    AllocError::Exhausted { .. } => ErrorCode::QueueFull,
+                };
+                return Err((code, error.to_string()));
+            }
+        };
+        if let Ok(content) = self.pool.get_mut(block)
+            && let Some((length, rest)) = content.split_first_mut()
+            && let Some((name, payload)) = rest.split_at_mut_checked(submit.kind.len())
+        {
+            *length = submit.kind.len() as u8;
+            name.copy_from_slice(submit.kind);
+            payload.copy_from_slice(submit.payload);
+        }
+        let (id, order) = (self.tasks.new_id(), self.order);
+        self.order += 1;
+        self.outcomes.forget(id);
+        Ok(Accepted::New(self.tasks.insert(Task {
+            id,
+            kind,
+            attempts: 0,
+            octets: octets as u32,
+            order,
+            block,
+            submitter: Some(submitter),
+            segment: 0,
+            state: State::Waiting,
+        })))
+    }
+
+    /// OK for a task that is new, at once or when the disk has it.
+    fn accepted(&mut self, now: Tick, id: ConnectionId, place: u32) {
+        self.remember_unique(place);
+        self.counters.submitted += 1;
+        let Some(task) = self.tasks.get_mut(place) else { return };
+        let task_id = task.id;
+        if let Some(journal) = &mut self.journal
+            && let Ok(content) = self.pool.get(task.block)
+        {
+            let record = Record::Submit { id: task_id, order: task.order, attempts: 0, content };
+            let (segment, lsn) = journal.append(&record, true);
+            journal.born(segment, content.len());
+            (task.segment, task.state) = (segment, State::Accepting { lsn });
+            self.accepting.push_back((lsn, place));
+            self.answer_when_durable(id, Held::Submit { id: task_id, lsn }, task_id);
+        } else {
+            self.answer(id, &Frame::Ok(task_id));
+            self.start(now, place);
+        }
+    }
+
+    /// OK for a submit for which another task stands.
+    fn merged(&mut self, id: ConnectionId, place: u32) {
+        self.counters.merged += 1;
+        let Some(task) = self.tasks.get(place) else { return };
+        let lsn = match task.state {
+            State::Accepting { lsn } => lsn,
+            State::Waiting | State::Delayed { .. } | State::Held { .. } | State::Dead => Lsn(0),
+        };
+        let task = task.id;
+        self.answer_when_durable(id, Held::Submit { id: task, lsn }, task);
+    }
+
+    /// An accepted task begins to wait, for a worker or for its time.
+    pub(super) fn start(&mut self, now: Tick, place: u32) {
+        let Some(task) = self.tasks.get_mut(place) else { return };
+        let (kind, order) = (task.kind, task.order);
+        let Some(policy) = self.kinds.get(kind).map(|kind| &kind.policy) else { return };
+        if !policy.start_delay.is_zero() && task.attempts == 0 {
+            let until = now + policy.start_delay.as_micros() as u64;
+            task.state = State::Delayed { until };
+            self.timers.insert((until, Timer::Task(place)));
+            return;
+        }
+        task.state = State::Waiting;
+        self.kinds.push(kind, order, place);
+        self.offer(now, kind);
+    }
+
+    /// The live task with the same type and payload, where the policy wants that.
+    fn find_unique(&self, kind: u32, submit: Submit<'_>) -> Option<u32> {
+        let found = self.kinds.get(kind).filter(|kind| kind.policy.unique)?;
+        let place = *found.unique.get(&self.hasher.hash_one(submit.payload))?;
+        let task = self.tasks.get(place)?;
+        let content = self.pool.get(task.block).ok()?;
+        let same = content.get(1 + submit.kind.len()..) == Some(submit.payload);
+        (same && task.state != State::Dead).then_some(place)
+    }
+
+    pub(super) fn remember_unique(&mut self, place: u32) {
+        if let Some((hash, kind)) = self.unique_key(place)
+            && let Some(kind) = self.kinds.get_mut(kind)
+        {
+            kind.unique.insert(hash, place);
+        }
+    }
+
+    /// The task stands for no other one any more.
+    pub(super) fn forget_unique(&mut self, place: u32) {
+        if let Some((hash, kind)) = self.unique_key(place)
+            && let Some(kind) = self.kinds.get_mut(kind)
+            && kind.unique.get(&hash) == Some(&place)
+        {
+            kind.unique.remove(&hash);
+        }
+    }
+
+    fn unique_key(&self, place: u32) -> Option<(u64, u32)> {
+        let task = self.tasks.get(place)?;
+        let kind = self.kinds.get(task.kind).filter(|kind| kind.policy.unique)?;
+        let payload = self.pool.get(task.block).ok()?.get(1 + kind.name.len()..)?;
+        Some((self.hasher.hash_one(payload), task.kind))
+    }
+}
+
+/// What a submit comes to.
+enum Accepted {
+    /// A task of its own.
+    New(u32),
+    /// One that is there already.
+    There(u32),
+}

@@ -1,0 +1,127 @@
+//! Tasks: what is known of each beside its type and payload, which are in the pool.
+
+use penstock_pool::Block;
+use penstock_wire::FastMap;
+
+use super::connection::ConnectionId;
+use crate::{Lsn, TaskId};
+
+/// Microseconds since the queue began.
+pub(super) type Tick = u64;
+
+/// Where a task is.
+///
+/// ```text
+///             durable               delivered            DONE, FAILED
+///  Accepting ────────▶ Waiting ◀──▶ Held ───────────────▶ gone
+///       │     start    ▲   ▲  lost   │ │ max attempts
+///       └──▶ Delayed ──┘   │         │ └──────────▶ Dead ──▶ dropped
+///               ▲          └─────────┼───────────────┘ requeued
+///               └────────────────────┘ FAILED, to be tried again
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its record is not on the disk.
+    Accepting { lsn: Lsn },
+    /// For a worker.
+    Waiting,
+    /// For a time.
+    Delayed { until: Tick },
+    /// A worker's, by the connection's index, until its lease ends.
+    Held { worker: u32, since: Tick, due: Option<Tick> },
+    /// On the dead list.
+    Dead,
+}
+
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) id: TaskId,
+    pub(super) kind: u32,
+    pub(super) attempts: u16,
+    pub(super) octets: u32,
+    /// Its place in the order of submission.
+    pub(super) order: u64,
+    pub(super) block: Block,
+    /// Who submitted it, and hears if it fails.
+    pub(super) submitter: Option<ConnectionId>,
+    /// The journal's segment with its content.
+    pub(super) segment: u64,
+    pub(super) state: State,
+}
+
+/// All tasks, by place and by ID.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    places: Vec<Option<Task>>,
+    free: Vec<u32>,
+    by_id: FastMap<u32, u32>,
+    next: u32,
+}
+
+impl Tasks {
+    pub(super) fn get(&self, place: u32) -> Option<&Task> {
+        self.places.get(place as usize)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut Task> {
+        self.places.get_mut(place as usize)?.as_mut()
+    }
+
+    pub(super) fn find(&self, id: TaskId) -> Option<u32> {
+        self.by_id.get(&id.0).copied()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// An ID that no live task has (decision 11).
+    pub(super) fn new_id(&mut self) -> TaskId {
+        loop {
+            let id = TaskId(self.next).next();
+            self.next = id.0;
+            if !self.by_id.contains_key(&id.0) {
+                return id;
+            }
+        }
+    }
+
+    /// IDs go on behind this one.
+    pub(super) const fn go_on_behind(&mut self, id: TaskId) {
+        self.next = id.0;
+    }
+
+    pub(super) fn insert(&mut self, task: Task) -> u32 {
+        let id = task.id.0;
+        let place = match self.free.pop() {
+            Some(place) => {
+                if let Some(slot) = self.places.get_mut(place as usize) {
+                    *slot = Some(task);
+                }
+                place
+            }
+            None => {
+                self.places.push(Some(task));
+                (self.places.len() - 1) as u32
+            }
+        };
+        self.by_id.insert(id, place);
+        place
+    }
+
+    pub(super) fn remove(&mut self, place: u32) -> Option<Task> {
+        let task = self.places.get_mut(place as usize)?.take()?;
+        self.by_id.remove(&task.id.0);
+        self.free.push(place);
+        if self.by_id.is_empty() && self.places.len() > 4_096 {
+            // After a flood is before the next drought.
+            let next = self.next;
+            *self = Self { next, ..Self::default() };
+        }
+        Some(task)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Task)> {
+        (0..).zip(&self.places).filter_map(|(place, task)| task.as_ref().map(|task| (place, task)))
+    }
+}

@@ -1,0 +1,132 @@
+//! What happens by itself: leases end, delays are over, rates allow more, heartbeats are due.
+
+use std::time::{Duration, Instant};
+
+use super::task::{State, Tick};
+use super::{ConnectionId, Event, Queue};
+use crate::{Frame, Journal};
+
+/// Heartbeats that a worker may leave without an answer (decision 10).
+const UNANSWERED: u8 = 3;
+
+/// What is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// A task's lease or delay ends.
+    Task(u32),
+    /// A type's rate allows another delivery.
+    Rate(u32),
+    /// A worker is asked whether it is there.
+    Beat(u32),
+    /// The journal is tried again.
+    Journal,
+}
+
+impl Queue {
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(due, _)| self.began + Duration::from_micros(*due))
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now = self.tick(now);
+        while let Some((_, timer)) = self.timers.pop_first_due(now) {
+            match timer {
+                Timer::Task(place) => self.task_is_due(now, place),
+                Timer::Rate(kind) => {
+                    self.kinds.unblock(kind);
+                    self.offer(now, kind);
+                }
+                Timer::Beat(index) => self.beat(now, index),
+                Timer::Journal => {
+                    if let Some(journal) = &mut self.journal {
+                        journal.retry();
+                    }
+                }
+            }
+        }
+    }
+
+    fn task_is_due(&mut self, now: Tick, place: u32) {
+        let Some(task) = self.tasks.get_mut(place) else { return };
+        let (kind, order) = (task.kind, task.order);
+        match task.state {
+            State::Delayed { .. } => {
+                task.state = State::Waiting;
+                self.kinds.push(kind, order, place);
+                self.offer(now, kind);
+            }
+            State::Held { worker, since, .. } => self.lease_is_over(now, place, worker, since),
+            State::Accepting { .. } | State::Waiting | State::Dead => {}
+        }
+    }
+
+    /// A lease ends, unless the worker has said since that it is at work.
+    fn lease_is_over(&mut self, now: Tick, place: u32, index: u32, since: Tick) {
+        let Some(task) = self.tasks.get_mut(place) else { return };
+        let timeout = self.kinds.get(task.kind).and_then(|kind| kind.policy.task_timeout).unwrap_or_default();
+        let renewed = self.connections.worker_mut(index).map_or(0, |worker| worker.renewed);
+        let due = since.max(renewed) + timeout.as_micros() as u64;
+        if due > now {
+            task.state = State::Held { worker: index, since, due: Some(due) };
+            self.timers.insert((due, Timer::Task(place)));
+            return;
+        }
+        self.counters.late += 1;
+        self.release(place);
+        self.give_back(now, place, &format!("no answer within {} s", timeout.as_secs_f64()));
+        self.feed(now, index);
+    }
+
+    /// HEARTBEAT: answered, and a worker's says that it is at work on what it holds.
+    pub(super) fn heartbeat(&mut self, now: Tick, id: ConnectionId) {
+        if let Some(worker) = self.connections.worker_mut(id.index) {
+            worker.renewed = now;
+        }
+        self.answer(id, &Frame::Pong);
+    }
+
+    /// PONG; one that nobody asked for is ignored.
+    pub(super) fn pong(&mut self, id: ConnectionId) {
+        if let Some(worker) = self.connections.worker_mut(id.index) {
+            worker.unanswered = 0;
+        }
+    }
+
+    fn beat(&mut self, now: Tick, index: u32) {
+        let (Some(interval), Some(id)) = (self.config.heartbeat_interval, self.connections.id(index)) else { return };
+        let due = now + interval.as_micros().max(1) as u64;
+        let Some(worker) = self.connections.worker_mut(index) else { return };
+        worker.beat = Some(due);
+        let idle = worker.holds.is_empty();
+        if idle && worker.unanswered >= UNANSWERED {
+            worker.beat = None;
+            self.counters.silent += 1;
+            self.events.push(Event::Silent { connection: id });
+            return self.cut(now, id);
+        }
+        worker.unanswered = if idle { worker.unanswered + 1 } else { 0 };
+        self.timers.insert((due, Timer::Beat(index)));
+        if idle {
+            self.push(now, id, &Frame::Heartbeat);
+        }
+    }
+
+    /// Whether the journal is to be tried again later.
+    pub fn is_journal_failed(&self) -> bool {
+        self.journal.as_ref().is_some_and(Journal::is_failed)
+    }
+}
+
+/// Takes what is due.
+trait Due {
+    fn pop_first_due(&mut self, now: Tick) -> Option<(Tick, Timer)>;
+}
+
+impl Due for std::collections::BTreeSet<(Tick, Timer)> {
+    fn pop_first_due(&mut self, now: Tick) -> Option<(Tick, Timer)> {
+        self.first().filter(|(due, _)| *due <= now)?;
+        self.pop_first()
+    }
+}

@@ -1,0 +1,126 @@
+//! With a journal: OK means that the task is on the disk, and what was OK is there after a restart.
+
+use std::collections::BTreeMap;
+
+use penstock_quicx::{Event, Frame, Policy, QueueConfig, TaskId};
+
+use crate::support::{Dialogue, done, observe, submit};
+
+fn none() -> Vec<String> {
+    Vec::new()
+}
+
+fn journaled() -> Dialogue {
+    Dialogue::with_journal(QueueConfig::default(), BTreeMap::new())
+}
+
+#[test]
+fn answers_wait_for_the_disk_and_keep_their_order() {
+    let mut d = journaled();
+    let (producer, worker) = (d.connect(), d.worker(1));
+    d.hears(worker);
+    d.send(producer, &[Frame::Heartbeat, submit("a", b"x"), Frame::Heartbeat, observe(9)]);
+    d.send(producer, &[submit("a", b"y"), Frame::Stats]);
+    assert_eq!((d.hears(producer), d.hears(worker)), (vec!["PONG".to_owned()], none()));
+    d.write();
+    assert_eq!(d.hears(producer)[..3], ["OK 1", "PONG", "ERROR 0x02 task 9 is not known"]);
+    assert_eq!(d.hears(worker), ["TASK 1 a x"]);
+}
+
+#[test]
+fn what_is_not_done_is_there_after_a_restart_in_its_order_and_with_its_attempts() {
+    let mut d = journaled();
+    d.config.default = Policy { attempts: 2, ..Policy::default() };
+    let producer = d.connect();
+    for payload in [b"1", b"2", b"3", b"4"] {
+        d.send(producer, &[submit("a", payload)]);
+    }
+    d.write();
+    let worker = d.worker(3);
+    d.send(worker, &[done(2)]);
+    d.write();
+    let mut d = d.restart();
+    let (worker, monitor) = (d.worker(9), d.connect());
+    assert_eq!(d.hears(worker), ["TASK 1 a 1", "TASK 3 a 3", "TASK 4 a 4"]);
+    d.queue.handle_closed(d.clock.instant(), worker);
+    d.write();
+    let mut d = d.restart();
+    let why = "the worker's connection ended";
+    assert_eq!(d.ask(monitor, Frame::DeadList), none());
+    let monitor = d.connect();
+    assert_eq!(d.ask(monitor, Frame::DeadList), [format!("DEAD_TASKS [1 2 a {why}, 3 2 a {why}, 4 2 a {why}]")]);
+    assert_eq!(d.ask(monitor, Frame::DeadRequeue(TaskId(3))), none());
+    d.write();
+    assert_eq!(d.hears(monitor), ["OK 3"]);
+    let producer = d.connect();
+    d.send(producer, &[submit("a", b"5")]);
+    d.write();
+    assert_eq!(d.hears(producer), ["OK 5"]);
+    let mut d = d.restart();
+    let worker = d.worker(9);
+    assert_eq!(d.hears(worker), ["TASK 3 a 3", "TASK 5 a 5"]);
+    assert_eq!(d.queue.dead(), 2);
+}
+
+#[test]
+fn a_full_disk_refuses_submits_and_loses_nothing_else() {
+    let mut d = journaled();
+    let (producer, worker) = (d.connect(), d.worker(1));
+    d.send(producer, &[submit("a", b"1")]);
+    d.write();
+    assert_eq!(d.hears(worker), ["WAIT", "TASK 1 a 1"]);
+    d.send(producer, &[submit("a", b"2"), Frame::Heartbeat]);
+    d.send(worker, &[done(1)]);
+    d.fail();
+    assert_eq!(d.hears(producer), ["OK 1", "ERROR 0x01 the journal cannot be written", "PONG"]);
+    assert_eq!(d.ask(producer, submit("a", b"3")), ["ERROR 0x01 the journal cannot be written"]);
+    assert_eq!((d.queue.tasks(), d.queue.pool().bytes_used()), (0, 0));
+    d.pass(1.1);
+    d.fail();
+    d.pass(1.1);
+    d.write();
+    assert_eq!(d.ask(producer, submit("a", b"4")), none());
+    d.write();
+    assert_eq!(d.hears(producer), ["OK 3"]);
+    let events: Vec<_> = std::iter::from_fn(|| d.queue.poll_event()).collect();
+    assert!(matches!(events[0], Event::JournalFailed { refused: 1, .. }), "{events:?}");
+    assert!(events.contains(&Event::JournalWorks));
+    let mut d = d.restart();
+    let worker = d.worker(9);
+    assert_eq!(d.hears(worker), ["TASK 3 a 4"]);
+}
+
+#[test]
+fn a_task_that_is_not_on_the_disk_is_nobodys_to_observe_and_a_unique_one_is_waited_for() {
+    let mut d = journaled();
+    d.config.default = Policy { unique: true, ..Policy::default() };
+    let mut d = d.restart();
+    let (producer, other) = (d.connect(), d.connect());
+    d.send(producer, &[submit("a", b"x")]);
+    d.send(other, &[observe(1), submit("a", b"x")]);
+    assert_eq!(d.hears(other), ["ERROR 0x02 task 1 is not known"]);
+    d.write();
+    assert_eq!((d.hears(producer), d.hears(other)), (vec!["OK 1".to_owned()], vec!["OK 1".to_owned()]));
+}
+
+#[test]
+fn segments_go_when_their_tasks_are_over_and_those_that_stay_are_written_again() {
+    let mut d = journaled();
+    let producer = d.connect();
+    d.send(producer, &[submit("stays", b"!")]);
+    d.write();
+    let worker = d.worker(2);
+    d.hears(worker);
+    for id in 2..300 {
+        d.send(producer, &[submit("a", b"payload")]);
+        d.write();
+        d.send(worker, &[done(id)]);
+        d.write();
+        d.hears(producer);
+        d.hears(worker);
+    }
+    assert!(d.files.values().map(Vec::len).sum::<usize>() < 4_000, "{}", d.files.len());
+    let mut d = d.restart();
+    let worker = d.worker(9);
+    assert_eq!(d.hears(worker), ["TASK 1 stays !"]);
+}

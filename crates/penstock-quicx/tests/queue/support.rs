@@ -1,0 +1,176 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use penstock_quicx::{
+    Accepts, ConnectionId, Decoded, Decoder, Failed, Frame, Journal, Prefetch, Queue, QueueConfig, Recovery, Submit,
+    TaskId, Types, Write,
+};
+use penstock_testkit::clock::FakeClock;
+
+/// A queue, what it sends to each connection, and its disk.
+pub(crate) struct Dialogue {
+    pub(crate) clock: FakeClock,
+    pub(crate) queue: Queue,
+    pub(crate) config: QueueConfig,
+    pub(crate) files: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Dialogue {
+    pub(crate) fn new() -> Self {
+        Self::with(QueueConfig::default())
+    }
+
+    pub(crate) fn with(config: QueueConfig) -> Self {
+        let clock = FakeClock::new();
+        let queue = Queue::new(clock.instant(), config.clone()).expect("valid");
+        Self { clock, queue, config, files: BTreeMap::new() }
+    }
+
+    /// With a journal in these files, as a new process finds them.
+    pub(crate) fn with_journal(config: QueueConfig, mut files: BTreeMap<u64, Vec<u8>>) -> Self {
+        let clock = FakeClock::new();
+        let mut recovery = Recovery::default();
+        // One that was just made when the process died is no segment yet.
+        files.retain(|_, octets| recovery.scan(octets).expect("ours").is_some());
+        recovery.check(&config.pool).expect("fits");
+        let journal = Journal::new(400, recovery.segments());
+        let mut queue = Queue::with_journal(clock.instant(), config.clone(), journal).expect("valid");
+        for octets in files.values() {
+            for (task, content) in recovery.content(octets) {
+                queue.restore(clock.instant(), task, content).expect("fits");
+            }
+        }
+        Self { clock, queue, config, files }
+    }
+
+    pub(crate) fn connect(&mut self) -> ConnectionId {
+        self.queue.open(false)
+    }
+
+    pub(crate) fn send(&mut self, to: ConnectionId, frames: &[Frame<'_>]) {
+        let mut octets = Vec::new();
+        frames.iter().for_each(|frame| frame.encode(&mut octets).expect("fits"));
+        self.queue.handle_input(self.clock.instant(), to, &octets);
+    }
+
+    /// What a connection has been sent, as words.
+    pub(crate) fn hears(&mut self, id: ConnectionId) -> Vec<String> {
+        let octets = self.queue.poll_transmit(id).to_vec();
+        self.queue.handle_written(self.clock.instant(), id, octets.len());
+        words(&octets)
+    }
+
+    pub(crate) fn ask(&mut self, id: ConnectionId, frame: Frame<'_>) -> Vec<String> {
+        self.send(id, &[frame]);
+        self.hears(id)
+    }
+
+    pub(crate) fn pass(&mut self, seconds: f64) {
+        self.clock.advance(Duration::from_secs_f64(seconds));
+        self.queue.handle_timeout(self.clock.instant());
+    }
+
+    /// A worker that takes up to so many tasks of all types.
+    pub(crate) fn worker(&mut self, prefetch: u16) -> ConnectionId {
+        let id = self.connect();
+        self.send(id, &[Frame::Prefetch(Prefetch(prefetch)), Frame::Ready]);
+        id
+    }
+
+    /// Everything that waits is written to the disk.
+    pub(crate) fn write(&mut self) {
+        while let Some(write) = self.queue.poll_write() {
+            match write {
+                Write::Append { segment, octets, .. } => {
+                    self.files.entry(segment).or_default().extend_from_slice(&octets);
+                    self.queue.handle_durable(self.clock.instant());
+                }
+                Write::Remove { segment } => {
+                    self.files.remove(&segment);
+                }
+            }
+        }
+    }
+
+    /// The next write fails, with half of it on the disk.
+    pub(crate) fn fail(&mut self) {
+        if let Some(Write::Append { segment, octets, .. }) = self.queue.poll_write() {
+            self.files
+                .entry(segment)
+                .or_default()
+                .extend_from_slice(octets.get(..octets.len() / 2).unwrap_or_default());
+            self.queue.handle_write_failed(self.clock.instant(), "no space left on device");
+        }
+    }
+
+    /// The process dies, and another one begins.
+    pub(crate) fn restart(self) -> Self {
+        Self::with_journal(self.config, self.files)
+    }
+}
+
+pub(crate) fn submit<'a>(kind: &'a str, payload: &'a [u8]) -> Frame<'a> {
+    Frame::Submit(Submit { kind: kind.as_bytes(), payload })
+}
+
+pub(crate) const fn done(id: u32) -> Frame<'static> {
+    Frame::Done(TaskId(id))
+}
+
+pub(crate) const fn failed(id: u32, reason: &[u8]) -> Frame<'_> {
+    Frame::Failed(Failed { id: TaskId(id), reason })
+}
+
+pub(crate) const fn observe(id: u32) -> Frame<'static> {
+    Frame::Observe(TaskId(id))
+}
+
+pub(crate) fn subscribe<'a>(kinds: &[&[u8]], octets: &'a mut Vec<u8>) -> Frame<'a> {
+    Frame::Subscribe(Types::collect(kinds, octets).expect("types"))
+}
+
+pub(crate) fn words(mut octets: &[u8]) -> Vec<String> {
+    let mut decoder = Decoder::new(Accepts::ToClient);
+    let mut found = Vec::new();
+    while let Some(decoded) = decoder.next_frame(&mut octets) {
+        let Decoded::Frame(frame) = decoded else { panic!("{decoded:?}") };
+        found.push(word(frame));
+    }
+    assert!(!decoder.is_mid_frame());
+    found
+}
+
+fn word(frame: Frame<'_>) -> String {
+    let text = String::from_utf8_lossy;
+    match frame {
+        Frame::Ok(id) => format!("OK {id}"),
+        Frame::Error(failure) => format!("ERROR {} {}", failure.code, text(failure.message)),
+        Frame::Task(task) => format!("TASK {} {} {}", task.id, text(task.submit.kind), text(task.submit.payload)),
+        Frame::Done(id) => format!("DONE {id}"),
+        Frame::Failed(failed) => format!("FAILED {} {}", failed.id, text(failed.reason)),
+        Frame::DeadTasks(tasks) => {
+            let tasks =
+                tasks.map(|task| format!("{} {} {} {}", task.id, task.attempts, text(task.kind), text(task.reason)));
+            format!("DEAD_TASKS [{}]", tasks.collect::<Vec<_>>().join(", "))
+        }
+        Frame::StatsResponse(stats) => {
+            format!(
+                "STATS {} {} {} {}",
+                stats.queue_depth, stats.workers_total, stats.workers_idle, stats.pmad_bytes_used
+            )
+        }
+        Frame::Submit(_)
+        | Frame::Ready
+        | Frame::Wait
+        | Frame::Heartbeat
+        | Frame::Pong
+        | Frame::Stats
+        | Frame::Observe(_)
+        | Frame::Prefetch(_)
+        | Frame::Subscribe(_)
+        | Frame::DeadList
+        | Frame::DeadRequeue(_)
+        | Frame::DeadDrop(_)
+        | Frame::Stop => frame.opcode().name().to_owned(),
+    }
+}
