@@ -37,7 +37,7 @@ use super::shared::Link;
 use super::transport::quic_code;
 
 /// Streams that came whole and are told to the driver together.
-const TOGETHER: usize = 64;
+const TOGETHER: usize = 256;
 
 /// Takes the peer's entity streams as they are opened, no more at a time than there are places. What is small and
 /// here already costs no task of its own.
@@ -87,7 +87,13 @@ async fn next_stream(link: &Link, whole: &mut Vec<Arrival>) -> Option<(OwnedSema
         }
     };
     let mut accepting = pin!(link.connection.accept_uni());
-    let accepted = match now(accepting.as_mut()).await {
+    let mut accepted = now(accepting.as_mut()).await;
+    if accepted.is_none() && !whole.is_empty() {
+        // Packets that have come meanwhile first: each telling wakes the driver, and then the consumer.
+        tokio::task::yield_now().await;
+        accepted = now(accepting.as_mut()).await;
+    }
+    let accepted = match accepted {
         Some(accepted) => accepted,
         None => {
             if !tell_whole(link, whole).await {
