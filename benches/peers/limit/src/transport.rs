@@ -20,9 +20,10 @@ fn transport(arguments: &Arguments) -> Arc<TransportConfig> {
     config
         .max_concurrent_bidi_streams(4_u32.into())
         .max_concurrent_uni_streams(arguments.get("streams", 112_u32).into())
-        .stream_receive_window(arguments.get("stream-window", 256_u32 << 10).into())
+        .stream_receive_window(arguments.get("stream-window", 272_u32 << 10).into())
         .receive_window((32_u32 << 20).into())
-        .send_window(arguments.get("send-window", 1 << 20))
+        .send_window(arguments.get("send-window", 4 << 20))
+        .send_fairness(false)
         .max_idle_timeout(Some(Duration::from_secs(30).try_into().expect("short")))
         .keep_alive_interval(Some(Duration::from_secs(10)))
         .mtu_discovery_config(Some(mtu))

@@ -166,6 +166,7 @@ pub(crate) struct SendRequest {
 pub(crate) struct Answer {
     batch: Arc<Mutex<Answers>>,
     index: usize,
+    given: bool,
 }
 
 /// Who waits for a batch. Whoever does not wait to its end leaves it to nobody: what is announced nevertheless is given
@@ -192,7 +193,7 @@ impl Answer {
         let answers = Answers { tickets: vec![None; count], missing: count, given: Some(sender), abandoned: false };
         let batch = Arc::new(Mutex::new(answers));
         let asked = Asked { batch: Arc::clone(&batch), given: Some(given), link };
-        ((0..count).map(move |index| Self { batch: Arc::clone(&batch), index }), asked)
+        ((0..count).map(move |index| Self { batch: Arc::clone(&batch), index, given: false }), asked)
     }
 
     /// Whether nobody waits any more.
@@ -212,25 +213,31 @@ impl Answer {
         self.put(Err(error));
     }
 
-    fn put(&self, ticket: Result<Ticket>) -> bool {
+    fn put(mut self, ticket: Result<Ticket>) -> bool {
+        self.given = true;
         let mut batch = lock(&self.batch);
-        if let Some(slot) = batch.tickets.get_mut(self.index) {
-            *slot = Some(ticket);
-            return true;
+        let taken = batch.tickets.get_mut(self.index).map(|slot| *slot = Some(ticket)).is_some();
+        batch.count_down();
+        taken
+    }
+}
+
+impl Answers {
+    fn count_down(&mut self) {
+        self.missing = self.missing.saturating_sub(1);
+        if self.missing == 0
+            && let Some(given) = self.given.take()
+        {
+            // Whoever does not wait any more has said so.
+            let _ = given.send(());
         }
-        false
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        let mut batch = lock(&self.batch);
-        batch.missing = batch.missing.saturating_sub(1);
-        if batch.missing == 0
-            && let Some(given) = batch.given.take()
-        {
-            // Whoever does not wait any more has said so.
-            let _ = given.send(());
+        if !self.given {
+            lock(&self.batch).count_down();
         }
     }
 }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use penstock_pipestream::{Role, Session};
 use quinn::{Connection, RecvStream, SendStream};
-use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, Semaphore, oneshot};
 
 use super::command::Commands;
 use super::consumer::{Consumer, Inlet};
 use super::counters::Counters;
 use super::driver::{Driver, Inbox, inbox};
 use super::handle::SessionHandle;
-use super::incoming::{EntityLink, accept_bidirectional, accept_streams};
+use super::handover::handover;
+use super::incoming::{EntityLink, PARKED, accept_bidirectional, accept_streams};
 use super::outgoing::CREDIT;
 use super::shared::{Gate, Link, SessionOptions, Shared, now};
 use super::transport::{Intake, session_id};
@@ -44,30 +45,34 @@ impl Start {
         tracing::info!(session = %id, %peer, "a session begins");
         let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters));
         let (commands, inbox) = inbox();
+        let intake = folder.map_or(Intake::Sequential, Consumer::intake);
+        let places = Arc::new(Semaphore::new(usize::try_from(intake.streams()).unwrap_or(usize::MAX)));
         let entity = Arc::new(EntityLink {
             process: std::process::id(),
             shared: Arc::clone(&shared),
             commands: commands.clone(),
             log: self.options.events.clone(),
+            places: Arc::clone(&places),
+            // A sink takes entities at once, so nothing has to wait.
+            parked: Arc::new(Semaphore::new(if intake == Intake::Concurrent { 0 } else { PARKED })),
         });
-        let (inlet, intake, handle, sink_done) = match folder {
+        let (inlet, handle, sink_done) = match folder {
             Some(Consumer::Folder(sink)) => {
                 let (sink, id, commands) = (Arc::clone(sink), Arc::clone(&shared.id), commands.clone());
                 let counters = Arc::clone(&self.counters);
                 let opened = tokio::task::spawn_blocking(move || sink.session(&id, commands, counters)).await;
                 let (session, done) = opened.map_err(|error| Error::Misuse(error.to_string()))??;
-                (Inlet::Folder(session), Intake::Concurrent, None, Some(done))
+                (Inlet::Folder(session), None, Some(done))
             }
             Some(Consumer::Objects(sink)) => {
                 let counters = Arc::clone(&self.counters);
                 let (session, done) = sink.session(&shared.id, commands.clone(), counters).await?;
-                (Inlet::Objects(session), Intake::Concurrent, None, Some(done))
+                (Inlet::Objects(session), None, Some(done))
             }
             Some(Consumer::Channel(_)) | None => {
-                let intake = Intake::Sequential;
-                let (sender, receiver) = mpsc::channel(places(intake));
-                let handle = SessionHandle::new(Arc::clone(&entity), receiver);
-                (Inlet::Queue(sender), intake, Some(handle), None)
+                let (giver, taker) = handover();
+                let handle = SessionHandle::new(Arc::clone(&entity), taker);
+                (Inlet::Queue(giver), Some(handle), None)
             }
         };
         let link = Arc::new(Link {
@@ -78,7 +83,7 @@ impl Start {
             inlet,
             intake,
             log: self.options.events.clone(),
-            places: Arc::new(Semaphore::new(places(intake))),
+            places,
             credit: Arc::new(Semaphore::new(CREDIT)),
             opening: Arc::new(Mutex::new(())),
             gate: Gate::default(),
@@ -92,8 +97,4 @@ impl Start {
         tokio::spawn(accept_bidirectional(Arc::clone(&link)));
         tokio::spawn(Driver::new(session, link, inbox, self.control, self.options.handshake_timeout, sink_done).run());
     }
-}
-
-fn places(intake: Intake) -> usize {
-    usize::try_from(intake.streams()).unwrap_or(usize::MAX)
 }

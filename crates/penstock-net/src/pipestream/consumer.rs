@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use penstock_pipestream::{EntityKey, ErrorCode, Reason};
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
 
 use super::handle::SessionHandle;
-use super::incoming::{IncomingEntity, Spool};
+use super::handover::Giver;
+use super::incoming::{EntityLink, IncomingEntity, Spool, Untaken};
 use super::sink::{FolderSink, ObjectSession, ObjectSink, SinkCounters, SinkSession};
 use super::transport::Intake;
 use crate::runtime::PerProcess;
@@ -97,19 +97,26 @@ pub fn channel(capacity: usize) -> (ChannelConsumer, IncomingSessions) {
 pub(crate) enum Inlet {
     Folder(SinkSession),
     Objects(ObjectSession),
-    Queue(mpsc::Sender<IncomingEntity>),
+    Queue(Giver<Untaken>),
 }
 
 impl Inlet {
-    /// Hands an entity over. The queue has as many places as streams may be open, and each entity holds one of those.
-    pub(crate) fn deliver(&self, entity: IncomingEntity) {
+    /// Hands entities over. No more wait than there are places, which whoever takes them gives back.
+    pub(crate) fn deliver(&self, entities: Vec<(Untaken, OwnedSemaphorePermit)>, link: &Arc<EntityLink>) {
+        let entity = |(untaken, place)| IncomingEntity::new(untaken, Arc::clone(link), Some(place));
         match self {
-            Self::Folder(session) => session.take(entity),
-            Self::Objects(session) => session.take(entity),
-            Self::Queue(queue) => {
-                // It is never full, so this is its end.
-                if let Err(TrySendError::Closed(entity) | TrySendError::Full(entity)) = queue.try_send(entity) {
+            Self::Folder(session) => entities.into_iter().map(entity).for_each(|entity| session.take(entity)),
+            Self::Objects(session) => entities.into_iter().map(entity).for_each(|entity| session.take(entity)),
+            Self::Queue(giver) => {
+                let kept = |(untaken, place): (_, OwnedSemaphorePermit)| {
+                    place.forget();
+                    untaken
+                };
+                let Err(back) = giver.give(entities.into_iter().map(kept).collect()) else { return };
+                link.taken(back.len(), back.iter().filter(|untaken| untaken.parked).count());
+                for untaken in back {
                     let message = "nobody takes entities of this session".to_owned();
+                    let entity = IncomingEntity::new(untaken, Arc::clone(link), None);
                     entity.reject(Reason { code: ErrorCode::InternalError, message });
                 }
             }

@@ -127,6 +127,12 @@ impl Counters {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// So many payloads of so many octets together came whole and right.
+    pub(crate) fn arrived(&self, entities: u64, octets: u64) {
+        Self::add(&self.entities, entities);
+        Self::add(&self.octets, octets);
+    }
+
     /// A received entity has failed with this code.
     pub(crate) fn entity_failed(&self, code: ErrorCode) {
         Self::add(&self.failed, 1);

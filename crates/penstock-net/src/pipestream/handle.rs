@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_pipestream::{Agreement, EntityKey, ErrorCode, Event, Reason, Role, ScopeKey, Ticket};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::command::{
     Answer, Asked, CheckpointAnswer, Command, Commands, Delivery, EntityDraft, SendRequest, Urgent, closed,
 };
-use super::incoming::{EntityLink, IncomingEntity};
+use super::handover::Taker;
+use super::incoming::{EntityLink, IncomingEntity, Untaken};
 use super::outcomes::Missing;
 use super::payload::Payload;
 use super::shared::{Phase, Released, Resolution, Shared};
@@ -42,7 +43,7 @@ struct Inner {
     commands: Commands,
     /// Both of these, for whoever has to give up what nobody waits for.
     link: Arc<EntityLink>,
-    entities: Mutex<mpsc::Receiver<IncomingEntity>>,
+    entities: Taker<Untaken>,
 }
 
 impl Drop for Inner {
@@ -54,9 +55,9 @@ impl Drop for Inner {
 }
 
 impl SessionHandle {
-    pub(crate) fn new(link: Arc<EntityLink>, entities: mpsc::Receiver<IncomingEntity>) -> Self {
+    pub(crate) fn new(link: Arc<EntityLink>, entities: Taker<Untaken>) -> Self {
         let (shared, commands) = (Arc::clone(&link.shared), link.commands.clone());
-        Self(Arc::new(PerProcess::new(Inner { shared, commands, link, entities: Mutex::new(entities) })))
+        Self(Arc::new(PerProcess::new(Inner { shared, commands, link, entities })))
     }
 
     fn inner(&self) -> Result<&Inner> {
@@ -206,27 +207,17 @@ impl SessionHandle {
 
     /// The peer's next entity; `None` when the session is over. As long as nobody takes them, the peer is held back.
     pub async fn next_entity(&self) -> Result<Option<IncomingEntity>> {
-        let mut entity = self.inner()?.entities.lock().await.recv().await;
-        if let Some(entity) = &mut entity {
-            drop(entity.take_place());
-        }
-        Ok(entity)
+        Ok(self.next_entities(1).await?.pop())
     }
 
     /// Waits for entities of the peer and takes at most `max`; none when the session is over. Several at a time cost
     /// less than one after another.
     pub async fn next_entities(&self, max: usize) -> Result<Vec<IncomingEntity>> {
-        let mut entities = Vec::new();
-        self.inner()?.entities.lock().await.recv_many(&mut entities, max.max(1)).await;
-        // Given back together: each by itself would take a lock.
-        let mut places: Option<OwnedSemaphorePermit> = None;
-        for place in entities.iter_mut().filter_map(IncomingEntity::take_place) {
-            match &mut places {
-                Some(places) => places.merge(place),
-                None => places = Some(place),
-            }
-        }
-        Ok(entities)
+        let inner = self.inner()?;
+        let taken = inner.entities.take(max).await;
+        inner.link.taken(taken.len(), taken.iter().filter(|untaken| untaken.parked).count());
+        let entity = |untaken| IncomingEntity::new(untaken, Arc::clone(&inner.link), None);
+        Ok(taken.into_iter().map(entity).collect())
     }
 
     /// [`IncomingEntity::complete`] for many of this session. Gives an error for each that is not what it should be.
@@ -234,13 +225,22 @@ impl SessionHandle {
         let inner = self.inner()?;
         let mut complete = Vec::with_capacity(entities.len());
         let mut wrong = Vec::new();
-        for entity in entities {
+        let (mut here, mut octets) = (0, 0);
+        for mut entity in entities {
             let key = entity.key();
-            match entity.finish().await {
+            let finished = match entity.finish_now() {
+                Some(finished) => finished.map(|length| {
+                    here += 1;
+                    octets += length;
+                }),
+                None => entity.finish().await,
+            };
+            match finished {
                 Ok(()) => complete.push(key),
                 Err(error) => wrong.push((key, error)),
             }
         }
+        inner.shared.counters.arrived(here, octets);
         if complete.is_empty() || inner.commands.urge(Urgent::Complete(complete)) {
             return Ok(wrong);
         }

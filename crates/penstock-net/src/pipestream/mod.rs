@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Memory is bounded by: the number of streams, the windows of QUIC, 64 KiB for each entity that waits for its
-//! consumer, 32 MiB of payloads that wait to be sent, 4 MiB of control frames that the peer does not read, and the
+//! consumer, and 4 MiB for very small ones that wait besides, 32 MiB of payloads that wait to be sent, 4 MiB of control frames that the peer does not read, and the
 //! session's own limits.
 
 mod client;
@@ -18,6 +18,7 @@ mod counters;
 mod driver;
 mod events;
 mod handle;
+mod handover;
 mod incoming;
 mod liveness;
 mod metrics;

@@ -37,8 +37,9 @@ const DEFAULT_MTU: u16 = 1_452;
 const MTU: RangeInclusive<u16> = 1_200..=9_000;
 const SOCKET_BUFFER: usize = 4 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Unacknowledged octets; more only makes the control stream wait behind them.
-const SEND_WINDOW: u64 = 1 << 20;
+/// Unacknowledged octets: the path's delay times its rate, as long as both ends' threads share few cores. More only
+/// makes the control stream wait behind them.
+const SEND_WINDOW: u64 = 4 << 20;
 /// Stream 0, and some more so that a peer that opens others is seen doing it (decision 4).
 const BIDIRECTIONAL_STREAMS: u32 = 4;
 /// Transport errors that carry a TLS alert (RFC 9001, section 4.8).
@@ -68,7 +69,8 @@ impl Intake {
     const fn stream_window(self) -> u32 {
         match self {
             Self::Concurrent => 1 << 20,
-            Self::Sequential => 256 << 10,
+            // An entity of 256 KiB and its header: its last octets do not wait until its first are read.
+            Self::Sequential => 272 << 10,
         }
     }
 
@@ -107,6 +109,8 @@ pub(crate) fn config(
         .stream_receive_window(intake.stream_window().into())
         .receive_window(intake.connection_window().into())
         .send_window(SEND_WINDOW)
+        // One entity after another: a receiver works on the first while the next comes.
+        .send_fairness(false)
         .max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(KEEP_ALIVE.min(idle_timeout / 3)))
         .mtu_discovery_config(Some(mtu_discovery(asked, peer)))

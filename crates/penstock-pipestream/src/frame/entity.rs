@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
-use penstock_wire::{Reader, Writer};
+use penstock_wire::Reader;
 use prost::Message;
 
 use crate::error::{Error, ErrorCode, Result};
@@ -83,10 +83,10 @@ impl EntityHeader {
             completion_policy: self.completion_policy,
         };
         let length = message.encoded_len();
-        let mut octets = BytesMut::with_capacity(LENGTH_FIELD.saturating_add(length));
-        Writer::new(&mut octets).u32(u32::try_from(length).unwrap_or(u32::MAX));
+        let mut octets = Vec::with_capacity(LENGTH_FIELD.saturating_add(length));
+        octets.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
         message.encode_raw(&mut octets);
-        octets.freeze()
+        octets.into()
     }
 
     /// Refuses what fails the entity alone, while the session lives on (decisions 14 to 16): a data layer above 3, a

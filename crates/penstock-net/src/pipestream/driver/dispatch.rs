@@ -6,7 +6,7 @@ use super::super::command::CheckpointAnswer;
 use super::super::consumer::Inlet;
 use super::super::counters::Counters;
 use super::super::events::LogEvent;
-use super::super::incoming::{Arrival, Body, IncomingEntity};
+use super::super::incoming::{Arrival, Body, Untaken};
 use super::super::shared::{Phase, Released, Resolution};
 use super::super::sink::SinkEvent;
 use super::Driver;
@@ -27,6 +27,9 @@ pub(super) struct Batches {
     released: Vec<(ScopeKey, Released)>,
     /// Headers that the session has just refused, for the lines of their entities.
     rejected: Vec<Arc<EntityHeader>>,
+    /// Received entities that became terminal, those without a parent and those that are COMPLETE.
+    roots: u64,
+    completed: u64,
 }
 
 impl Batches {
@@ -100,12 +103,17 @@ impl Driver {
 
     /// Hands over what came whole; the sink has heard of it by now.
     fn deliver_whole(&mut self) {
-        for (accepted, arrival) in self.streams.take_whole() {
-            let Arrival { header, octets, place, .. } = arrival;
-            let link = Arc::clone(&self.link.entity);
-            let entity = IncomingEntity::new(header, accepted, Body::Whole(octets), link, place);
-            self.link.inlet.deliver(entity);
+        let whole = self.streams.take_whole();
+        if whole.is_empty() {
+            return;
         }
+        let link = &self.link.entity;
+        let untaken = |(accepted, arrival)| {
+            let Arrival { header, octets, place, .. } = arrival;
+            let parked = Arc::ptr_eq(place.semaphore(), &link.parked);
+            (Untaken { header, accepted, body: Body::Whole(octets), parked }, place)
+        };
+        self.link.inlet.deliver(whole.into_iter().map(untaken).collect(), link);
     }
 
     fn handle_event(&mut self, event: Event) {
@@ -170,9 +178,9 @@ impl Driver {
     fn resolved_received(&mut self, key: EntityKey, parent_id: u32, status: Status, reason: Option<Reason>) {
         let counters = &self.link.shared.counters;
         let mut header = None;
-        Counters::add(&counters.roots, u64::from(parent_id == 0));
+        self.batches.roots += u64::from(parent_id == 0);
         if status == Status::Complete {
-            Counters::add(&counters.completed, 1);
+            self.batches.completed += 1;
         } else {
             counters.entity_failed(reason.as_ref().map_or(ErrorCode::InternalError, |reason| reason.code));
             let rejected = self.batches.rejected.iter().find(|header| names(header, key));
@@ -188,6 +196,10 @@ impl Driver {
         let batches = &mut self.batches;
         if let Some(reason) = self.session.end() {
             shared.end(reason);
+        }
+        if batches.roots > 0 || batches.completed > 0 {
+            Counters::add(&shared.counters.roots, std::mem::take(&mut batches.roots));
+            Counters::add(&shared.counters.completed, std::mem::take(&mut batches.completed));
         }
         // A scope is released before its parent ends, and who waits for the parent finds it so.
         if !batches.released.is_empty() {

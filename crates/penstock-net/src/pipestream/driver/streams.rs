@@ -73,7 +73,7 @@ impl Streams {
         std::mem::take(&mut self.whole)
     }
 
-    /// A stream that came whole has to wait. It keeps its octets, at most as many as there are places for streams.
+    /// A stream that came whole has to wait. It keeps its octets, and its place.
     pub(super) fn hold_whole(&mut self, arrival: Arrival) {
         self.slots.insert(arrival.stream, Slot::HeldWhole(arrival));
     }

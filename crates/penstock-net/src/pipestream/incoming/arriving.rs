@@ -91,7 +91,7 @@ impl Arriving {
     }
 
     /// Takes what else is here of a small payload, without waiting for more.
-    pub(super) async fn rest(mut self, header: EntityHeader, mut came: Pieces) -> Arrived {
+    pub(super) async fn rest(mut self, header: EntityHeader, mut came: Pieces, slab: &mut Slab) -> Arrived {
         let mut end = None;
         let collected = header.chunk_info.is_none() && header.payload_length <= SMALL_PAYLOAD;
         while collected && came.len() <= header.payload_length {
@@ -101,14 +101,14 @@ impl Arriving {
                 Some(Ok(Some(count))) => {
                     pieces.into_iter().take(count).for_each(|piece| came.push(piece));
                 }
-                Some(Ok(None)) => return Arrived::Whole(header, came.joined(true)),
+                Some(Ok(None)) => return Arrived::Whole(header, slab.copy(&came)),
                 Some(Err(error)) => {
                     end = Some(error.into());
                     break;
                 }
             }
         }
-        Arrived::Begun(Begun { stream: self.stream, header, rest: came.joined(false), end })
+        Arrived::Begun(Begun { stream: self.stream, header, rest: came.joined(), end })
     }
 }
 
@@ -128,19 +128,42 @@ impl Pieces {
         }
     }
 
+    fn each(&self, mut take: impl FnMut(&Bytes)) {
+        take(&self.first);
+        self.more.iter().for_each(take);
+    }
+
     fn len(&self) -> u64 {
         self.more.iter().fold(self.first.len(), |sum, piece| sum.saturating_add(piece.len())) as u64
     }
 
-    /// All of them as one; a copy if it is to be kept, because a piece keeps its packet alive.
-    fn joined(self, keep: bool) -> Bytes {
-        if self.more.is_empty() && !keep {
-            return self.first;
+    /// All of them as one.
+    fn joined(self) -> Bytes {
+        if self.more.is_empty() { self.first } else { Slab::default().copy(&self) }
+    }
+}
+
+/// Where small payloads are copied to, because a piece keeps its packet alive, and all that came with it. Several share
+/// an allocation, which lives as long as one of them.
+#[derive(Debug, Default)]
+pub(super) struct Slab(BytesMut);
+
+/// Payloads up to a quarter of this share; beyond it the allocation costs little beside the copy.
+const SLAB: usize = 16 << 10;
+
+impl Slab {
+    fn copy(&mut self, pieces: &Pieces) -> Bytes {
+        let length = usize::try_from(pieces.len()).unwrap_or_default();
+        if length > SLAB / 4 {
+            let mut own = BytesMut::with_capacity(length);
+            pieces.each(|piece| own.extend_from_slice(piece));
+            return own.freeze();
         }
-        let mut all = BytesMut::with_capacity(usize::try_from(self.len()).unwrap_or_default());
-        all.extend_from_slice(&self.first);
-        self.more.iter().for_each(|piece| all.extend_from_slice(piece));
-        all.freeze()
+        if self.0.capacity() < length {
+            self.0 = BytesMut::with_capacity(SLAB);
+        }
+        pieces.each(|piece| self.0.extend_from_slice(piece));
+        self.0.split().freeze()
     }
 }
 

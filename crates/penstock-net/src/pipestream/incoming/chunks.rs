@@ -10,7 +10,7 @@ use super::super::command::Command;
 use super::super::outcomes::lock;
 use super::super::shared::Link;
 use super::body::{Body, Spool, StreamBody, StreamEnd};
-use super::entity::IncomingEntity;
+use super::entity::Untaken;
 
 /// A payload that comes in chunks, a stream each, in any order (decision 15). The driver makes it for the first chunk
 /// and lets go of it when the entity is resolved.
@@ -133,5 +133,6 @@ async fn finish_chunk(
     // A payload of no octets has never needed a file.
     let spool = lock(&assembly.spool).clone();
     let body = spool.map_or_else(|| Body::Whole(Bytes::new()), Body::Spooled);
-    link.inlet.deliver(IncomingEntity::new(Arc::clone(header), accepted, body, Arc::clone(&link.entity), place));
+    let untaken = Untaken { header: Arc::clone(header), accepted, body, parked: false };
+    link.inlet.deliver(vec![(untaken, place)], &link.entity);
 }

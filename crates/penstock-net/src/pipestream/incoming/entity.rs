@@ -20,14 +20,21 @@ pub struct IncomingEntity {
     receiving: PerProcess<Receiving>,
 }
 
+/// An entity that nobody has taken yet. What ties it to its session is added by whoever takes it: a count that two
+/// threads change in turn costs as much as a small entity's hash.
+#[derive(Debug)]
+pub(crate) struct Untaken {
+    pub(crate) header: Arc<EntityHeader>,
+    pub(crate) accepted: Accepted,
+    pub(crate) body: Body,
+    /// Whether it came without a place.
+    pub(crate) parked: bool,
+}
+
 impl IncomingEntity {
-    pub(crate) fn new(
-        header: Arc<EntityHeader>,
-        accepted: Accepted,
-        body: Body,
-        link: Arc<EntityLink>,
-        place: OwnedSemaphorePermit,
-    ) -> Self {
+    /// `place`: where it is not given back before the entity is taken.
+    pub(crate) fn new(untaken: Untaken, link: Arc<EntityLink>, place: Option<OwnedSemaphorePermit>) -> Self {
+        let Untaken { header, accepted, body, .. } = untaken;
         let process = link.process;
         let receiving = Receiving::new(accepted.key, Arc::clone(&header), body, link, place);
         Self { header, accepted, receiving: PerProcess::of(process, receiving) }
@@ -87,15 +94,14 @@ impl IncomingEntity {
         }
     }
 
+    /// The same for a payload that is all here: its length if it is right. `None`: it has to be waited for.
+    pub(crate) fn finish_now(&mut self) -> Option<Result<u64>> {
+        self.receiving.asked_mut()?.finish_now()
+    }
+
     /// The entity is rejected; the peer will be told FAILED and why.
     pub async fn fail(self, reason: Reason) -> Result<()> {
         self.receiving.into_inner()?.reject(reason)
-    }
-
-    /// The consumer has taken it: another stream may be received in its place. The session has been asked whether this
-    /// is its process.
-    pub(crate) fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
-        self.receiving.asked_mut()?.take_place()
     }
 
     /// Nobody takes it.

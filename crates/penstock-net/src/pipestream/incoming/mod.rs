@@ -25,23 +25,24 @@ use quinn::RecvStream;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 pub(crate) use self::arriving::Arrival;
-use self::arriving::{Arrived, Arriving, Begun, SMALL_PAYLOAD, now};
+use self::arriving::{Arrived, Arriving, Begun, SMALL_PAYLOAD, Slab, now};
 pub(crate) use self::body::{Body, Spool, StreamBody, StreamEnd, TempFile};
 pub(crate) use self::chunks::{Assembly, receive_chunk};
 pub use self::entity::IncomingEntity;
-pub(crate) use self::receiving::{EntityLink, Parts};
+pub(crate) use self::entity::Untaken;
+pub(crate) use self::receiving::{EntityLink, PARKED, Parts};
 use super::command::{Command, Verdict};
 use super::counters::Counters;
 use super::shared::Link;
 use super::transport::quic_code;
 
 /// Streams that came whole and are told to the driver together.
-const TOGETHER: usize = 64;
+const TOGETHER: usize = 256;
 
 /// Takes the peer's entity streams as they are opened, no more at a time than there are places. What is small and
 /// here already costs no task of its own.
 pub(crate) async fn accept_streams(link: Arc<Link>) {
-    let mut whole = Vec::new();
+    let (mut whole, mut slab) = (Vec::new(), Slab::default());
     while let Some((place, stream)) = next_stream(&link, &mut whole).await {
         if link.shared.is_negotiating() && !link.commands.tell(Command::StreamOpened).await {
             return;
@@ -55,8 +56,9 @@ pub(crate) async fn accept_streams(link: Arc<Link>) {
             Some(Err(error)) => header_error(error, &link).await,
             Some(Ok((header, came))) => {
                 let id = arriving.id();
-                match arriving.rest(header, came).await {
+                match arriving.rest(header, came, &mut slab).await {
                     Arrived::Whole(header, octets) => {
+                        let place = link.entity.park(octets.len(), place);
                         whole.push(Arrival { stream: id, header: Arc::new(header), octets, place });
                     }
                     Arrived::Begun(begun) => {
@@ -85,7 +87,13 @@ async fn next_stream(link: &Link, whole: &mut Vec<Arrival>) -> Option<(OwnedSema
         }
     };
     let mut accepting = pin!(link.connection.accept_uni());
-    let accepted = match now(accepting.as_mut()).await {
+    let mut accepted = now(accepting.as_mut()).await;
+    if accepted.is_none() && !whole.is_empty() {
+        // Packets that have come meanwhile first: each telling wakes the driver, and then the consumer.
+        tokio::task::yield_now().await;
+        accepted = now(accepting.as_mut()).await;
+    }
+    let accepted = match accepted {
         Some(accepted) => accepted,
         None => {
             if !tell_whole(link, whole).await {
@@ -121,7 +129,7 @@ async fn receive(mut arriving: Arriving, link: &Arc<Link>, place: OwnedSemaphore
         Err(error) => header_error(error, link).await,
         Ok((header, came)) => {
             let id = arriving.id();
-            match arriving.rest(header, came).await {
+            match arriving.rest(header, came, &mut Slab::default()).await {
                 Arrived::Whole(header, octets) => {
                     let arrival = Arrival { stream: id, header: Arc::new(header), octets, place };
                     link.commands.tell(Command::Arrived(vec![arrival])).await;
@@ -194,7 +202,7 @@ async fn receive_whole(
             }
         }
     };
-    link.inlet.deliver(IncomingEntity::new(header, accepted, body, Arc::clone(&link.entity), place));
+    link.inlet.deliver(vec![(Untaken { header, accepted, body, parked: false }, place)], &link.entity);
 }
 
 /// Why a small payload was not collected.

@@ -3,10 +3,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_pipestream::{self as core, EntityHeader, EntityKey, ErrorCode, PayloadCheck, Reason};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::super::command::{Command, Commands, Urgent, closed};
-use super::super::counters::Counters;
 use super::super::events::{EventLog, LogEvent};
 use super::super::shared::Shared;
 use super::super::transport::hex;
@@ -35,6 +34,10 @@ pub(super) struct Receiving {
     decided: bool,
 }
 
+/// The largest payload that is parked, and how many are.
+const PARKED_PAYLOAD: usize = 4 << 10;
+pub(crate) const PARKED: usize = 1_024;
+
 /// An entity's way back to its session. All entities of a session share one.
 #[derive(Debug)]
 pub(crate) struct EntityLink {
@@ -43,6 +46,27 @@ pub(crate) struct EntityLink {
     pub(crate) shared: Arc<Shared>,
     pub(crate) commands: Commands,
     pub(crate) log: Option<EventLog>,
+    /// One for each entity stream that is being received or waits for its consumer.
+    pub(crate) places: Arc<Semaphore>,
+    /// One for each very small entity that came whole and waits without a place.
+    pub(crate) parked: Arc<Semaphore>,
+}
+
+impl EntityLink {
+    /// A very small entity that came whole gives its place back at once, as long as few wait for their consumer: the
+    /// peer sends more while the consumer wakes up.
+    pub(crate) fn park(&self, octets: usize, place: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
+        if octets > PARKED_PAYLOAD {
+            return place;
+        }
+        Arc::clone(&self.parked).try_acquire_owned().unwrap_or(place)
+    }
+
+    /// So many entities were taken, some of which were parked.
+    pub(crate) fn taken(&self, count: usize, parked: usize) {
+        self.places.add_permits(count.saturating_sub(parked));
+        self.parked.add_permits(parked);
+    }
 }
 
 /// What a consumer that does its own verification works with.
@@ -61,7 +85,7 @@ impl Receiving {
         header: Arc<EntityHeader>,
         body: Body,
         link: Arc<EntityLink>,
-        place: OwnedSemaphorePermit,
+        place: Option<OwnedSemaphorePermit>,
     ) -> Self {
         Self {
             key,
@@ -73,7 +97,7 @@ impl Receiving {
             checked: false,
             sha256: None,
             link,
-            place: Some(place),
+            place,
             decided: false,
         }
     }
@@ -84,10 +108,9 @@ impl Receiving {
             if self.checked {
                 return Err(Error::Misuse("the entity has failed already".into()));
             }
-            if let Some(Body::Whole(octets)) = self.body.take_if(|body| matches!(body, Body::Whole(_))) {
-                // It is known to be right before anybody sees it.
-                let digest = PayloadCheck::whole(self.header.payload_length, &self.header.checksum, &octets);
-                self.verified(digest)?;
+            if let Some(octets) = self.check_whole() {
+                let octets = octets?;
+                self.count(1, octets.len() as u64);
                 return Ok(Some(octets).filter(|octets| !octets.is_empty()));
             }
             let Some(piece) = self.next_piece().await? else {
@@ -102,6 +125,28 @@ impl Receiving {
             }
         }
         Ok(None)
+    }
+
+    /// A payload that came whole: it is known to be right before anybody sees it.
+    fn check_whole(&mut self) -> Option<Result<Bytes>> {
+        let Some(Body::Whole(octets)) = self.body.take_if(|body| matches!(body, Body::Whole(_))) else { return None };
+        let digest = PayloadCheck::whole(self.header.payload_length, &self.header.checksum, &octets);
+        Some(self.verified(digest).map(|()| octets))
+    }
+
+    /// [`finish`](Self::finish) without waiting, where nothing has to be waited for. Gives the payload's length, which
+    /// whoever finishes many counts for all of them.
+    pub(super) fn finish_now(&mut self) -> Option<Result<u64>> {
+        if self.link.log.is_some() {
+            return None;
+        }
+        let checked = self.check_whole()?;
+        self.decided = true;
+        Some(checked.map(|octets| octets.len() as u64))
+    }
+
+    fn count(&self, entities: u64, octets: u64) {
+        self.link.shared.counters.arrived(entities, octets);
     }
 
     fn check(&mut self) -> &mut PayloadCheck {
@@ -131,10 +176,6 @@ impl Receiving {
         self.decided = true;
         self.stop(reason.code);
         if self.link.commands.urge(Urgent::Fail { key: self.key, reason }) { Ok(()) } else { Err(self.link.closed()) }
-    }
-
-    pub(super) fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
-        self.place.take()
     }
 
     /// Leaves verification and decision to the caller.
@@ -177,7 +218,9 @@ impl Receiving {
 
     fn finish_check(&mut self) -> Result<()> {
         let check = self.check.take().map_or_else(|| new_check(&self.header), |check| *check);
-        self.verified(check.finish())
+        self.verified(check.finish())?;
+        self.count(1, self.header.payload_length);
+        Ok(())
     }
 
     fn verified(&mut self, digest: core::Result<[u8; 32]>) -> Result<()> {
@@ -186,8 +229,6 @@ impl Receiving {
             Ok(digest) => {
                 self.sha256 = Some(digest);
                 self.body = None;
-                Counters::add(&self.link.shared.counters.entities, 1);
-                Counters::add(&self.link.shared.counters.octets, self.header.payload_length);
                 Ok(())
             }
             Err(error) => Err(self.give_up(error)),
