@@ -26,6 +26,11 @@ from penstock.spark.session import _has_module, _shim, require_java
 REPOSITORY = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 
+SERVERS = "shared"
+"""The environment of a Connect server, on all nodes."""
+
+_PROBLEM = re.compile(r" ERROR | WARN TaskSetManager: Lost task|^Caused by: |^(\w+\.)+\w*(Error|Exception)\b")
+
 # A test is over before the second compiler has paid for itself: this halves what a JVM costs.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -130,7 +135,7 @@ class Node:
             with_signal(pid, signal.SIGKILL)
         self.process.wait(30)
         # Archives and what they held: gigabytes, if they are left.
-        for name in ("work", "tmp", "python"):
+        for name in ("work", "tmp", SERVERS):
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
@@ -173,16 +178,25 @@ class Cluster:
         node.start(*command)
         self._stack.callback(node.stop)
 
+    def problems(self) -> str:
+        """What the nodes, and the executors that they have started, have last complained about."""
+        found = []
+        for log in sorted([*self._folder.glob("*/log"), *self._folder.glob("*/work/app-*/*/stderr")]):
+            lines = [line[:300] for line in log.read_text(errors="replace").splitlines() if _PROBLEM.search(line)]
+            found += [f"{log.relative_to(self._folder)}:", *lines[-6:]] if lines else []
+        return "\n".join(found)
+
     @contextmanager
-    def connect_server(self, environment: Path, **variables: str) -> Iterator[str]:
+    def connect_server(self, environment: Path, archive: Path, **variables: str) -> Iterator[str]:
         """A Spark Connect server on a node of its own, whose executors are those of the cluster; gives its URL.
 
-        It plans data sources with a Python of its own: a copy of the environment, of which executors know nothing.
+        It is started in a folder with the environment, and sends that to executors, as docs/cluster.md says. Its name
+        is another than that of an environment which a client sends, so each can be told from the other.
         """
-        python = self._folder / "connect" / "python"
-        variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python / "bin" / "python")}
+        variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": f"./{SERVERS}/bin/python"}
         node = self.node("connect", **variables)
-        shutil.copytree(environment, python, symlinks=True, copy_function=os.link)
+        shutil.copytree(environment, node.folder / SERVERS, symlinks=True, copy_function=os.link)
+        os.link(archive, node.folder / archive.name)
         settings = {
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": "0",
@@ -191,6 +205,7 @@ class Cluster:
             "spark.sql.shuffle.partitions": "2",
         }
         options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        options += ["--archives", f"{archive.name}#{SERVERS}"]
         server = "org.apache.spark.sql.connect.service.SparkConnectServer"
         node.start("spark-submit", "--class", server, "--master", self.master, *options, "spark-internal")
         try:
@@ -223,6 +238,13 @@ def command_line(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return ""
+
+
+def reason(said: str) -> str:
+    """The begin and the end of a job's traceback, with hundreds of frames between them; or the end of what it said."""
+    begin = re.search(r"^Traceback \(most recent call last\)", said, re.MULTILINE)
+    trace = said[begin.start() :] if begin is not None else said[-4_500:]
+    return trace if len(trace) <= 4_500 else f"{trace[:3_000]}\n[...]\n{trace[-1_500:]}"
 
 
 def with_signal(pid: int, number: int) -> None:

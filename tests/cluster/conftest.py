@@ -13,7 +13,7 @@ from pathlib import Path
 
 import cluster_environment
 import pytest
-from cluster_nodes import REPOSITORY, SPARK_HOME, Cluster, java_options, unshare_command
+from cluster_nodes import REPOSITORY, SPARK_HOME, Cluster, java_options, reason, unshare_command
 
 import penstock
 from penstock import __version__, receipts
@@ -21,7 +21,6 @@ from penstock._demo.sink import SinkProcess
 from penstock._java import find_java
 from penstock.spark.session import _java_home, require_java
 
-_LEFT_OUT = {"PYTHONPATH", "SPARK_HOME"}
 JOBS = Path(__file__).parent / "jobs"
 
 
@@ -117,14 +116,14 @@ def result(tmp_path: Path) -> Callable[[subprocess.Popen[str]], dict]:
 
     def wait(process: subprocess.Popen[str]) -> dict:
         printed, _ = process.communicate(timeout=240)
-        assert process.returncode == 0, (tmp_path / "driver.log").read_text()[-4000:]
+        assert process.returncode == 0, reason((tmp_path / "driver.log").read_text())
         return json.loads(printed.splitlines()[-1])
 
     return wait
 
 
 @pytest.fixture
-def run_client(driver: Path) -> Callable[[str, dict[str, object]], dict]:
+def run_client(driver: Path, cluster: Cluster) -> Callable[[str, dict[str, object]], dict]:
     """Run a job of `jobs` as a client of Spark Connect, which needs neither Java nor a cluster."""
 
     def run(job: str, options: dict[str, object]) -> dict:
@@ -133,7 +132,7 @@ def run_client(driver: Path) -> Callable[[str, dict[str, object]], dict]:
         ran = subprocess.run(
             command, cwd=driver, env=environment, capture_output=True, text=True, timeout=240, check=False
         )
-        assert ran.returncode == 0, ran.stderr[-4000:]
+        assert ran.returncode == 0, f"{reason(ran.stderr)}\n\nThe nodes:\n{cluster.problems()}"
         return json.loads(ran.stdout.splitlines()[-1])
 
     return run

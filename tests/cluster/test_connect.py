@@ -14,23 +14,25 @@ from penstock import receipts
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-REMOTE, JOB, WORKERS = "builder.remote", "take_apart", "check_workers(spark)"
+REMOTE, SEND, JOB, WORKERS = "builder.remote", "addArtifact", "take_apart", "check_workers(spark)"
+SHUFFLE = "enableFullRetryOnMismatch"
 """Blocks of docs/cluster.md, by what their code has."""
-ROWS = 40_000
+ROWS = 16_000
 
 
 @contextmanager
-def killing(worker: Node, marks: Path, patterns: list[str]) -> Iterator[None]:
-    """Kill the worker's executor when a task has left a mark, once for each pattern of marks."""
+def killing(worker: Node, marks: Path, **when: str) -> Iterator[None]:
+    """Kill the worker's executor once for each name, when a task has left a mark of its pattern; leave a mark of it."""
     ended = threading.Event()
 
     def kill() -> None:
-        for pattern in patterns:
+        for name, pattern in when.items():
             while not list(marks.glob(pattern)):
                 if ended.wait(0.05):
                     return
             for executor in worker.executors():
                 os.kill(executor, signal.SIGKILL)
+            (marks / f"killed-{name}").touch()
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -45,14 +47,14 @@ def killing(worker: Node, marks: Path, patterns: list[str]) -> Iterator[None]:
 def remote(cluster, driver, read_key) -> Iterator[dict[str, str]]:
     """The server's URL, in the place of the page's."""
     pytest.importorskip("grpc_status", reason="pyspark[connect] is not installed")
-    # The server plans data sources with a Python of its own, which no executor has.
-    with cluster.connect_server(driver / "environment", PENSTOCK_KEY=read_key) as url:
+    archive = driver / "environment.tar.gz"
+    with cluster.connect_server(driver / "environment", archive, PENSTOCK_KEY=read_key) as url:
         yield {"sc://connect.example.org:15002": url}
 
 
 def test_the_job_of_the_page_runs_and_sends_its_environment(remote, run_client, archives, page, check_page):
     documents = archives(24, 10)
-    told = run_client("page", page(REMOTE, JOB, WORKERS, **remote))
+    told = run_client("page", page(REMOTE, SEND, JOB, WORKERS, **remote))
     check_page(told, documents, 10)
 
 
@@ -62,8 +64,9 @@ def test_every_plan_survives_killed_executors_and_failed_attempts(
     documents = archives(24, 25)
     plans = ["task", "shuffle", "peel", "auto"]
     (marks / "go").touch()
-    told = {**page(REMOTE, **remote), "fault": "killed", "plans": plans}
-    with killing(cluster.workers[1], marks, [f"began-{plan}-*" for plan in ("task", "peel")]):
+    # While "task" sends, and when "peel" has results of which some are lost with what they were made from.
+    told = {**page(REMOTE, SHUFFLE, **remote), "fault": "killed", "plans": plans, "held": ["peel"]}
+    with killing(cluster.workers[1], marks, task="began-task-*", peel="held-peel"):
         results = run_client("faults", told)
     assert list(results) == plans
     for plan, rows in results.items():
@@ -76,9 +79,24 @@ def test_every_plan_survives_killed_executors_and_failed_attempts(
         assert len(attempts) > len({task for task, _ in attempts})
 
 
-def test_rows_written_to_a_sink_are_read_once_each_whatever_was_killed(cluster, remote, run_client, page, marks):
-    with killing(cluster.workers[0], marks, ["began-*"]):
-        told = run_client("rows", {**page(REMOTE, **remote), "rows": ROWS, "streams": False})
+def test_rows_written_to_a_sink_are_read_once_each_whatever_was_killed_and_by_streams_too(
+    cluster, remote, run_client, page, marks, tmp_path
+):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    with killing(cluster.workers[0], marks, rows="began-*"):
+        told = run_client("rows", {**page(REMOTE, **remote), "rows": ROWS, "shared": str(shared)})
     # Some were tried again. (Tasks of the killed executor that had not begun there have a later attempt alone.)
     assert any(not mark.name.endswith("-0") for mark in marks.glob("began-*"))
-    assert told["batch"] == [ROWS, ROWS]
+    assert told == {"batch": [ROWS, ROWS], "streamed": [ROWS, ROWS], "both": 2 * ROWS}
+
+
+def test_a_client_sees_how_far_its_jobs_and_queries_are(remote, run_client, page):
+    told = run_client("progress", page(REMOTE, **remote))
+    assert told["rows"] == 1000
+    # Three of four tasks had ended while the last one waited for the client to see that.
+    assert told["during"] == [4, 3]
+    assert told["after"] == told["tasks"] >= 4
+    assert told["lines"][0] == "rows"
+    assert told["lines"][-1].startswith("rows: done in")
+    assert told["batch"] == [True, "lines", True, 0, 3]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cluster_nodes import command_line, descendants
+from cluster_nodes import command_line, descendants, reason
 
 from penstock import receipts
 
@@ -21,6 +21,8 @@ EVERY_PLAN = ["task", "shuffle", "peel", "auto"]
 # "auto" is "peel" for what is large and "task" for the rest; the long tests and those with Spark Connect run it too.
 PLANS = [["task", "shuffle", "peel"], ["task", "peel"]]
 MASTERS = ["standalone", "local-cluster[2,2,1024]"]
+BLOCKS = ["builder.getOrCreate", "enableFullRetryOnMismatch"]
+"""Blocks of docs/cluster.md, by what their code has: the session, and what a job that shuffles parts sets."""
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ class Job:
         wanted = self.entities + more
         deadline = time.monotonic() + 240
         while self.entities < wanted:
-            assert self.process.poll() is None, (self._folder / "driver.log").read_text()[-4000:]
+            assert self.process.poll() is None, reason((self._folder / "driver.log").read_text())
             assert time.monotonic() < deadline
             self._count()
             time.sleep(0.02)
@@ -86,10 +88,10 @@ def executors_of(process: subprocess.Popen[str]) -> list[int]:
 
 @pytest.mark.parametrize(("master", "plans"), list(zip(MASTERS, PLANS, strict=True)))
 def test_killed_executors_and_failed_attempts(
-    cluster, submit, result, archives, options, marks, tmp_path, check, master, plans
+    cluster, submit, result, archives, page, marks, tmp_path, check, master, plans
 ):
     archives(DOCUMENTS, PARTS)
-    told = {**options, "fault": "killed", "plans": plans}
+    told = {**page(*BLOCKS), "fault": "killed", "plans": plans}
     job = Job(submit("faults", told, cluster.master if master == "standalone" else master), tmp_path)
 
     def kill_one_of(number: int) -> None:
@@ -110,7 +112,7 @@ def test_killed_executors_and_failed_attempts(
     assert {path.name for path in (tmp_path / "sink").iterdir()} > sessions
 
 
-def test_both_copies_of_a_speculative_task_end_well(cluster, submit, result, archives, options, marks, check):
+def test_both_copies_of_a_speculative_task_end_well(cluster, submit, result, archives, page, marks, check):
     """Only on two hosts: Spark places no copy on the host of the first attempt, and `local-cluster` has but one."""
     archives(DOCUMENTS // 4, PARTS)
     plans = PLANS[0]
@@ -121,7 +123,7 @@ def test_both_copies_of_a_speculative_task_end_well(cluster, submit, result, arc
         "spark.speculation.quantile": "0.5",
         "spark.speculation.minTaskRuntime": "100ms",
     }
-    told = {**options, "fault": "speculation", "plans": plans}
+    told = {**page(*BLOCKS), "fault": "speculation", "plans": plans}
     told = result(submit("faults", told, cluster.master, **settings))
     # Both copies have sent all of their documents and shown receipts, each for a session of its own.
     for plan in plans:
@@ -131,11 +133,11 @@ def test_both_copies_of_a_speculative_task_end_well(cluster, submit, result, arc
 
 @pytest.mark.skipif(not os.environ.get("PENSTOCK_LONG_TESTS"), reason="long: PENSTOCK_LONG_TESTS=1")
 @pytest.mark.parametrize("seed", range(3))
-def test_executors_are_killed_again_and_again(cluster, submit, result, archives, options, marks, tmp_path, check, seed):
+def test_executors_are_killed_again_and_again(cluster, submit, result, archives, page, marks, tmp_path, check, seed):
     chance = random.Random(seed)
     archives(DOCUMENTS, PARTS)
     settings = {"spark.task.maxFailures": "20", "spark.stage.maxConsecutiveAttempts": "20"}
-    told = {**options, "fault": "killed", "plans": EVERY_PLAN}
+    told = {**page(*BLOCKS), "fault": "killed", "plans": EVERY_PLAN}
     job = Job(submit("faults", told, cluster.master, **settings), tmp_path)
     for _ in EVERY_PLAN:
         for _ in range(3):

@@ -9,12 +9,18 @@ SESSION, JOB, WORKERS = "builder.getOrCreate", "take_apart", "check_workers(spar
 """Blocks of the page, by what their code has."""
 
 
-def test_a_standalone_cluster_takes_its_python_from_the_archive(cluster, submit, result, archives, page, check_page):
+def test_a_standalone_cluster_takes_its_python_from_the_archive_and_streams_carry_each_row_once(
+    cluster, submit, result, archives, page, check_page, tmp_path
+):
     documents = archives(DOCUMENTS, PARTS)
-    told = result(submit("page", page(SESSION, JOB, WORKERS), cluster.master))
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    told = {**page(SESSION, JOB, WORKERS), "rows": 4000, "shared": str(shared)}
+    told = result(submit("page", told, cluster.master))
     check_page(told, documents, PARTS)
     nodes = {place["folder"].split("/work/")[0] for place in told["places"]}
     assert nodes == {str(worker.folder) for worker in cluster.workers}
+    assert told["carried"] == {"batch": [4000, 4000], "streamed": [4000, 4000], "both": 8000}
 
 
 def test_local_cluster_takes_its_python_from_the_archive(submit, result, archives, page, check_page):
@@ -23,12 +29,3 @@ def test_local_cluster_takes_its_python_from_the_archive(submit, result, archive
     told = result(submit("page", {**blocks, "hidden": []}, "local-cluster[2,1,1024]"))
     check_page(told, documents, PARTS)
     assert len({place["folder"] for place in told["places"]}) == 2
-
-
-def test_streams_to_and_from_a_sink_carry_each_row_once(cluster, submit, result, page, tmp_path):
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    told = result(
-        submit("rows", {**page(SESSION), "rows": 4000, "streams": True, "shared": str(shared)}, cluster.master)
-    )
-    assert told == {"batch": [4000, 4000], "streamed": [4000, 4000], "both": 8000}

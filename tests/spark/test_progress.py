@@ -35,6 +35,14 @@ def test_a_job_shows_tasks_and_what_has_arrived(spark: SparkSession, sink: SinkP
     assert f"{seen.arrived.complete} entities, 0 failed" in lines[-1]
 
 
+def test_jobs_that_end_between_two_looks_are_counted(spark: SparkSession) -> None:
+    numbers = spark.sparkContext.parallelize(range(3), 3)
+    with progress(spark, console=Console(file=io.StringIO())) as seen:
+        for _ in range(40):
+            numbers.count()
+    assert (seen.tasks, seen.done, seen.failed_attempts) == (120, 120, 0)
+
+
 def test_only_jobs_of_the_block_are_counted_and_failures_come_out(spark: SparkSession) -> None:
     spark.range(10).count()
     shown = Console(file=io.StringIO(), force_terminal=True, width=100)
@@ -59,7 +67,8 @@ def test_a_streaming_query_tells_of_each_batch(spark: SparkSession, tmp_path: Pa
         stream = spark.readStream.text(str(inbox)).writeStream.format("noop").queryName("lines")
         query = stream.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True).start()
         query.awaitTermination(120)
-        batch = batches.get(timeout=60)
+        assert listener.wait(60)
+        batch = batches.get_nowait()
     finally:
         spark.streams.removeListener(listener)
     assert (batch.name, batch.query, batch.batch, batch.rows) == ("lines", str(query.id), 0, 3)

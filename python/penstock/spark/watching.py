@@ -3,8 +3,9 @@
 import json
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "ProgressListener", "QueryProgress", "progress"]
 
+_REMEMBERED = 1_000
+"""Jobs and stages; what Spark's tracker remembers by default."""
+_SETTLE_MILLISECONDS = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class _Tasks:
@@ -42,37 +47,75 @@ class _Tasks:
 class _Tracker(Protocol):
     def tasks(self) -> _Tasks: ...
 
+    def settle(self) -> None: ...
+
     def stop(self) -> None: ...
 
 
 class _Classic:
-    """Asks the driver's status tracker. A stage stays known to it after its end."""
+    """Asks the driver's status tracker about every job since it was made, by its number.
+
+    So those are seen, too, that begin and end between two looks. A stage stays known to the tracker after its end.
+    """
 
     def __init__(self, context: "SparkContext") -> None:
+        scala = context._jsc.sc()
         self._tracker = context.statusTracker()
-        self._before = set(self._stages())
+        self._scheduler = scala.dagScheduler()
+        self._events = scala.listenerBus()
+        self._next: int = self._scheduler.numTotalJobs()
+        # The tracker itself remembers no more by default.
+        self._open: deque[int] = deque(maxlen=_REMEMBERED)
         self._seen: dict[int, _Tasks] = {}
-
-    def _stages(self) -> Iterator[int]:
-        for job in self._tracker.getActiveJobsIds():
-            info = self._tracker.getJobInfo(job)
-            if info is not None:
-                yield from info.stageIds
+        self._past = _Tasks()
 
     def tasks(self) -> _Tasks:
-        for stage in {*self._stages(), *self._seen} - self._before:
-            info = self._tracker.getStageInfo(stage)
+        with _going_down():
+            end: int = self._scheduler.numTotalJobs()
+            self._open.extend(range(self._next, end))
+            self._next = end
+            self._open = deque((job for job in self._open if self._look(job)), _REMEMBERED)
+        while len(self._seen) > _REMEMBERED:
+            self._past = _sum((self._past, self._seen.pop(next(iter(self._seen)))))
+        return _sum((self._past, *self._seen.values()))
+
+    def _look(self, job: int) -> bool:
+        """Look at the stages of a job; say whether to look again."""
+        info = self._tracker.getJobInfo(job)
+        if info is None:
+            # The tracker has not heard of it yet.
+            return True
+        for stage in info.stageIds:
+            found = self._tracker.getStageInfo(stage)
             # A stage whose output is there from an earlier job is skipped: it never begins.
-            if info is not None and info.numActiveTasks + info.numCompletedTasks + info.numFailedTasks > 0:
-                self._seen[stage] = _Tasks(info.numTasks, info.numCompletedTasks, info.numFailedTasks)
-        return _sum(self._seen.values())
+            if found is not None and found.numActiveTasks + found.numCompletedTasks + found.numFailedTasks > 0:
+                self._seen[stage] = _Tasks(found.numTasks, found.numCompletedTasks, found.numFailedTasks)
+        return info.status == "RUNNING"
+
+    def settle(self) -> None:
+        """Wait until the tracker has heard of all that has happened: it is told through a queue."""
+        with _going_down():
+            self._events.waitUntilEmpty(_SETTLE_MILLISECONDS)
 
     def stop(self) -> None:
         """There is nothing to take back."""
 
 
+@contextmanager
+def _going_down() -> Iterator[None]:
+    """Pass over what Spark says while it stops, which the block learns itself, and that its queue was too long."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, PySparkException, OSError):
+        yield
+
+
 class _Connect:
-    """Is told by Spark Connect of the stages of each operation of this session. It says nothing of failed attempts."""
+    """Is told by Spark Connect of the stages of each operation of this session.
+
+    The server tells of an operation every two seconds (``spark.connect.progress.reportInterval``), and what it has to
+    tell when the results are there it leaves out. Attempts that failed are among the tasks that it calls completed.
+    """
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
@@ -87,11 +130,15 @@ class _Connect:
                     # It was skipped: its output is there from an earlier job.
                     self._seen.pop((operation_id, stage.stage_id), None)
                 else:
-                    self._seen[operation_id, stage.stage_id] = _Tasks(stage.num_tasks, stage.num_completed_tasks)
+                    done_tasks = min(stage.num_completed_tasks, stage.num_tasks)
+                    self._seen[operation_id, stage.stage_id] = _Tasks(stage.num_tasks, done_tasks)
 
     def tasks(self) -> _Tasks:
         with self._lock:
             return _sum(self._seen.values())
+
+    def settle(self) -> None:
+        """All that it is told comes before the results."""
 
     def stop(self) -> None:
         self._spark.removeProgressHandler(self._handle)
@@ -160,6 +207,9 @@ def progress(
 ) -> Iterator[Progress]:
     """Show how far the jobs are that run while the block does: a bar on a terminal, elsewhere a line every 5 seconds.
 
+    With Spark Connect the server tells of tasks every two seconds (``spark.connect.progress.reportInterval``) and of
+    nothing between its last report and the results, so the last figures may be short, and 0 of what is quicker.
+
     Args:
         spark: The session, classic or of Spark Connect.
         metrics: ``HOST:PORT`` of the sinks' metrics (``penstock pipestream serve --metrics``), one or several. With
@@ -184,17 +234,16 @@ def progress(
     stage = show(Console(stderr=True) if console is None else console, name, None, steps=True)
 
     def update() -> None:
-        try:
-            tasks = tracker.tasks()
-        except (PySparkException, OSError):
-            # Spark is going down, which the block learns itself.
-            return
+        tasks = tracker.tasks()
         note = seen._update(tasks)
         stage.advance(tasks.done, note, total=tasks.total or None)
 
     try:
         with stage, following(update):
-            yield seen
+            try:
+                yield seen
+            finally:
+                tracker.settle()
     finally:
         tracker.stop()
 
@@ -226,9 +275,12 @@ class QueryProgress:
 class ProgressListener(StreamingQueryListener):
     """Tells of each micro-batch of a session's streaming queries: to a callable, as JSON lines, as a bar.
 
-    >>> lines = []
-    >>> listener = ProgressListener(lines.append)
+    >>> batches = []
+    >>> listener = ProgressListener(batches.append)
     >>> spark.streams.addListener(listener)  # doctest: +SKIP
+    >>> query.awaitTermination()  # doctest: +SKIP
+    >>> listener.wait()
+    True
     >>> spark.streams.removeListener(listener)  # doctest: +SKIP
     """
 
@@ -253,12 +305,30 @@ class ProgressListener(StreamingQueryListener):
         self._json_lines = json_lines
         self._console = console
         self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
+        self._running: set[str] = set()
         self._bars: dict[str, _QueryBar] = {}
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the end has been told of every query of which anything was told, so that nothing more comes.
+
+        ``query.awaitTermination()`` may return earlier, and with Spark Connect ``removeListener`` must not be called
+        while something comes: the client of PySpark 4.3 and earlier may then wait for ever (SPARK-59623).
+
+        Args:
+            timeout: For how many seconds; by default for ever.
+
+        Returns:
+            Whether they have all ended.
+        """
+        with self._ended:
+            return self._ended.wait_for(lambda: not self._running, timeout)
 
     def onQueryStarted(self, event: "QueryStartedEvent") -> None:  # noqa: N802 - Spark's name
         """Begin a bar."""
-        if self._console is not None:
-            with self._lock:
+        with self._lock:
+            self._running.add(str(event.runId))
+            if self._console is not None:
                 self._bars[str(event.runId)] = _QueryBar(self._console, event.name or str(event.id))
 
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
@@ -276,6 +346,8 @@ class ProgressListener(StreamingQueryListener):
             sink=batch.sink.description,
         )
         with self._lock:
+            # It may have begun before anybody listened.
+            self._running.add(str(batch.runId))
             if self._json_lines is not None:
                 self._json_lines.write(json.dumps(asdict(found)) + "\n")
                 self._json_lines.flush()
@@ -290,10 +362,12 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:  # noqa: N802
         """End a bar."""
-        with self._lock:
+        with self._ended:
             bar = self._bars.pop(str(event.runId), None)
-        if bar is not None:
-            bar.end()
+            if bar is not None:
+                bar.end()
+            self._running.discard(str(event.runId))
+            self._ended.notify_all()
 
 
 def _finite(rate: float) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody does
 
-from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, dehydrate, ingest, register, rehydrate
+from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, dehydrate, ingest, rehydrate
 
 
 def wait_for(mark: Path) -> None:
@@ -49,16 +49,26 @@ def hold_first_attempt(folder: str):
     return step
 
 
-def fail_first_attempt(marks: str, plan: str):
-    """A step behind a plan that fails in the first attempt of partition 1, after all of its rows."""
+def fail_first_attempt(marks: str, plan: str, held: bool):
+    """A step behind a plan that fails in the first attempt of partition 1, after all of its rows.
+
+    Held, it waits before that until partition 0 has ended and an executor is lost.
+    """
 
     def step(batches):
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        Path(marks, f"began-{plan}-{context.partitionId()}-{context.attemptNumber()}").touch()
+        part, attempt = context.partitionId(), context.attemptNumber()
+        Path(marks, f"began-{plan}-{part}-{attempt}").touch()
         yield from batches
-        if context.partitionId() == 1 and context.attemptNumber() == 0:
+        if part == 0:
+            Path(marks, f"ended-{plan}").touch()
+        if part == 1 and attempt == 0:
+            if held:
+                wait_for(Path(marks, f"ended-{plan}"))
+                Path(marks, f"held-{plan}").touch()
+                wait_for(Path(marks, f"killed-{plan}"))
             raise RuntimeError("the first attempt is to fail")
 
     return step
@@ -97,7 +107,8 @@ def be_killed(spark: SparkSession, options: dict) -> None:
     """Each plan while it sends; and then what executors had finished, their shuffle files too, is lost once more."""
     plans = {}
     for plan in options["plans"]:
-        parts = parts_of(spark, options, plan).mapInArrow(fail_first_attempt(options["marks"], plan), PART_SCHEMA)
+        step = fail_first_attempt(options["marks"], plan, plan in options.get("held", ()))
+        parts = parts_of(spark, options, plan).mapInArrow(step, PART_SCHEMA)
         composites = shuffled(parts) if plan == "task" else parts.mapInArrow(rehydrate(), COMPOSITE_SCHEMA)
         plans[plan] = composites.persist()
         print(f"{plans[plan].count()} composites", flush=True)
@@ -106,14 +117,10 @@ def be_killed(spark: SparkSession, options: dict) -> None:
 
 
 def main(options: dict) -> None:
-    if blocks := options.get("blocks"):
-        names: dict = {}
-        for block in blocks:
-            exec(block, names)  # noqa: S102 - the page's own code
-        spark = names["spark"]
-    else:
-        spark = SparkSession.builder.getOrCreate()
-        register(spark)
+    names: dict = {}
+    for block in options["blocks"]:
+        exec(block, names)  # noqa: S102 - the page's own code
+    spark = names["spark"]
     {"speculation": speculate, "killed": be_killed}[options["fault"]](spark, options)
     spark.stop()
 

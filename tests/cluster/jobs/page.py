@@ -5,9 +5,16 @@ import json
 import os
 import sys
 
+import rows
 
-def places(hidden):
-    """A function for mapInArrow that tells where it runs, and what it sees of the driver's folders."""
+
+def places(spark, hidden) -> list:
+    """Where tasks run, and what they see of the driver's folders."""
+    ran = spark.range(8).repartition(4).mapInArrow(tell_place(hidden), "place string").collect()
+    return [json.loads(row.place) for row in ran]
+
+
+def tell_place(hidden):
 
     def place(batches):
         import pyarrow as pa
@@ -28,14 +35,14 @@ def main(options: dict) -> None:
     for block in options["blocks"]:
         exec(block, names)  # noqa: S102 - the page's own code
     spark = names["spark"]
-    rows = names["composites"].select("document", "parts", "status", "content_root").collect()
-    ran = spark.range(8).repartition(4).mapInArrow(places(options["hidden"]), "place string").collect()
-    workers = names["check_workers"](spark, tasks=8)
+    composites = names["composites"].select("document", "parts", "status", "content_root").collect()
     told = {
-        "rows": [row.asDict() for row in rows],
-        "places": [json.loads(row.place) for row in ran],
-        "workers": [dataclasses.asdict(worker) for worker in workers],
+        "rows": [row.asDict() for row in composites],
+        "places": places(spark, options["hidden"]),
+        "workers": [dataclasses.asdict(worker) for worker in names["check_workers"](spark, tasks=8)],
     }
+    if "rows" in options:
+        told["carried"] = rows.carry(spark, options)
     print(json.dumps(told))
     spark.stop()
 

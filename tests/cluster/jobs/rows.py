@@ -46,11 +46,8 @@ def streams(spark, options: dict) -> dict:
     return {"streamed": list(streamed), "both": both}
 
 
-def main(options: dict) -> None:
-    names: dict = {}
-    for block in options["blocks"]:
-        exec(block, names)  # noqa: S102 - the page's own code
-    spark = names["spark"]
+def carry(spark, options: dict) -> dict:
+    """How many rows, and how many different ones, came through each way."""
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
     rows = spark.range(0, options["rows"], 1, 4).select(F.concat(F.lit("row "), "id").alias("content"))
     rows = rows.mapInArrow(slowly(options["marks"]), "content string")
@@ -60,10 +57,15 @@ def main(options: dict) -> None:
     found = read.select(F.col("content").cast("string").alias("content"))
     told = found.agg(F.count("content"), F.countDistinct("content")).first()
 
-    told = {"batch": list(told)}
-    if options["streams"]:
-        told |= streams(spark, options)
-    print(json.dumps(told))
+    return {"batch": list(told), **streams(spark, options)}
+
+
+def main(options: dict) -> None:
+    names: dict = {}
+    for block in options["blocks"]:
+        exec(block, names)  # noqa: S102 - the page's own code
+    spark = names["spark"]
+    print(json.dumps(carry(spark, options)))
     spark.stop()
 
 
