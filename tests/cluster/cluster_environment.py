@@ -13,6 +13,8 @@ import penstock
 
 _LEFT_OUT = ("/__pycache__", "/include", "/tests")
 _ROOTS = ("penstock", "pandas")
+_UNUSED = re.compile(r"(^|/)tests/|/include/|pyarrow/(libarrow|_)(_python)?_?(flight|substrait)")
+"""What no job here loads: each executor unpacks the archive anew, and a third of it would be this."""
 
 
 def make(target: Path, roots: tuple[str, ...] = _ROOTS) -> None:
@@ -27,6 +29,9 @@ def make(target: Path, roots: tuple[str, ...] = _ROOTS) -> None:
     if "penstock" not in roots:
         return
     shutil.copytree(Path(penstock.__file__).parent, site / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
+    if (strip := shutil.which("strip")) is not None:
+        # Half of what a build for development has.
+        subprocess.run([strip, "--strip-debug", *site.glob("penstock/*.so")], check=True)
     for discovered in Path(penstock.__file__).parent.parent.glob("pyspark_*"):
         shutil.copytree(discovered, site / discovered.name, ignore=shutil.ignore_patterns("__pycache__"))
 
@@ -65,7 +70,7 @@ def _link(distribution: metadata.Distribution, site: Path) -> None:
     for file in distribution.files or ():
         target = Path(os.path.normpath(site / str(file)))
         # Scripts lie outside; penstock itself is a link to the clone here, and copied.
-        if not target.is_relative_to(site) or target.suffix in {".pyc", ".pth"}:
+        if not target.is_relative_to(site) or target.suffix in {".pyc", ".pth"} or _UNUSED.search(str(file)):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -50,6 +50,9 @@ def ingest(
     of these are divided; all else is sent by one task. Only "auto" computes something at once: the
     sizes, from the column ``length`` if there is one.
 
+    Where executors may be lost, set ``spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch`` to false:
+    the page on clusters says why.
+
     Args:
         documents: Rows with a column ``path``, as ``spark.read.format("documents")`` gives them.
         dehydrate: What `penstock.spark.dehydrate` has made: the sink, receipts, limits.

@@ -35,15 +35,15 @@ def main(options: dict) -> None:
     for block in options["blocks"]:
         exec(block, names)  # noqa: S102 - the page's own code
     spark = names["spark"]
+    # First: the sink has nothing else then.
+    carried = rows.carry(spark, options) if "rows" in options else None
     composites = names["composites"].select("document", "parts", "status", "content_root").collect()
     told = {
         "rows": [row.asDict() for row in composites],
         "places": places(spark, options["hidden"]),
         "workers": [dataclasses.asdict(worker) for worker in names["check_workers"](spark, tasks=8)],
     }
-    if "rows" in options:
-        told["carried"] = rows.carry(spark, options)
-    print(json.dumps(told))
+    print(json.dumps({**told, "carried": carried}))
     spark.stop()
 
 
