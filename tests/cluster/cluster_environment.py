@@ -13,19 +13,22 @@ import penstock
 
 _LEFT_OUT = ("/__pycache__", "/include", "/tests")
 _ROOTS = ("penstock", "pandas")
-_UNUSED = re.compile(r"(^|/)tests/|/include/|pyarrow/(libarrow|_)(_python)?_?(flight|substrait)")
-"""What no job here loads: each executor unpacks the archive anew, and a third of it would be this."""
 
 
-def make(target: Path, roots: tuple[str, ...] = _ROOTS) -> None:
+def make(target: Path, roots: tuple[str, ...] = _ROOTS, *, libraries: Path | None = None) -> None:
     """Make what `pip install penstock.whl pandas` makes, without an index: of the packages that are installed here.
 
-    penstock is the one that is being tested. PySpark is not there: a cluster has its own.
+    penstock is the one that is being tested. PySpark is not there: a cluster has its own. With a folder for libraries,
+    which all nodes see as they see the Python that `bin/python` is a link to, other packages are links to it: then the
+    archive, which each executor unpacks anew, is a fifth, and Python compiles these packages once.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(target)], check=True)
     (site,) = target.glob("lib/python3.*/site-packages")
     for name in _with_requirements(roots):
-        _link(metadata.distribution(name), site)
+        _link(metadata.distribution(name), libraries or site)
+    if libraries is not None:
+        for package in libraries.iterdir():
+            (site / package.name).symlink_to(package)
     if "penstock" not in roots:
         return
     shutil.copytree(Path(penstock.__file__).parent, site / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
@@ -70,7 +73,7 @@ def _link(distribution: metadata.Distribution, site: Path) -> None:
     for file in distribution.files or ():
         target = Path(os.path.normpath(site / str(file)))
         # Scripts lie outside; penstock itself is a link to the clone here, and copied.
-        if not target.is_relative_to(site) or target.suffix in {".pyc", ".pth"} or _UNUSED.search(str(file)):
+        if not target.is_relative_to(site) or target.suffix in {".pyc", ".pth"}:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -135,7 +135,7 @@ class Node:
             with_signal(pid, signal.SIGKILL)
         self.process.wait(30)
         # Archives and what they held: gigabytes, if they are left.
-        for name in ("work", "tmp", SERVERS):
+        for name in ("work", "tmp", "python"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
@@ -190,12 +190,13 @@ class Cluster:
     def connect_server(self, environment: Path, archive: Path, **variables: str) -> Iterator[str]:
         """A Spark Connect server on a node of its own, whose executors are those of the cluster; gives its URL.
 
-        It is started in a folder with the environment, and sends that to executors, as docs/cluster.md says. Its name
-        is another than that of an environment which a client sends, so each can be told from the other.
+        It plans with a Python of its own, and sends the archive to executors, as docs/cluster.md says. That has another
+        name there than an environment which a client sends, so each can be told from the other.
         """
-        variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": f"./{SERVERS}/bin/python"}
+        python = self._folder / "connect" / "python"
+        variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python / "bin" / "python")}
         node = self.node("connect", **variables)
-        shutil.copytree(environment, node.folder / SERVERS, symlinks=True, copy_function=os.link)
+        shutil.copytree(environment, python, symlinks=True, copy_function=os.link)
         os.link(archive, node.folder / archive.name)
         settings = {
             "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -203,6 +204,8 @@ class Cluster:
             "spark.executor.memory": "512m",
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
+            "spark.executorEnv.PATH": f"{SERVERS}/bin:../{SERVERS}/bin:/usr/local/bin:/usr/bin:/bin",
+            "spark.sql.execution.pyspark.python": "python",
         }
         options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
         options += ["--archives", f"{archive.name}#{SERVERS}"]
@@ -241,10 +244,15 @@ def command_line(pid: int) -> str:
 
 
 def reason(said: str) -> str:
-    """The begin and the end of a job's traceback, with hundreds of frames between them; or the end of what it said."""
-    begin = re.search(r"^Traceback \(most recent call last\)", said, re.MULTILINE)
-    trace = said[begin.start() :] if begin is not None else said[-4_500:]
-    return trace if len(trace) <= 4_500 else f"{trace[:3_000]}\n[...]\n{trace[-1_500:]}"
+    """The error that ended a job, without the hundreds of frames around; or the end of what the job said."""
+    trace = said[max(said.find("\nTraceback (most recent call last)"), 0) :]
+    error = re.search(r"^(\w+\.)*\w+(Error|Exception)\b", trace, re.MULTILINE)
+    if error is None:
+        return said[-4_500:]
+    told = trace[error.start() :]
+    return trace[max(error.start() - 600, 0) : error.start()] + (
+        told if len(told) <= 4_500 else f"{told[:3_000]}\n[...]\n{told[-1_500:]}"
+    )
 
 
 def with_signal(pid: int, number: int) -> None:

@@ -33,7 +33,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if wheel := os.environ.get("PENSTOCK_WHEEL"):
         cluster_environment.install(folder / "environment", str(REPOSITORY / wheel))
     else:
-        cluster_environment.make(folder / "environment")
+        cluster_environment.make(folder / "environment", libraries=tmp_path_factory.mktemp("libraries"))
     cluster_environment.pack(folder / "environment", folder / "environment.tar.gz")
     yield folder
     shutil.rmtree(folder)
@@ -115,7 +115,7 @@ def result(tmp_path: Path) -> Callable[[subprocess.Popen[str]], dict]:
     """Wait for a job and give the last line that it printed."""
 
     def wait(process: subprocess.Popen[str]) -> dict:
-        printed, _ = process.communicate(timeout=240)
+        printed, _ = process.communicate(timeout=400)
         assert process.returncode == 0, reason((tmp_path / "driver.log").read_text())
         return json.loads(printed.splitlines()[-1])
 
@@ -130,7 +130,7 @@ def run_client(driver: Path, cluster: Cluster) -> Callable[[str, dict[str, objec
         environment = {**os.environ, "PYTHONPATH": str(Path(penstock.__file__).parent.parent)}
         command = [sys.executable, str(JOBS / f"{job}.py"), json.dumps(options)]
         ran = subprocess.run(
-            command, cwd=driver, env=environment, capture_output=True, text=True, timeout=240, check=False
+            command, cwd=driver, env=environment, capture_output=True, text=True, timeout=400, check=False
         )
         assert ran.returncode == 0, f"{reason(ran.stderr)}\n\nThe nodes:\n{cluster.problems()}"
         return json.loads(ran.stdout.splitlines()[-1])
