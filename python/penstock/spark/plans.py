@@ -48,10 +48,8 @@ def ingest(
     The shuffle carries where parts lie, and never their octets: each task opens the document again. Receipts say the
     same whatever the plan, but for sessions and IDs; see the page on receipts. Zip, tar, mbox, and compressed streams
     of these are divided; all else is sent by one task. Only "auto" computes something at once: the
-    sizes, from the column ``length`` if there is one.
-
-    Where executors may be lost, set ``spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch`` to false:
-    the page on clusters says why.
+    sizes, from the column ``length`` if there is one. Where executors may be lost, set
+    ``spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch`` to false: see the page on clusters.
 
     Args:
         documents: Rows with a column ``path``, as ``spark.read.format("documents")`` gives them.
