@@ -195,7 +195,7 @@ class Cluster:
         """
         python = self._folder / "connect" / "python"
         variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python / "bin" / "python")}
-        node = self.node("connect", **variables)
+        self.server = node = self.node("connect", **variables)
         shutil.copytree(environment, python, symlinks=True, copy_function=os.link)
         os.link(archive, node.folder / archive.name)
         settings = {

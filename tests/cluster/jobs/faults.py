@@ -67,7 +67,7 @@ def fail_first_attempt(marks: str, plan: str, held: bool):
         if part == 1 and attempt == 0:
             if held:
                 wait_for(Path(marks, f"ended-{plan}"))
-                Path(marks, f"held-{plan}").touch()
+                Path(marks, f"held-{plan}-{context.stageId()}").touch()
                 wait_for(Path(marks, f"killed-{plan}"))
             raise RuntimeError("the first attempt is to fail")
 
