@@ -7,14 +7,12 @@ from typing import Literal, cast
 
 from penstock._addresses import check_address
 from penstock._places import is_uri
-from penstock.errors import SparkError
 from penstock.lumberjack import Receiver, Spool, SpoolReader
 from penstock.spark.pipestream.options import Options
 
 __all__ = ["Listen"]
 
 _LOG = logging.getLogger("penstock.spark")
-_WILDCARDS = ("0.0.0.0", "[::]")  # noqa: S104 - to be refused as an address to connect to
 _GRACE = 5.0
 
 
@@ -55,13 +53,10 @@ class Listen:
                 check_address(value or listen, lowest_port=0)
             except ValueError as error:
                 raise options.error(name, str(error)) from None
-        if advertise is None and listen.rpartition(":")[0] in _WILDCARDS and not is_uri(spool):
-            raise options.error(
-                "listen", f"names no host that executors can reach: set advertise to HOST:PORT, not {listen}"
-            )
+        if not is_uri(spool):
+            options.check_reachable(listen, advertise)
         cert, key = options.file("cert"), options.file("key")
-        if (cert is None) != (key is None):
-            raise SparkError("the options cert and key of the lumberjack source go together")
+        options.check_together("cert", "key")
         return cls(
             listen,
             spool if is_uri(spool) else options.file("spool") or spool,

@@ -120,20 +120,10 @@ def read_spool(options: Options) -> SpoolReader:
     ca, system_ca = options.file("ca"), options.flag("system_ca")
     if (fingerprint is not None) + (ca is not None) + system_ca != 1:
         raise SparkError("say how to trust the receiver: exactly one of the options fingerprint, ca and system_ca")
-    return SpoolReader.connect(target, read_key=_read_key(options), fingerprint=fingerprint, ca=ca, system_ca=system_ca)
-
-
-def _read_key(options: Options) -> str:
-    """Read the receiver's read key: from a file of the driver, else from its environment."""
-    file = options.file("read_key_file")
-    where = "the environment variable PENSTOCK_KEY" if file is None else file
-    key = os.environ.get("PENSTOCK_KEY", "")
-    if file is not None:
-        try:
-            key = Path(file).read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as error:
-            raise options.error("read_key_file", f"names {file}, which cannot be read: {error}") from None
-    if not key:
-        problem = f"a receiver lets nobody read its spool without its read key, and there is none in {where}"
-        raise SparkError(f"{problem}: set the option read_key_file, or PENSTOCK_KEY on the driver")
-    return key
+    return SpoolReader.connect(
+        target,
+        read_key=options.read_key("a receiver lets nobody read its spool"),
+        fingerprint=fingerprint,
+        ca=ca,
+        system_ca=system_ca,
+    )

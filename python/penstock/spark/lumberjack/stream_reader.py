@@ -17,17 +17,12 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from penstock.errors import LumberjackError, SparkError
 from penstock.lumberjack import Position, Spool, SpoolReader
+from penstock.spark._admission import budget, default_limit, read_limits
 from penstock.spark.lumberjack.checkpoint import committed_offsets
 from penstock.spark.lumberjack.listen import Listen
 from penstock.spark.lumberjack.source import Columns, LumberjackPartition, Shares, read_spool
@@ -37,7 +32,6 @@ __all__ = ["LumberjackStreamReader", "SpoolOffset"]
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger("penstock.spark")
-_ALL = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -92,12 +86,12 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         spool = None if listen is not None else read_spool(options)
         name = options.text("reader")
         checkpoint = options.text("checkpointLocation")
-        limits = [options.positive(name, 0) if options.text(name) else None for name in _LIMITS]
+        max_rows, max_bytes = read_limits(options)
         shares = Shares.read(options)
         options.finish()
         if name is None and listen is not None:
             name = "spark"
-        return cls(spool, Columns.of(schema), shares, listen, name, checkpoint, max_rows=limits[0], max_bytes=limits[1])
+        return cls(spool, Columns.of(schema), shares, listen, name, checkpoint, max_rows=max_rows, max_bytes=max_bytes)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Give the beginning of the spool, whichever it is."""
@@ -105,19 +99,11 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Give what the options say; where both limits are set, `latestOffset` minds the other one too."""
-        if self.max_rows is not None:
-            return ReadMaxRows(self.max_rows)
-        return ReadAllAvailable() if self.max_bytes is None else ReadMaxBytes(self.max_bytes)
+        return default_limit(self.max_rows, self.max_bytes)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Say how far the next micro-batch reads."""
-        rows, octets = _ALL, _ALL
-        if isinstance(limit, ReadMaxRows):
-            rows, octets = limit.max_rows, self.max_bytes or _ALL
-        elif isinstance(limit, ReadMaxBytes):
-            octets = limit.max_bytes
-        elif not isinstance(limit, ReadAllAvailable):
-            raise SparkError(f"the lumberjack source has no limit of the kind {type(limit).__name__}")
+        rows, octets = budget(limit, self.max_bytes, "lumberjack")
         first = SpoolOffset.of(start)
 
         def advance() -> dict[str, Any]:
@@ -222,6 +208,3 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return work()
         except LumberjackError as error:
             raise SparkError(f"the spool cannot be followed: {error}") from error
-
-
-_LIMITS = ("maxRowsPerTrigger", "maxBytesPerTrigger")

@@ -3,6 +3,7 @@
 All of it happens on the driver, before a task runs.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ __all__ = ["Options", "Peer"]
 # What Spark puts among the options of a query for itself.
 _SPARK_OWN = frozenset({"checkpointlocation", "queryname"})
 _STORAGE = "storage."
+_WILDCARDS = ("0.0.0.0", "[::]")  # noqa: S104 - to be refused as an address to connect to
 _FLAGS = {"true": True, "false": False}
 
 
@@ -107,6 +109,36 @@ class Options:
         except ValueError as error:
             raise SparkError(f"the {self.format} {self.what}: {error}") from None
 
+    def read_key(self, refusal: str) -> str:
+        """Read the read key: from the file ``read_key_file`` of the driver, else from its environment.
+
+        ``refusal`` says in the error who lets nobody read what.
+        """
+        file = self.file("read_key_file")
+        where = "the environment variable PENSTOCK_KEY" if file is None else file
+        key = os.environ.get("PENSTOCK_KEY", "")
+        if file is not None:
+            try:
+                key = Path(file).read_text(encoding="utf-8").strip()
+            except (OSError, ValueError) as error:
+                raise self.error("read_key_file", f"names {file}, which cannot be read: {error}") from None
+        if not key:
+            problem = f"{refusal} without its read key, and there is none in {where}"
+            raise SparkError(f"{problem}: set the option read_key_file, or PENSTOCK_KEY on the driver")
+        return key
+
+    def check_together(self, one: str, other: str) -> None:
+        """Refuse one of two options without the other."""
+        if (self.text(one) is None) != (self.text(other) is None):
+            raise SparkError(f"the options {one} and {other} of the {self.format} {self.what} go together")
+
+    def check_reachable(self, listen: str, advertise: str | None) -> None:
+        """Refuse an address that executors cannot connect to, unless they are told of another one."""
+        if advertise is None and listen.rpartition(":")[0] in _WILDCARDS:
+            raise self.error(
+                "listen", f"names no host that executors can reach: set advertise to HOST:PORT, not {listen}"
+            )
+
     def target(self) -> str:
         """Read what names the server or the sink: the option ``address``, or what ``load`` and ``save`` were given."""
         address, path = self.text("address"), self.text("path")
@@ -164,8 +196,7 @@ class Peer:
         if (peer.fingerprint is not None) + (peer.ca is not None) + peer.system_ca != 1:
             trust = "exactly one of the options fingerprint, ca and system_ca"
             raise SparkError(f"say how to trust the server of the pipestream {options.what}: {trust}")
-        if (peer.cert is None) != (peer.key is None):
-            raise SparkError(f"the options cert and key of the pipestream {options.what} go together")
+        options.check_together("cert", "key")
         return peer
 
     @contextmanager

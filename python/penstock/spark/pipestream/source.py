@@ -171,7 +171,7 @@ def read_sink(options: Options) -> tuple[SinkReader, bool]:
     target = options.target()
     if "/" not in target and re.search(r":[0-9]+$", target):
         peer = Peer.read(options)
-        return _remote(peer, _read_key(options)), False
+        return _remote(peer, options.read_key("a server lets nobody read its sink")), False
     if is_uri(target):
         return SinkReader(target, storage=options.storage(target)), True
     folder = str(Path(from_option(target)).absolute())
@@ -191,21 +191,3 @@ def _remote(peer: Peer, key: str) -> SinkReader:
         cert=peer.cert,
         key=peer.key,
     )
-
-
-def _read_key(options: Options) -> str:
-    """Read the server's read key: from a file of the driver, else from its environment."""
-    file = options.file("read_key_file")
-    if file is None:
-        key = os.environ.get("PENSTOCK_KEY", "")
-        where = "the environment variable PENSTOCK_KEY"
-    else:
-        where = file
-        try:
-            key = Path(file).read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as error:
-            raise options.error("read_key_file", f"names {file}, which cannot be read: {error}") from None
-    if not key:
-        problem = f"a server lets nobody read its sink without its read key, and there is none in {where}"
-        raise SparkError(f"{problem}: set the option read_key_file, or PENSTOCK_KEY on the driver")
-    return key

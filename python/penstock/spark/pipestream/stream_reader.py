@@ -13,18 +13,13 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from penstock._addresses import check_address
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ClosedSession, Piece, Server, SinkReader
+from penstock.spark._admission import budget, default_limit, read_limits
 from penstock.spark.pipestream.options import Options
 from penstock.spark.pipestream.source import PipeStreamPartition, Source, read_options, read_sink, weight_of
 
@@ -32,9 +27,7 @@ __all__ = ["Listen", "PipeStreamStreamReader", "Position"]
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger("penstock.spark")
-_ALL = (1 << 63) - 1
 _PAGE = 4096
-_WILDCARDS = ("0.0.0.0", "[::]")  # noqa: S104 - to be refused as an address to connect to
 
 
 @dataclass(frozen=True)
@@ -115,9 +108,9 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             sink, is_folder = read_sink(options)
         if delete and not is_folder:
             raise options.error("deleteAfterCommit", "is for a folder: whoever reads from a server cannot delete")
-        limits = [options.positive(name, 0) if options.text(name) else None for name in _LIMITS]
+        max_rows, max_bytes = read_limits(options)
         options.finish()
-        return cls(Source(sink, wanted), listen, max_rows=limits[0], max_bytes=limits[1], delete=delete)
+        return cls(Source(sink, wanted), listen, max_rows=max_rows, max_bytes=max_bytes, delete=delete)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Give the beginning of the journal, whichever it is."""
@@ -125,19 +118,11 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Give what the options say; where both limits are set, `latestOffset` minds the other one too."""
-        if self.max_rows is not None:
-            return ReadMaxRows(self.max_rows)
-        return ReadAllAvailable() if self.max_bytes is None else ReadMaxBytes(self.max_bytes)
+        return default_limit(self.max_rows, self.max_bytes)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Say how far the next micro-batch reads."""
-        rows, octets = _ALL, _ALL
-        if isinstance(limit, ReadMaxRows):
-            rows, octets = limit.max_rows, self.max_bytes or _ALL
-        elif isinstance(limit, ReadMaxBytes):
-            octets = limit.max_bytes
-        elif not isinstance(limit, ReadAllAvailable):
-            raise SparkError(f"the pipestream source has no limit of the kind {type(limit).__name__}")
+        rows, octets = budget(limit, self.max_bytes, "pipestream")
         return self._tried(lambda: self._advance(Position.of(start), rows, octets).offset())
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -264,9 +249,6 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             raise SparkError(f"{self.source.sink!r} cannot be followed: {error}") from error
 
 
-_LIMITS = ("maxRowsPerTrigger", "maxBytesPerTrigger")
-
-
 def _read_listen(options: Options) -> Listen | None:
     names = ("listen", "spool", "advertise")
     listen, spool, advertise = (options.text(name) for name in names)
@@ -284,12 +266,8 @@ def _read_listen(options: Options) -> Listen | None:
             check_address(value or listen, lowest_port=0)
         except ValueError as error:
             raise options.error(name, str(error)) from None
-    if advertise is None and listen.rpartition(":")[0] in _WILDCARDS:
-        raise options.error(
-            "listen", f"names no host that executors can reach: set advertise to HOST:PORT, not {listen}"
-        )
+    options.check_reachable(listen, advertise)
     cert, key = options.file("cert"), options.file("key")
-    if (cert is None) != (key is None):
-        raise SparkError("the options cert and key of the pipestream source go together")
+    options.check_together("cert", "key")
     most = options.positive("max_payload", 0) if options.text("max_payload") else None
     return Listen(listen, options.file("spool") or spool, advertise, cert, key, most)

@@ -1,0 +1,41 @@
+"""How much a micro-batch of a streaming source reads: its options, and what Spark makes of them."""
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+
+from penstock.errors import SparkError
+from penstock.spark.pipestream.options import Options
+
+__all__ = ["budget", "default_limit", "read_limits"]
+
+_ALL = (1 << 63) - 1
+
+
+def read_limits(options: Options) -> tuple[int | None, int | None]:
+    """Read ``maxRowsPerTrigger`` and ``maxBytesPerTrigger``; ``None`` for one that was not given."""
+    rows, octets = (
+        options.positive(name, 0) if options.text(name) else None
+        for name in ("maxRowsPerTrigger", "maxBytesPerTrigger")
+    )
+    return rows, octets
+
+
+def default_limit(max_rows: int | None, max_bytes: int | None) -> ReadLimit:
+    """Give what the options say; where both limits are set, `budget` minds the other one too."""
+    if max_rows is not None:
+        return ReadMaxRows(max_rows)
+    return ReadAllAvailable() if max_bytes is None else ReadMaxBytes(max_bytes)
+
+
+def budget(limit: ReadLimit, max_bytes: int | None, source: str) -> tuple[int, int]:
+    """Give the rows and the octets that a micro-batch may have.
+
+    Raises:
+        SparkError: The limit is of a kind that the source does not have.
+    """
+    if isinstance(limit, ReadMaxRows):
+        return limit.max_rows, max_bytes or _ALL
+    if isinstance(limit, ReadMaxBytes):
+        return _ALL, limit.max_bytes
+    if isinstance(limit, ReadAllAvailable):
+        return _ALL, _ALL
+    raise SparkError(f"the {source} source has no limit of the kind {type(limit).__name__}")
