@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PipeStreamError
-from penstock.pipestream import ROW_SCHEMA, Server, Session, SinkReader
+from penstock.pipestream import ROW_SCHEMA, Server, Session, SinkReader, Status
 
 KEY = "a secret of 16 octets or more"
 
@@ -167,3 +167,33 @@ def test_a_prepared_session_is_read_only_once_its_transaction_is_committed(serve
         rows = [row for batch in sink.read() for row in batch.to_pylist()]
         assert sorted(row["session"] for row in rows if row["content"] == b"octets") == sorted(sessions)
         assert len(rows) == 3, "the commit itself is no row"
+
+
+def test_a_transaction_that_is_being_closed_is_not_read_before_all_of_it_is(server, tmp_path):
+    transaction = {"penstock.transaction": "a key"}
+    folder = tmp_path / "sink"
+    sessions = []
+    for _ in range(2):
+        with Session.connect(server.address, fingerprint=server.fingerprint) as session:
+            session.send(b"octets", metadata=transaction)
+        sessions.append(session.id)
+    with Session.connect(server.address, fingerprint=server.fingerprint) as session:
+        payload = json.dumps({"sessions": sessions}).encode()
+        content_type = "application/vnd.penstock.commit+json"
+        while session.send(payload, content_type=content_type, metadata=transaction).wait() is not Status.COMPLETE:
+            pass  # a session's end may still be on its way
+    server.close()
+    # As a server leaves it that is killed between its first last line and its second.
+    log = folder / sessions[1] / "entities.jsonl"
+    log.write_bytes(log.read_bytes().removesuffix(b'{"closed":0}\n'))
+    (record,) = (folder / ".transactions").glob("*/committed.json")
+    (record.parent / sessions[1]).write_bytes(b"a key")
+    reading, following = SinkReader(folder), SinkReader(folder)
+    for _ in range(2):
+        assert not set(sessions) & {closed.session for closed in reading.sessions()}
+        assert not set(sessions) & {closed.session for closed in following.follow()[2]}
+    with pytest.raises(PipeStreamError, match="no closed session"):
+        list(SinkReader(folder).plan(sessions[0]))
+    with Server(sink=folder, state_dir=tmp_path):
+        assert set(sessions) <= {closed.session for closed in reading.sessions()}
+        assert set(sessions) <= {closed.session for closed in following.follow()[2]}

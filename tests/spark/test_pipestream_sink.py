@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, StringType, StructType
 
 from penstock.errors import SparkError
-from penstock.pipestream import Server, Session
+from penstock.pipestream import Server, Session, SinkReader
 from penstock.spark.pipestream import PipeStreamDataSource
 from penstock.spark.pipestream.rows import COMMIT, Written
 from penstock.spark.pipestream.writer import PipeStreamWriter
@@ -297,6 +297,8 @@ def test_a_sink_that_is_killed_while_it_commits_has_committed_all_or_nothing(sta
         killer.join()
         with pytest.raises(Exception, match="exit code -9"):
             sink.__exit__(None, None, None)
+        seen = [row for batch in SinkReader(folder).read() for row in batch.column("content").to_pylist()]
+        assert sorted(seen) in ([], [b"one", b"three", b"two"]), "readers see a part of it"
         with start_sink(folder) as sink:
             found = contents(folder)
             assert found in ([], ["one", "three", "two"])

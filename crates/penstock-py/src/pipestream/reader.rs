@@ -3,12 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
 
 use arrow_array::RecordBatch;
 use penstock_net::pipestream::reading::{
     BatchLimits, ClosedSession, FolderStore, Followed, Journal, MAX_CONTENT, ObjectReader, Piece, Plan, PlanLimits,
-    Refiner, RemoteSink, Selection, Store, examine, plan, read_batch, read_rows,
+    Refiner, RemoteSink, Selection, Store, closed_session, closed_sessions, plan, read_batch, read_rows,
 };
 use penstock_net::storage::StorageOptions;
 use penstock_net::{Error, Result, runtime};
@@ -307,18 +306,14 @@ impl Sink {
 }
 
 impl Here {
-    /// Every closed session, by the time when its list was written last.
+    /// Every closed session that may be read, by the time when its list was written last.
     fn closed(&self) -> Result<Vec<ClosedSession>> {
-        let mut found: Vec<(SystemTime, ClosedSession)> = Vec::new();
-        for name in self.store.sessions()? {
-            let Some(list) = self.store.list(&name)? else { continue };
-            if let Some(session) = examine(&*self.store, &name)? {
-                lock(&self.examined).insert(name, Arc::new(session.clone()));
-                found.push((list.modified, session));
-            }
+        let found = closed_sessions(&*self.store)?;
+        let mut examined = lock(&self.examined);
+        for session in &found {
+            examined.insert(session.id.clone(), Arc::new(session.clone()));
         }
-        found.sort_by(|(a, first), (b, second)| (a, &first.id).cmp(&(b, &second.id)));
-        Ok(found.into_iter().map(|(_, session)| session).collect())
+        Ok(found)
     }
 
     fn examined(&self, session: &str) -> Result<Arc<ClosedSession>> {
@@ -327,7 +322,7 @@ impl Here {
             return Ok(found);
         }
         let missing = || Error::Misuse(format!("there is no closed session {session:?}"));
-        let found = Arc::new(examine(&*self.store, session)?.ok_or_else(missing)?);
+        let found = Arc::new(closed_session(&*self.store, session)?.ok_or_else(missing)?);
         lock(&self.examined).insert(session.to_owned(), Arc::clone(&found));
         Ok(found)
     }

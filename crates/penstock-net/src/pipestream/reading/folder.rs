@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::super::sink::LOG;
+use super::super::sink::{FolderSink, LOG};
 use super::journal::FileLog;
 use super::{JournalLog, ListState, Store, Wanted, is_session, payload_name};
 use crate::{Error, Result};
@@ -106,6 +106,14 @@ impl Store for FolderStore {
             payloads.read(part, into).map_err(|error| self.failed(&part.file, &error))?;
         }
         Ok(())
+    }
+
+    fn committed(&self, transaction: &str) -> Result<Option<Vec<String>>> {
+        FolderSink::committed(&self.dir, transaction).map_err(|error| self.failed(".transactions", &error))
+    }
+
+    fn prepared(&self, transaction: &str) -> Result<Vec<String>> {
+        FolderSink::prepared(&self.dir, transaction).map_err(|error| self.failed(".transactions", &error))
     }
 
     fn journal(&self) -> Result<Box<dyn JournalLog>> {

@@ -11,8 +11,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::outcomes::lock;
 use super::super::transport::hex;
+use super::Store;
 use super::line::closed;
-use super::{Store, examine};
+use super::plan::look_through;
+use super::transactions::{Found, divide};
 use crate::{Error, Result};
 
 /// The journal's file, at the top of a sink's folder.
@@ -85,6 +87,8 @@ struct State {
     open: HashMap<String, u64>,
     /// Sessions that nobody will read.
     dead: HashSet<String>,
+    /// Closed sessions whose transaction is still being closed.
+    held: HashMap<String, Found>,
     /// When names were added to the sink, as far as they were looked at.
     seen: Option<SystemTime>,
 }
@@ -100,6 +104,7 @@ impl Journal {
             positions: HashMap::new(),
             open: HashMap::new(),
             dead: HashSet::new(),
+            held: HashMap::new(),
             seen: None,
         };
         Ok(Self { store, state: Mutex::new(state) })
@@ -176,35 +181,34 @@ impl State {
         self.sessions.push(Arc::new(session));
     }
 
-    /// Sessions that are closed and not in the journal, the one that ended first at the front.
+    /// Sessions that are closed and not in the journal, the one that ended first at the front; of a transaction all or
+    /// none.
     fn find(&mut self, store: &dyn Store) -> Result<Vec<ClosedSession>> {
         self.look_for_names(store)?;
-        let mut ended = Vec::new();
+        let (mut found, mut dead) = (Vec::new(), Vec::new());
         for (session, length) in &mut self.open {
+            if let Some(held) = self.held.get(session) {
+                found.push(held.clone());
+                continue;
+            }
             let Some(list) = store.list(session)? else { continue };
             if list.length == *length {
                 continue;
             }
             match closed(store, session, list.length)? {
                 None => *length = list.length,
-                Some((code, _)) => ended.push((list.modified, session.clone(), code == 0)),
+                Some((0, _)) => match look(store, session) {
+                    Some(closed) => found.push(closed),
+                    None => dead.push(session.clone()),
+                },
+                Some(_) => dead.push(session.clone()),
             }
         }
-        ended.sort();
-        let mut found = Vec::new();
-        for (_, session, well) in ended {
-            let examined =
-                if well { store.make_durable(&session).and_then(|()| examine(store, &session)) } else { Ok(None) };
-            match examined {
-                Ok(Some(closed)) => found.push(closed),
-                Ok(None) => self.give_up(session),
-                Err(error) => {
-                    tracing::error!(%session, %error, "a closed session cannot be read, and is passed over");
-                    self.give_up(session);
-                }
-            }
-        }
-        Ok(found)
+        dead.into_iter().for_each(|session| self.give_up(session));
+        let known = |session: &str| self.positions.contains_key(session) || self.dead.contains(session);
+        let divided = divide(store, found, known, |session| Ok(look(store, session)))?;
+        self.held = divided.held.into_iter().map(|found| (found.session.id.clone(), found)).collect();
+        Ok(divided.whole.into_iter().map(|found| found.session).collect())
     }
 
     fn give_up(&mut self, session: String) {
@@ -227,6 +231,17 @@ impl State {
         }
         self.seen = changed;
         Ok(())
+    }
+}
+
+/// Looks through a closed session whose place in the journal outlives a power cut. `None`: nobody can read it.
+fn look(store: &dyn Store, session: &str) -> Option<Found> {
+    match store.make_durable(session).and_then(|()| look_through(store, session)) {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::error!(%session, %error, "a closed session cannot be read, and is passed over");
+            None
+        }
     }
 }
 

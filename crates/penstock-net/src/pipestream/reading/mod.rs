@@ -9,7 +9,7 @@
 //! Only sessions whose list ends with `{"closed":0}` are read; their lists and payloads never change, so a piece, which
 //! is a range of octets of a list, gives the same rows to whoever reads it, now or after a crash. An entity's second
 //! line takes the place of its first one (see the sink): [`examine`] finds such first lines, and pieces pass over them.
-//! What commits a transaction or ends it otherwise is no row.
+//! What commits a transaction or ends it otherwise is no row; its sessions are read all or none ([`transactions`]).
 //!
 //! Nothing here knows Arrow: a [`Batch`] is lines of the list as they are and the payloads behind one another.
 
@@ -21,6 +21,7 @@ mod line;
 mod object;
 mod plan;
 mod service;
+mod transactions;
 mod wire;
 
 use std::fmt;
@@ -36,6 +37,7 @@ pub use self::object::ObjectReader;
 pub use self::plan::{Piece, Plan, PlanLimits, Refiner, Selection, examine, plan};
 pub(crate) use self::service::{ALPN, Service};
 pub use self::service::{MIN_KEY, ReadKey};
+pub use self::transactions::{closed_session, closed_sessions};
 use crate::Result;
 
 /// The largest content of a row. Spark's binary values end just below 2 GiB.
@@ -63,6 +65,12 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Appends parts of payloads, one behind another; an error if any is shorter.
     fn read_payloads(&self, wanted: &[Wanted], into: &mut Vec<u8>) -> Result<()>;
+
+    /// The sessions that a transaction was committed with; `None` where it has no record.
+    fn committed(&self, transaction: &str) -> Result<Option<Vec<String>>>;
+
+    /// The sessions of a transaction that are prepared and not closed yet.
+    fn prepared(&self, transaction: &str) -> Result<Vec<String>>;
 
     /// Where the order of closed sessions is kept.
     fn journal(&self) -> Result<Box<dyn JournalLog>>;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 
-use super::super::sink::LOG;
+use super::super::sink::{LOG, ObjectSink};
 use super::{JournalLog, ListState, Store, Wanted, is_session, payload_name};
 use crate::runtime::block_on;
 use crate::storage::{Place, plain};
@@ -128,6 +128,14 @@ impl Store for ObjectReader {
             }
             Ok(())
         })?
+    }
+
+    fn committed(&self, transaction: &str) -> Result<Option<Vec<String>>> {
+        self.ask(".transactions", ObjectSink::committed(&self.place, transaction))
+    }
+
+    fn prepared(&self, transaction: &str) -> Result<Vec<String>> {
+        self.ask(".transactions", ObjectSink::prepared(&self.place, transaction))
     }
 
     fn journal(&self) -> Result<Box<dyn JournalLog>> {

@@ -1,7 +1,9 @@
 use std::collections::{BTreeSet, HashSet};
 
+use super::super::sink::TRANSACTION;
 use super::journal::ClosedSession;
 use super::line::{Line, Lines, closed, wrong};
+use super::transactions::Found;
 use super::{MAX_CONTENT, Store};
 use crate::Result;
 
@@ -52,16 +54,29 @@ pub struct Selection {
 
 /// Looks through the list of a session. `None`: it is not closed with 0, and nobody reads it.
 pub fn examine(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>> {
+    Ok(look_through(store, session)?.map(|found| found.session))
+}
+
+/// The same, with what decides whether it may be read by now.
+pub(super) fn look_through(store: &dyn Store, session: &str) -> Result<Option<Found>> {
     let Some(list) = store.list(session)? else { return Ok(None) };
     let Some((0, end)) = closed(store, session, list.length)? else { return Ok(None) };
     let mut found = ClosedSession { id: session.to_owned(), rows: 0, octets: 0, superseded: Vec::new() };
     let mut suspects = Vec::new();
+    // Of an entity that the sink has refused this may be another one than the session's.
+    let (mut transaction, mut is_sure) = (None, false);
     let mut lines = Lines::new(store, session, 0, end);
     while let Some((offset, octets)) = lines.next()? {
         let line = Line::parse(octets).map_err(|error| wrong(session, error))?;
         if line.is_row() {
             found.rows += 1;
             found.octets = found.octets.saturating_add(content_octets(&line));
+            let complete = line.status == "COMPLETE";
+            if let (false, Some(key)) = (is_sure, line.metadata.get(TRANSACTION))
+                && (complete || transaction.is_none())
+            {
+                (transaction, is_sure) = (Some(key.to_owned()), complete);
+            }
         }
         // A payload that was right and is gone: a line COMPLETE may stand before this one.
         if let (false, Some(sha256), None) = (line.status == "COMPLETE", &line.sha256, &line.file) {
@@ -71,7 +86,7 @@ pub fn examine(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>
     if !suspects.is_empty() {
         supersede(store, session, end, &suspects, &mut found)?;
     }
-    Ok(Some(found))
+    Ok(Some(Found { session: found, modified: list.modified, transaction }))
 }
 
 /// Finds the lines COMPLETE whose places later lines have taken: of the same entity and payload, with a file that is

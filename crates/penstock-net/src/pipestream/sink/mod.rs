@@ -47,6 +47,7 @@ use self::folder::Folder;
 pub(crate) use self::objects::ObjectSession;
 pub use self::objects::ObjectSink;
 use self::records::Records;
+pub(crate) use self::transaction::KEY as TRANSACTION;
 use super::command::Commands;
 use super::counters::Counters;
 use super::events::EventLog;
@@ -149,6 +150,16 @@ impl FolderSink {
             .spawn(move || committer.run(messages))
             .map_err(|error| Error::io("cannot start the sink's thread", &error))?;
         Ok(Arc::new(Self { shared: PerProcess::new(shared) }))
+    }
+
+    /// The sessions that a transaction of a folder was committed with; `None` where it has no record.
+    pub(crate) fn committed(dir: &Path, transaction: &str) -> io::Result<Option<Vec<String>>> {
+        Records::new(dir, Faults::default()).committed(transaction)
+    }
+
+    /// Those that are prepared and not closed yet.
+    pub(crate) fn prepared(dir: &Path, transaction: &str) -> io::Result<Vec<String>> {
+        Records::new(dir, Faults::default()).prepared(transaction)
     }
 
     /// What it has counted. `None` in a forked child.

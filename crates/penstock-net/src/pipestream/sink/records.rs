@@ -11,16 +11,14 @@
 //! What follows (last lines for the lists, then the markers go) is done again by whoever finds a record beside markers:
 //! the next order, or the next start.
 //!
-//! A record keeps a transaction that is run again from being committed twice, so it may go only where that cannot happen.
-//! Of a stream this is known: its micro-batches have numbers, Spark runs one only when all before it are done, and can be
-//! set back by no more than the [`KEPT`] that its checkpoint has. So older ones go, at a start and now and then. Whether
-//! a batch job will be run again nobody knows but its owner: its record stays.
+//! Records go at a start and now and then where the transaction cannot be run again ([`origin`]).
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use penstock_pipestream::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -31,15 +29,13 @@ use super::disk::{Faults, Step};
 use super::entries::LOG;
 use super::record;
 use super::recover::is_closed;
-use super::transaction::{GIVEN_UP, Refusal, is_session};
+use super::transaction::{FINISHED, GIVEN_UP, KEPT, Origin, Refusal, is_session, origin};
 
 /// Where all of it lies, below the sink. No session has such a name.
 const FOLDER: &str = ".transactions";
 const RECORD: &str = "committed.json";
 /// What is being removed begins so.
 const OLD: &str = ".old-";
-/// Micro-batches whose records are kept for each query: as many as Spark's checkpoints have.
-const KEPT: u64 = 100;
 /// Commits between two looks for records that may go.
 const LOOK_EVERY: u64 = 1_000;
 
@@ -100,7 +96,7 @@ impl Records {
         }
         self.settle(&folder)?;
         if self.commits.fetch_add(1, Ordering::Relaxed) % LOOK_EVERY == LOOK_EVERY - 1
-            && let Err(error) = self.prune()
+            && let Err(error) = self.prune(SystemTime::now())
         {
             // The commit is done all the same.
             tracing::warn!(%error, "records of old transactions stay");
@@ -124,6 +120,16 @@ impl Records {
         Ok(())
     }
 
+    /// The sessions that a transaction was committed with; `None` where it has no record.
+    pub(super) fn committed(&self, key: &str) -> io::Result<Option<Vec<String>>> {
+        Ok(read_record(&self.folder(key))?.map(|record| record.sessions))
+    }
+
+    /// The sessions of a transaction that are prepared and not closed yet.
+    pub(super) fn prepared(&self, key: &str) -> io::Result<Vec<String>> {
+        markers(&self.folder(key))
+    }
+
     /// Brings to its end what a server that crashed had committed.
     pub(super) fn redo(&self) -> io::Result<()> {
         let folders = match fs::read_dir(self.sink.join(FOLDER)) {
@@ -144,31 +150,40 @@ impl Records {
                 Err(Refusal::Storage(error)) => return Err(error),
             }
         }
-        self.prune()
+        self.prune(SystemTime::now())
     }
 
-    /// Removes the records of micro-batches that cannot be run again.
-    fn prune(&self) -> io::Result<()> {
+    /// Removes the records of transactions that cannot be run again.
+    fn prune(&self, now: SystemTime) -> io::Result<()> {
         let top = self.sink.join(FOLDER);
-        let mut batches = Vec::new();
+        let (mut batches, mut over) = (Vec::new(), Vec::new());
         let mut newest: HashMap<String, u64> = HashMap::new();
         for entry in fs::read_dir(&top)? {
             let folder = entry?.path();
             if folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(OLD.as_bytes())) {
                 // Whoever began to remove it has crashed.
                 gone(fs::remove_dir_all(folder))?;
-            } else if let Some(Record { transaction, .. }) = read_record(&folder)?
-                && let Some((query, batch)) = micro_batch(&transaction)
-            {
-                let last = newest.entry(query.to_owned()).or_default();
-                *last = batch.max(*last);
-                batches.push((query.to_owned(), batch, folder));
+                continue;
+            }
+            let Some(Record { transaction, .. }) = read_record(&folder)? else { continue };
+            match origin(&transaction) {
+                Origin::MicroBatch { query, number } => {
+                    let last = newest.entry(query.to_owned()).or_default();
+                    *last = number.max(*last);
+                    batches.push((query.to_owned(), number, folder));
+                }
+                Origin::Job if is_old(&folder, now)? => over.push(folder),
+                Origin::Job | Origin::Named => {}
             }
         }
-        for (query, batch, folder) in batches {
-            let over = newest.get(&query).is_some_and(|last| batch.saturating_add(KEPT) <= *last);
+        let is_over =
+            |query: &str, number: u64| newest.get(query).is_some_and(|last| number.saturating_add(KEPT) <= *last);
+        over.extend(
+            batches.into_iter().filter(|(query, number, _)| is_over(query, *number)).map(|(_, _, folder)| folder),
+        );
+        for folder in over {
             // One with markers is not settled: somebody has to close those sessions first.
-            if over && markers(&folder)?.is_empty() {
+            if markers(&folder)?.is_empty() {
                 self.remove(&top, &folder)?;
             }
         }
@@ -291,20 +306,21 @@ fn read_record(folder: &Path) -> io::Result<Option<Record>> {
     }
 }
 
+/// Whether a transaction was committed so long ago that its job is over.
+fn is_old(folder: &Path, now: SystemTime) -> io::Result<bool> {
+    match fs::metadata(folder.join(RECORD)).and_then(|record| record.modified()) {
+        Ok(committed) => Ok(now.duration_since(committed).unwrap_or_default() >= FINISHED),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whatever another server has removed meanwhile is gone as well.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
-}
-
-/// The query and the number of a stream's micro-batch, as Spark's tasks name their transaction.
-fn micro_batch(transaction: &str) -> Option<(&str, u64)> {
-    let (query, batch) = transaction.strip_prefix("spark/")?.split_once('/')?;
-    // A query's ID is a UUID; what users name their batch jobs does not look like that.
-    let uuid = query.len() == 36 && query.bytes().all(|octet| octet.is_ascii_hexdigit() || octet == b'-');
-    batch.parse().ok().filter(|_| uuid).map(|batch| (query, batch))
 }
 
 /// The sessions that are prepared.
@@ -343,6 +359,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
 
+    use super::super::super::reading::{FolderStore, Journal, Store, closed_session, closed_sessions};
     use super::*;
 
     const ONE: &str = "11111111111111111111111111111111";
@@ -354,7 +371,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for session in sessions {
             fs::create_dir(dir.path().join(session)).unwrap();
-            fs::write(dir.path().join(session).join(LOG), "{\"scope\":0}\n").unwrap();
+            fs::write(dir.path().join(session).join(LOG), format!("{OPEN}\n")).unwrap();
         }
         dir
     }
@@ -371,7 +388,7 @@ mod tests {
         sessions.iter().map(|session| (*session).to_owned()).collect()
     }
 
-    const OPEN: &str = "{\"scope\":0}";
+    const OPEN: &str = r#"{"scope":0,"entity":1,"parent":null,"layer":0,"content_type":"a/b","bytes":0,"sha256":null,"metadata":{"penstock.transaction":"k"},"status":"COMPLETE","reason":null,"file":null}"#;
     const READABLE: &str = "{\"closed\":0}";
     const GONE: &str = "{\"closed\":65}";
 
@@ -414,6 +431,64 @@ mod tests {
         assert!(!records.folder("k").exists());
     }
 
+    /// The sessions that readers see, whether or not they have a journal.
+    fn seen(dir: &Path) -> Vec<String> {
+        let store: Arc<dyn Store> = Arc::new(FolderStore::open(dir).unwrap());
+        let listed = seen_by_list(dir);
+        for session in [ONE, TWO, LATE] {
+            let is_listed = listed.iter().any(|listed| listed == session);
+            assert_eq!(closed_session(&*store, session).unwrap().is_some(), is_listed, "{session}");
+        }
+        assert_eq!(followed(&Journal::new(store).unwrap()), listed);
+        listed
+    }
+
+    fn followed(journal: &Journal) -> Vec<String> {
+        let followed = journal.follow(0, 10).unwrap();
+        let mut ids: Vec<_> = followed.sessions.into_iter().map(|session| session.id).collect();
+        ids.sort();
+        ids
+    }
+
+    #[test]
+    fn readers_see_a_transaction_s_sessions_at_once_whoever_dies_between_two_of_them() {
+        let dir = sink(&[ONE, TWO, LATE]);
+        let closes = AtomicUsize::new(0);
+        let dying = Records::new(
+            dir.path(),
+            Faults::new(move |step, _| {
+                let dies = step == Step::Append && closes.fetch_add(1, Ordering::SeqCst) > 0;
+                if dies { Err(io::Error::other("dead")) } else { Ok(()) }
+            }),
+        );
+        for session in [ONE, TWO] {
+            dying.prepare("k", session).unwrap();
+        }
+        let journal = Journal::new(Arc::new(FolderStore::open(dir.path()).unwrap())).unwrap();
+        assert!(dying.commit("k", &names(&[ONE, TWO])).is_err());
+        assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), OPEN.into()));
+        // One of no transaction does not wait for them, however often somebody looks.
+        let mut log = OpenOptions::new().append(true).open(dir.path().join(LATE).join(LOG)).unwrap();
+        log.write_all(READABLE.as_bytes()).and_then(|()| log.write_all(b"\n")).unwrap();
+        for _ in 0..2 {
+            assert_eq!((followed(&journal), seen(dir.path())), (names(&[LATE]), names(&[LATE])));
+        }
+        records(dir.path()).redo().unwrap();
+        assert_eq!((followed(&journal), seen(dir.path())), (names(&[ONE, TWO, LATE]), names(&[ONE, TWO, LATE])));
+        // Nor is it of any matter to readers that the record, or one of the sessions, is removed later.
+        fs::remove_dir_all(dir.path().join(TWO)).unwrap();
+        assert_eq!(seen_by_list(dir.path()), names(&[ONE, LATE]));
+        fs::remove_dir_all(records(dir.path()).folder("k")).unwrap();
+        assert_eq!(seen_by_list(dir.path()), names(&[ONE, LATE]));
+    }
+
+    fn seen_by_list(dir: &Path) -> Vec<String> {
+        let found = closed_sessions(&FolderStore::open(dir).unwrap()).unwrap();
+        let mut ids: Vec<_> = found.into_iter().map(|session| session.id).collect();
+        ids.sort();
+        ids
+    }
+
     const QUERY: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
     fn has_record(dir: &Path, key: &str) -> bool {
@@ -433,7 +508,7 @@ mod tests {
         records.commit(&batch(107), &names(&[ONE])).unwrap();
         // A marker that came beside a record: its session is to be closed first.
         fs::write(records.folder(&batch(0)).join(TWO), "").unwrap();
-        records.prune().unwrap();
+        records.prune(SystemTime::now()).unwrap();
         for kept in [batch(0).as_str(), &batch(8), &batch(107), other, "job", "spark/daily/1", "spark/daily/2000"] {
             assert!(has_record(dir.path(), kept), "{kept}");
         }
@@ -441,6 +516,25 @@ mod tests {
         records.redo().unwrap();
         assert!(!records.folder(&batch(0)).exists());
         assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
+    }
+
+    #[test]
+    fn records_of_jobs_that_cannot_run_again_go_when_they_are_old_and_no_others() {
+        let dir = sink(&[ONE]);
+        let records = records(dir.path());
+        let (job, unsettled) = (format!("spark/{}", "ab".repeat(16)), format!("spark/{}", "cd".repeat(16)));
+        let batch = format!("spark/{QUERY}/0");
+        for key in [job.as_str(), &unsettled, &batch, "nightly"] {
+            records.commit(key, &[]).unwrap();
+        }
+        fs::write(records.folder(&unsettled).join(ONE), "").unwrap();
+        records.prune(SystemTime::now() + FINISHED / 2).unwrap();
+        assert!(has_record(dir.path(), &job));
+        records.prune(SystemTime::now() + FINISHED * 2).unwrap();
+        assert!(!records.folder(&job).exists());
+        for kept in [unsettled.as_str(), &batch, "nightly"] {
+            assert!(has_record(dir.path(), kept), "{kept}");
+        }
     }
 
     #[test]
@@ -470,7 +564,7 @@ mod tests {
                     if taken.fetch_add(1, Ordering::SeqCst) >= last { Err(io::Error::other("dead")) } else { Ok(()) }
                 }),
             );
-            assert_eq!(dying.prune().is_ok(), last == 2, "step {last}");
+            assert_eq!(dying.prune(SystemTime::now()).is_ok(), last == 2, "step {last}");
             // Never a folder without a record, which would be a transaction that may be committed again.
             assert_eq!(records(dir.path()).folder(&old).exists(), last == 0, "step {last}");
             assert_eq!(has_record(dir.path(), &old), last == 0, "step {last}");
@@ -520,6 +614,8 @@ mod tests {
         if prepared == [true; 3] {
             let _ = dying.commit("k", &names(&[ONE, TWO]));
         }
+        let before = seen(dir.path());
+        assert!(before.is_empty() || before == names(&[ONE, TWO]), "step {last}: {before:?}");
         let alive = records(dir.path());
         alive.redo().unwrap();
         if prepared != [true; 3] {
@@ -531,6 +627,7 @@ mod tests {
         look(dir.path());
         alive.commit("k", &names(&[ONE, TWO])).unwrap();
         look(dir.path());
+        assert_eq!(seen(dir.path()), names(&[ONE, TWO]), "step {last}");
         taken.load(Ordering::SeqCst)
     }
 }

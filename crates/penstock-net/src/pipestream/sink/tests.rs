@@ -398,3 +398,47 @@ fn a_disk_that_fails_during_a_commit_fails_the_commit_which_may_be_said_again() 
         assert_eq!(last(&disk, &session), Some(0), "{step:?}");
     }
 }
+
+#[test]
+fn a_client_that_the_window_of_its_connection_keeps_waiting_is_counted() {
+    // The disk takes no line before it is told to; then the session waits for the sink, and admits no stream.
+    let broken = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&broken);
+    let disk = Broken::with(broken, move |step, _| {
+        while step == Step::Append && now.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    });
+    let session = disk.connect();
+    assert_eq!(send(&session, 2 << 20).0, Status::Complete);
+    let until = |series: &str, mut act: Box<dyn FnMut() + '_>| {
+        let since = Instant::now();
+        while disk.metric(series) == 0 {
+            assert!(since.elapsed() < Duration::from_secs(60), "{series}");
+            act();
+        }
+    };
+    let blocked = "penstock_pipestream_client_blocked_total{window=\"connection_octets\"}";
+    assert_eq!(disk.metric(blocked), 0);
+    disk.set(true);
+    let mut tickets = Vec::new();
+    let mut start = |octets: bytes::Bytes| {
+        tickets.push(block(session.send(EntityDraft::default(), Payload::bytes(octets))).unwrap());
+    };
+    until("penstock_sink_waits_total", Box::new(|| start(bytes::Bytes::from_static(b"row"))));
+    // None of these fills the window of its stream, and all of them together do not fit into the connection's.
+    let large = bytes::Bytes::from(vec![7; 900 << 10]);
+    let sending = (0..60).map(|_| {
+        let (session, payload) = (session.clone(), Payload::bytes(large.clone()));
+        async move { session.send(EntityDraft::default(), payload).await }
+    });
+    let sending = crate::runtime::spawn(futures_util::future::try_join_all(sending)).unwrap();
+    until(blocked, Box::new(|| thread::sleep(Duration::from_millis(1))));
+    disk.set(false);
+    tickets.extend(block(sending).unwrap().unwrap());
+    for ticket in tickets {
+        assert_eq!(block(session.wait_resolved(ticket.key)).unwrap().status, Status::Complete);
+    }
+    disk.close(&session);
+}

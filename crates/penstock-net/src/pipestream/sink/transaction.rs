@@ -9,14 +9,20 @@
 //! Nothing here is stored: how a key's record is made durable is a matter of the sink's kind.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason};
 use serde::{Deserialize, Serialize};
 
 /// The metadata that names the transaction.
-const KEY: &str = "penstock.transaction";
+pub(crate) const KEY: &str = "penstock.transaction";
 const COMMIT: &str = "application/vnd.penstock.commit+json";
 const ABORT: &str = "application/vnd.penstock.abort+json";
+
+/// Micro-batches whose records are kept for each query: as many as Spark's checkpoints have.
+pub(super) const KEPT: u64 = 100;
+/// A job whose commit is so long ago says it no more, and none of its tasks still runs.
+pub(super) const FINISHED: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// The longest name of a transaction.
 const MAX_KEY: usize = 256;
@@ -79,6 +85,39 @@ impl Order {
 /// A session has 32 hex digits.
 pub(super) fn is_session(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|octet| octet.is_ascii_digit() || (b'a'..=b'f').contains(&octet))
+}
+
+/// Who may commit a transaction, by the names that Spark's writers give.
+///
+/// A record keeps a transaction that is run again from being committed twice, so it may go only where that cannot
+/// happen. Micro-batches have numbers, Spark runs one only when all before it are done, and can be set back by no more
+/// than the [`KEPT`] that its checkpoint has. A job that was given no name has one that nobody can have again: it needs
+/// its record as long as its driver and its tasks run. Whether a transaction that somebody has named will be run again
+/// nobody knows but its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin<'a> {
+    /// A query's, and no other.
+    MicroBatch { query: &'a str, number: u64 },
+    /// One job's, and no other.
+    Job,
+    /// Anybody's.
+    Named,
+}
+
+/// What a transaction's name tells.
+pub(super) fn origin(transaction: &str) -> Origin<'_> {
+    let Some(rest) = transaction.strip_prefix("spark/") else { return Origin::Named };
+    // Without hyphens: no query's ID looks like that.
+    if is_session(rest) {
+        return Origin::Job;
+    }
+    let Some((query, number)) = rest.split_once('/') else { return Origin::Named };
+    // A query's ID is a UUID; what users name their batch jobs does not look like that.
+    let is_uuid = query.len() == 36 && query.bytes().all(|octet| octet.is_ascii_hexdigit() || octet == b'-');
+    match number.parse() {
+        Ok(number) if is_uuid => Origin::MicroBatch { query, number },
+        Ok(_) | Err(_) => Origin::Named,
+    }
 }
 
 /// Which transaction a session belongs to: its first entity says so, and the others do not say otherwise.
@@ -210,6 +249,18 @@ mod tests {
         for (key, payload) in bad {
             let refused = Order::parse(&header(COMMIT, key), payload.as_bytes()).unwrap_err();
             assert_eq!(refused.code, ErrorCode::EntityInvalid, "{payload}");
+        }
+    }
+
+    #[test]
+    fn names_tell_whose_a_transaction_is() {
+        let query = "01234567-89ab-cdef-0123-456789abcdef";
+        assert_eq!(origin(&format!("spark/{query}/17")), Origin::MicroBatch { query, number: 17 });
+        assert_eq!(origin(&format!("spark/{SESSION}")), Origin::Job);
+        let named = ["", "job", "spark/", "spark/daily", "spark/daily/17", SESSION];
+        let longer = [format!("spark/{query}"), format!("spark/{query}/x"), format!("spark/{SESSION}/1")];
+        for name in named.into_iter().chain(longer.iter().map(String::as_str)) {
+            assert_eq!(origin(name), Origin::Named, "{name}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! A session's list, piece by piece while the session is open, and whole at its end.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -11,17 +11,13 @@ use super::super::entries::LOG;
 use crate::storage::{Place, plain};
 
 /// Where the pieces of lists lie that are not closed yet.
-const OPEN: &str = ".open";
+pub(super) const OPEN: &str = ".open";
 /// Pieces of so many octets together are put into one.
 const ROLL: usize = 4 << 20;
 /// Beyond this a list is uploaded in parts of this size; every store takes them.
 const PART: usize = 8 << 20;
 /// Requests that a session's end makes at once.
 const CONCURRENT: usize = 16;
-/// What a session's end has left behind is removed when it is so old; it may still be at it otherwise.
-const LEFT: Duration = Duration::from_secs(600);
-/// Leftovers that one start looks for.
-const LOOKED_AT: usize = 1_000;
 
 /// The list of an open session.
 #[derive(Debug)]
@@ -36,22 +32,24 @@ pub(super) struct List {
     small: usize,
     /// Lines that are not in a large piece yet.
     recent: Vec<u8>,
+    /// When the last piece was put.
+    touched: Instant,
 }
 
 /// Commits `first` to `last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
-    first: u64,
-    last: u64,
+    pub(super) first: u64,
+    pub(super) last: u64,
 }
 
 impl Piece {
-    fn name(self) -> String {
+    pub(super) fn name(self) -> String {
         format!("{:010}-{:010}.jsonl", self.first, self.last)
     }
 
     /// `None`: no piece of a list has such a name.
-    fn parse(name: &str) -> Option<Self> {
+    pub(super) fn parse(name: &str) -> Option<Self> {
         let (first, last) = name.strip_suffix(".jsonl")?.split_once('-')?;
         Some(Self { first: first.parse().ok()?, last: last.parse().ok()? })
     }
@@ -59,7 +57,12 @@ impl Piece {
 
 impl List {
     pub(super) fn new(place: Place, session: Arc<str>) -> Self {
-        Self { place, session, next: 0, pieces: Vec::new(), small: 0, recent: Vec::new() }
+        Self { place, session, next: 0, pieces: Vec::new(), small: 0, recent: Vec::new(), touched: Instant::now() }
+    }
+
+    /// For how long nothing was put.
+    pub(super) fn untouched(&self) -> Duration {
+        self.touched.elapsed()
     }
 
     /// Makes lines durable, all or nothing. After an error nobody knows whether they are there; they are never part
@@ -68,6 +71,7 @@ impl List {
         let piece = Piece { first: self.next, last: self.next };
         self.next = self.next.saturating_add(1);
         self.put(piece, lines.clone().into()).await?;
+        self.touched = Instant::now();
         self.pieces.push(piece);
         self.small += 1;
         self.recent.extend(lines);
@@ -112,7 +116,7 @@ impl List {
 }
 
 /// Puts a session's list together.
-async fn whole(place: &Place, session: &str, pieces: &[Piece], last_line: Vec<u8>) -> Result<()> {
+pub(super) async fn whole(place: &Place, session: &str, pieces: &[Piece], last_line: Vec<u8>) -> Result<()> {
     let read = pieces
         .iter()
         .map(|piece| place.path(&format!("{OPEN}/{session}/{}", piece.name())))
@@ -137,7 +141,7 @@ async fn whole(place: &Place, session: &str, pieces: &[Piece], last_line: Vec<u8
 }
 
 /// Removes pieces. They are nobody's any more, so a failure costs room and nothing else.
-async fn remove(place: &Place, session: &str, pieces: Vec<Piece>) {
+pub(super) async fn remove(place: &Place, session: &str, pieces: Vec<Piece>) {
     let paths: Vec<_> =
         pieces.into_iter().map(|piece| Ok(place.path(&format!("{OPEN}/{session}/{}", piece.name())))).collect();
     let mut removed = place.store().delete_stream(stream::iter(paths).boxed());
@@ -155,8 +159,8 @@ pub(super) async fn is_open(place: &Place, session: &str) -> Result<bool> {
     Ok(pieces.try_next().await?.is_some())
 }
 
-/// Puts the list of a session together that has ended and waited for its transaction, whoever received it.
-pub(super) async fn close_prepared(place: &Place, session: &str, last_line: Vec<u8>) -> Result<()> {
+/// Puts the list of a session together that nobody works for any more, whoever received it.
+pub(super) async fn close_left(place: &Place, session: &str, last_line: Vec<u8>) -> Result<()> {
     let found: Vec<ObjectMeta> =
         place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
     let mut pieces: Vec<_> = found.iter().filter_map(|object| Piece::parse(object.location.filename()?)).collect();
@@ -174,7 +178,7 @@ pub(super) async fn close_prepared(place: &Place, session: &str, last_line: Vec<
         // Somebody was faster.
         Ok(_) => {}
         Err(object_store::Error::NotFound { .. }) if pieces.is_empty() => {
-            tracing::warn!(session, "a prepared session is not there any more");
+            tracing::warn!(session, "a session that is to be closed is not there any more");
             return Ok(());
         }
         Err(object_store::Error::NotFound { .. }) => match whole(place, session, &pieces, last_line).await {
@@ -184,39 +188,6 @@ pub(super) async fn close_prepared(place: &Place, session: &str, last_line: Vec<
         Err(error) => return Err(error),
     }
     remove(place, session, all).await;
-    Ok(())
-}
-
-/// Some of what lies below a prefix, from anywhere on.
-pub(super) async fn some(place: &Place, prefix: &str) -> Result<Vec<ObjectMeta>> {
-    let from = place.path(&format!("{prefix}/{:04x}", fastrand::u16(..)));
-    place.store().list_with_offset(Some(&place.path(prefix)), &from).take(LOOKED_AT).try_collect().await
-}
-
-/// Removes what the ends of sessions have left behind when they were killed: pieces of lists that are whole by now.
-/// Each start looks at some of what lies there, from anywhere on, and so all starts together at everything.
-pub(super) async fn recover(place: &Place, now: SystemTime) -> Result<()> {
-    let found = some(place, OPEN).await?;
-    let mut sessions: Vec<(String, Vec<Piece>)> = Vec::new();
-    for object in found {
-        let age = now.duration_since(object.last_modified.into()).unwrap_or_default();
-        let mut names = object.location.as_ref().rsplit('/');
-        let (Some(piece), Some(session)) = (names.next().and_then(Piece::parse), names.next()) else { continue };
-        if age < LEFT {
-            continue;
-        }
-        match sessions.last_mut() {
-            Some((last, pieces)) if last == session => pieces.push(piece),
-            Some(_) | None => sessions.push((session.to_owned(), vec![piece])),
-        }
-    }
-    for (session, pieces) in sessions {
-        match place.store().head(&place.path(&format!("{session}/{LOG}"))).await {
-            Ok(_) => remove(place, &session, pieces).await,
-            Err(object_store::Error::NotFound { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
     Ok(())
 }
 
@@ -264,31 +235,5 @@ mod tests {
                 assert!(got.bytes().await.unwrap() == expected);
             });
         }
-    }
-
-    #[test]
-    fn only_what_is_left_of_closed_sessions_is_removed_and_only_once_it_is_old() {
-        let place = place();
-        wait(async {
-            for session in ["aaaa", "bbbb"] {
-                let mut list = List::new(place.clone(), session.into());
-                list.append(b"{}\n".to_vec()).await.unwrap();
-                // Both are killed, one of them after its list was put.
-                if session == "aaaa" {
-                    whole(&place, session, &list.pieces, Vec::new()).await.unwrap();
-                }
-            }
-            let later = SystemTime::now() + LEFT * 2;
-            // Each start looks from anywhere on; so many of them see everything.
-            for _ in 0..100 {
-                recover(&place, SystemTime::now()).await.unwrap();
-            }
-            assert_eq!(names(&place).await.len(), 3);
-            for _ in 0..100 {
-                recover(&place, later).await.unwrap();
-            }
-            let piece = Piece { first: 0, last: 0 }.name();
-            assert_eq!(names(&place).await, [format!("sink/.open/bbbb/{piece}"), "sink/aaaa/entities.jsonl".into()]);
-        });
     }
 }

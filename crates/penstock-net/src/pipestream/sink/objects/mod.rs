@@ -10,12 +10,14 @@
 //! its way: a small one before it is put, the last part of a large one before its upload is completed. Its line is an
 //! object of its own together with those of the entities that came meanwhile; once that is there, COMPLETE is said.
 //!
-//! Nothing has to be mended after a crash: whatever was acknowledged is in the store, payload and line, and the
-//! session never gets its list. All of a sink's requests are made on a thread of their own.
+//! Nothing has to be mended after a crash: whatever was acknowledged is in the store, payload and line, and readers pass
+//! over the session, which has no list. What is left behind is swept up when it is old ([`sweep`]). All of a sink's
+//! requests are made on a thread of their own.
 
 mod list;
 mod records;
 mod session;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod upload;
@@ -23,7 +25,7 @@ mod upload;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -57,6 +59,7 @@ pub struct ObjectSink {
 struct Shared {
     place: Place,
     events: Option<EventLog>,
+    touch: Duration,
     counters: Arc<SinkCounters>,
     requests: Arc<Semaphore>,
     runtime: Handle,
@@ -73,6 +76,11 @@ impl fmt::Debug for Shared {
 impl ObjectSink {
     /// Takes a prefix, and asks the store for what is there, so that a wrong address or credential shows at once.
     pub fn open(place: Place, events: Option<EventLog>) -> Result<Arc<Self>> {
+        Self::touching(place, events, sweep::TOUCH)
+    }
+
+    /// The same; sessions that are open show so every `touch`.
+    fn touching(place: Place, events: Option<EventLog>, touch: Duration) -> Result<Arc<Self>> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .thread_name("penstock-store-work")
@@ -85,18 +93,31 @@ impl ObjectSink {
             .spawn(move || runtime.block_on(async move { while gone.recv().await.is_some() {} }))
             .map_err(|error| Error::io("cannot start the sink's thread", &error))?;
         let requests = Arc::new(Semaphore::new(IN_FLIGHT / REQUEST));
-        let shared =
-            Arc::new(Shared { place, events, counters: Arc::default(), requests, runtime: handle, _alive: alive });
+        let counters = Arc::default();
+        let shared = Arc::new(Shared { place, events, touch, counters, requests, runtime: handle, _alive: alive });
         let asked = Arc::clone(&shared);
         let answer = runtime::block_on(shared.runtime.spawn(async move { start(&asked.place).await }))?;
         match answer {
-            Ok(Ok(())) => Ok(Arc::new(Self { shared: PerProcess::new(shared) })),
+            Ok(Ok(())) => {
+                shared.runtime.spawn(look_now_and_then(shared.place.clone()));
+                Ok(Arc::new(Self { shared: PerProcess::new(shared) }))
+            }
             Ok(Err(error)) => Err(Error::Io {
                 context: format!("cannot use the sink {}", shared.place.uri()),
                 message: plain(&error),
             }),
             Err(died) => Err(Error::Misuse(died.to_string())),
         }
+    }
+
+    /// The sessions that a transaction of a prefix was committed with; `None` where it has no record.
+    pub(crate) async fn committed(place: &Place, transaction: &str) -> object_store::Result<Option<Vec<String>>> {
+        records::committed(place, transaction).await
+    }
+
+    /// Those that are prepared and not closed yet.
+    pub(crate) async fn prepared(place: &Place, transaction: &str) -> object_store::Result<Vec<String>> {
+        records::prepared(place, transaction).await
     }
 
     /// What all sessions have counted; `None` in a forked child.
@@ -130,8 +151,18 @@ impl ObjectSink {
 
 /// Brings to their ends what servers that were killed had begun to end.
 async fn start(place: &Place) -> object_store::Result<()> {
-    records::redo(place).await?;
-    list::recover(place, SystemTime::now()).await
+    records::redo(place, SystemTime::now()).await?;
+    sweep::sweep(place, SystemTime::now()).await
+}
+
+/// What others leave behind while this server runs. It ends with the sink's thread.
+async fn look_now_and_then(place: Place) {
+    loop {
+        tokio::time::sleep(sweep::EVERY).await;
+        if let Err(error) = start(&place).await {
+            tracing::warn!(error = plain(&error), "what killed servers have left in the sink stays for now");
+        }
+    }
 }
 
 impl Shared {

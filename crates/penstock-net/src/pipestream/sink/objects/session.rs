@@ -6,6 +6,7 @@ use futures_util::stream::{self, StreamExt as _};
 use object_store::ObjectStoreExt as _;
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
 
 use super::super::super::command::Commands;
 use super::super::super::events::LogEvent;
@@ -76,16 +77,26 @@ impl Session {
     /// Runs until the driver and all uploads are gone.
     pub(super) async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
         let mut batch = Vec::with_capacity(BATCH);
-        while messages.recv_many(&mut batch, BATCH).await > 0 {
+        while timeout(self.shared.touch, messages.recv_many(&mut batch, BATCH)).await != Ok(0) {
             let mut drivers = 0;
             for message in batch.drain(..) {
                 drivers += usize::from(matches!(message, Message::Events(_)));
                 self.take(message);
             }
             self.commit().await;
+            self.touch().await;
             self.room.add_permits(drivers);
         }
         self.close().await;
+    }
+
+    /// Shows that the session has a server, where nothing was written for long.
+    async fn touch(&mut self) {
+        if self.list.untouched() >= self.shared.touch
+            && let Err(error) = self.append(Vec::new()).await
+        {
+            tracing::warn!(session = %self.id, %error, "a session that is open could not be touched");
+        }
     }
 
     fn take(&mut self, message: Message) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{BoxStream, TryStreamExt as _};
@@ -19,7 +19,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::ObjectSink;
-use crate::pipestream::reading::{Journal, ObjectReader, Store, Wanted};
+use crate::pipestream::reading::{ClosedSession, Journal, ObjectReader, Store, Wanted, closed_sessions};
 use crate::pipestream::{Client, EntityDraft, Payload, Server, ServerOptions, SessionHandle, SessionOptions};
 use crate::runtime::wait;
 use crate::storage::Place;
@@ -140,12 +140,16 @@ struct Broken {
 
 impl Broken {
     fn at(fault: impl Fn(Request, &str) -> bool + Send + Sync + 'static) -> Self {
+        Self::touching(Duration::MAX, fault)
+    }
+
+    fn touching(touch: Duration, fault: impl Fn(Request, &str) -> bool + Send + Sync + 'static) -> Self {
         let broken = Arc::new(AtomicBool::new(false));
         let now = Arc::clone(&broken);
         let store = Arc::new(InMemory::new());
         let fault = move |request, path: &str| now.load(Ordering::SeqCst) && fault(request, path);
         let faulty = Faulty { inner: Arc::clone(&store), fault: Arc::new(fault) };
-        let sink = ObjectSink::open(Place::of(Arc::new(faulty), "sink"), None).unwrap();
+        let sink = ObjectSink::touching(Place::of(Arc::new(faulty), "sink"), None, touch).unwrap();
         let state = tempfile::tempdir().unwrap();
         let tls = ServerTls { identity: Identity::Development { dir: state.path().to_owned() }, client_ca: None };
         let server = Server::bind(ServerOptions::new((Ipv4Addr::LOCALHOST, 0).into(), tls), sink).unwrap();
@@ -370,6 +374,36 @@ fn a_transaction_s_sessions_get_their_lists_together_and_others_are_given_up() {
 }
 
 #[test]
+fn readers_see_a_transaction_s_sessions_at_once_or_not_at_all() {
+    let puts = AtomicUsize::new(0);
+    let sink = Broken::at(move |request, path| {
+        let is_list = request == Request::Put && path.ends_with("entities.jsonl");
+        is_list && puts.fetch_add(1, Ordering::SeqCst) == 1
+    });
+    let sessions = [sink.prepared(), sink.prepared()];
+    let mut expected = sessions.each_ref().map(|session| session.id().unwrap().to_string());
+    expected.sort();
+    let place = Place::of(Arc::clone(&sink.store) as Arc<dyn ObjectStore>, "sink");
+    let store: Arc<dyn Store> = Arc::new(ObjectReader::open(place).unwrap());
+    let journal = Journal::new(Arc::clone(&store)).unwrap();
+    let seen = || {
+        let mine = |found: Vec<ClosedSession>| {
+            let mut ids: Vec<_> = found.into_iter().map(|found| found.id).filter(|id| expected.contains(id)).collect();
+            ids.sort();
+            ids
+        };
+        (mine(closed_sessions(&*store).unwrap()), mine(journal.follow(0, 10).unwrap().sessions))
+    };
+    sink.set(true);
+    assert_eq!(sink.commit(&[&sessions[0], &sessions[1]]).0, Status::Failed);
+    sink.set(false);
+    let closed = sessions.iter().filter(|session| sink.log(session).is_some()).count();
+    assert_eq!((closed, seen()), (1, (vec![], vec![])));
+    assert_eq!(sink.commit(&[&sessions[0], &sessions[1]]).0, Status::Complete);
+    assert_eq!(seen(), (expected.to_vec(), expected.to_vec()));
+}
+
+#[test]
 fn a_commit_of_a_session_that_the_sink_does_not_know_is_refused() {
     let sink = Broken::at(|_, _| false);
     let session = sink.connect();
@@ -391,6 +425,22 @@ fn a_start_brings_to_its_end_what_was_committed() {
         ObjectSink::open(Place::of(Arc::clone(&sink.store) as Arc<dyn ObjectStore>, "sink"), None).unwrap();
     }
     assert_eq!(sink.last_line(&session).unwrap()["closed"], 0);
+}
+
+#[test]
+fn an_open_session_is_touched_now_and_then_and_its_list_is_as_ever() {
+    let sink = Broken::touching(Duration::from_millis(10), |_, _| false);
+    let session = sink.connect();
+    assert_eq!(send(&session, 10).0, Status::Complete);
+    let before = sink.objects(&session).1;
+    let since = Instant::now();
+    while sink.objects(&session).1 < before + 3 {
+        assert!(since.elapsed() < Duration::from_secs(60), "an idle session is not touched");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(send(&session, 10).0, Status::Complete);
+    sink.close(&session);
+    assert_eq!((statuses(&sink.log(&session).unwrap()), sink.objects(&session).1), (vec!["COMPLETE", "COMPLETE"], 0));
 }
 
 #[test]
