@@ -44,6 +44,7 @@ def test_every_option_of_the_pipestream_data_source_is_in_its_table(repository, 
     for file, sides in (
         ("options.py", ("sink",)),
         ("rows.py", ("sink",)),
+        ("listen.py", ("source",)),
         ("source.py", ("source",)),
         ("stream_reader.py", ("source",)),
     ):

@@ -38,17 +38,19 @@ from penstock.spark import (
     rehydrate,
     vgi_map,
 )
+from penstock.spark._peer import Peer
 from penstock.spark.documents_source import DocumentsPartition, DocumentsReader
 from penstock.spark.lumberjack import listen as lj_listen
 from penstock.spark.lumberjack import reader as lj_reader
 from penstock.spark.lumberjack import source as lj_source
 from penstock.spark.lumberjack import stream_reader as lj_stream
 from penstock.spark.lumberjack import writer as lj_writer
-from penstock.spark.pipestream.options import Options, Peer
+from penstock.spark.pipestream.listen import Listen
+from penstock.spark.pipestream.options import Options
 from penstock.spark.pipestream.reader import PipeStreamReader
 from penstock.spark.pipestream.rows import RowSink, Written
 from penstock.spark.pipestream.source import PipeStreamPartition, Source, Wanted
-from penstock.spark.pipestream.stream_reader import Listen, PipeStreamStreamReader, Position
+from penstock.spark.pipestream.stream_reader import PipeStreamStreamReader, Position
 from penstock.spark.pipestream.stream_writer import PipeStreamStreamWriter
 from penstock.spark.pipestream.writer import PipeStreamWriter
 

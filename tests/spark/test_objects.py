@@ -1,9 +1,14 @@
 """The chain with nothing but URIs: documents, sink and receipts lie in an object store."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
+
+from penstock.pipestream import Session
+from penstock.spark import PipeStreamDataSource
+from penstock.spark.pipestream.source import ROW_COLUMNS
 
 from ..objects.s3 import s3
 
@@ -42,3 +47,47 @@ def test_rows_written_to_a_uri_are_read_from_it_once_the_job_has_committed(spark
     assert {bytes(row.content).decode() for row in found.collect()} == {f"row {number}" for number in range(200)}
     assert found.count() == 200
     assert s3.list("sink/.open/") == []
+
+
+def test_a_spool_in_a_store_is_all_that_the_next_machine_needs(s3, tmp_path, monkeypatch):
+    options = {f"storage.{name}": value for name, value in s3.storage.items()}
+    options |= {"listen": "127.0.0.1:0", "spool": s3.uri("spool"), "maxRowsPerTrigger": "2"}
+
+    def machine(name):
+        monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / name))
+        return PipeStreamDataSource(options).streamReader(ROW_COLUMNS)
+
+    def send(source, *payloads):
+        with Session.connect(source._server.address, fingerprint=source._server.fingerprint) as session:
+            for sent in [session.send(payload) for payload in payloads]:
+                sent.wait()
+            # Payloads and lines are there before anybody is told that they are.
+            assert len(s3.list(f"spool/{session.id}/0/")) == len(payloads)
+            pieces = b"".join(s3.get(key) for key in s3.list(f"spool/.open/{session.id}/"))
+            assert pieces.count(b'"COMPLETE"') == len(payloads)
+        deadline = time.monotonic() + 60
+        while not s3.list(f"spool/{session.id}/entities.jsonl"):
+            assert time.monotonic() < deadline, "the session is not closed"
+            time.sleep(0.01)
+
+    def rows(source, start, end):
+        batches = [batch for partition in source.partitions(start, end) for batch in partition.read()]
+        return sorted(octets for batch in batches for octets in batch.column("content").to_pylist())
+
+    first = machine("first")
+    start, limit = first.initialOffset(), first.getDefaultReadLimit()
+    assert first.latestOffset(start, limit)["session"] == 0
+    send(first, b"a", b"b", b"c")
+    middle = first.latestOffset(start, limit)
+    found = rows(first, start, middle)
+    assert len(found) == 2
+    first.stop()
+    # It has the checkpoint of the first one, and the address of the spool.
+    second = machine("second")
+    assert rows(second, start, middle) == found
+    end = second.latestOffset(middle, limit)
+    found += rows(second, middle, end)
+    send(second, b"d")
+    found += rows(second, end, second.latestOffset(end, limit))
+    second.stop()
+    assert sorted(found) == [b"a", b"b", b"c", b"d"]

@@ -147,6 +147,9 @@ def test_wrong_options_are_named(options, message, monkeypatch):
         ({"listen": "127.0.0.1:0", "spool": "/", "path": "/"}, "exclude each other"),
         ({"listen": "0.0.0.0:4433", "spool": "/"}, "set advertise"),
         ({"listen": "nowhere", "spool": "/"}, "HOST:PORT"),
+        ({"listen": "127.0.0.1:0", "spool": "s3://b/p", "advertise": "h:1"}, "executors read s3://b/p where it lies"),
+        ({"listen": "127.0.0.1:0", "spool": "/", "storage.region": "r"}, "no option storage.region"),
+        ({"client_ca": "/", "path": "/"}, "goes with the option listen"),
         ({"path": "/", "receipts": "/"}, "is for batch reads"),
         ({"path": "/", "maxRowsPerTrigger": "0"}, "positive number"),
         (
@@ -216,6 +219,46 @@ def test_a_checkpoint_of_another_sink_is_refused(server, tmp_path):
     ]:
         with pytest.raises(SparkError, match=message):
             following.partitions(offset, {**end, "session": 9})
+
+
+def test_a_source_that_listens_takes_senders_with_a_certificate_only(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    own = tmp_path / "senders"
+    write_certificates(own)
+    following = stream(listen="127.0.0.1:0", spool=str(tmp_path / "spool"), client_ca=str(own / "ca.pem"))
+    start, limit = following.initialOffset(), following.getDefaultReadLimit()
+    try:
+        following.latestOffset(start, limit)
+        server = following._server
+        with (
+            pytest.raises(PipeStreamError),
+            Session.connect(server.address, fingerprint=server.fingerprint) as session,
+        ):
+            session.send(b"of nobody").wait()
+        pair = {"cert": own / "cert.pem", "key": own / "key.pem"}
+        with Session.connect(server.address, fingerprint=server.fingerprint, **pair) as session:
+            session.send(b"of somebody")
+        wait_until_closed(tmp_path / "spool", session.id)
+        # Executors have no certificate, and the key of this run.
+        end = following.latestOffset(start, limit)
+        assert contents(following.partitions(start, end)) == [b"of somebody"]
+    finally:
+        following.stop()
+
+
+def test_a_server_that_asks_for_certificates_asks_readers_too(tmp_path):
+    own = tmp_path / "clients"
+    write_certificates(own)
+    pair = {"cert": str(own / "cert.pem"), "key": str(own / "key.pem")}
+    (tmp_path / "key").write_text(KEY)
+    with Server(sink=tmp_path / "sink", read_key=KEY, client_ca=own / "ca.pem", state_dir=tmp_path) as server:
+        with Session.connect(server.address, fingerprint=server.fingerprint, **pair) as session:
+            session.send(b"octets")
+        wait_until_closed(tmp_path / "sink", session.id)
+        options = where(server, tmp_path, "server")
+        with pytest.raises(SparkError, match="cannot be read"):
+            reader(**options).partitions()
+        assert contents(reader(**options, **pair).partitions()) == [b"octets"]
 
 
 def test_committed_sessions_are_removed_only_where_that_was_asked_for(server, tmp_path):

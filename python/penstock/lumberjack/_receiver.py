@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
 from penstock import _core
+from penstock._listening import Listening
 from penstock.lumberjack._event import Event, events_of
 from penstock.lumberjack._options import Limits, PathLike, ReceiveOptions, certificate_folder, needs_tls
 from penstock.lumberjack._spool import Spool
@@ -114,7 +114,7 @@ class ReceiverCounters:
     """Events and octets by the name in the certificate, or by address. The first 256, then "other"."""
 
 
-class Receiver:
+class Receiver(Listening):
     """A Lumberjack receiver, which listens as soon as it is made. Iterating it gives batches.
 
     As a context manager it closes at the end. What was acknowledged by `Batch.ack` is told to the writers first.
@@ -152,7 +152,9 @@ class Receiver:
     ['hello', 'world']
     """
 
-    __slots__ = ("_address", "_fingerprint", "_native")
+    __slots__ = ("_fingerprint", "_native")
+
+    _native: "_core.LumberjackReceiver"
 
     def __init__(
         self,
@@ -204,24 +206,13 @@ class Receiver:
         self._native = _core.LumberjackReceiver(
             listen, options, schema, spool.core if isinstance(spool, Spool) else spool
         )
-        # Kept here because a forked child may want to connect to them.
-        self._address = self._native.address()
+        self._listens()
         self._fingerprint = self._native.fingerprint()
-
-    @property
-    def address(self) -> str:
-        """``HOST:PORT`` where it listens, with the port that was picked."""
-        return self._address
 
     @property
     def fingerprint(self) -> str | None:
         """The fingerprint of its first certificate, ``sha256:HEX``; None without TLS."""
         return self._fingerprint
-
-    @property
-    def metrics_address(self) -> str | None:
-        """``HOST:PORT`` where metrics are served, with the port that was picked; None if they are not."""
-        return self._native.metrics_address()
 
     @property
     def counters(self) -> ReceiverCounters:
@@ -249,31 +240,6 @@ class Receiver:
             LumberjackError: Where they cannot be read; the old one stays.
         """
         return self._native.reload()
-
-    def close(self, grace: float = 10.0) -> None:
-        """Take nothing more, wait ``grace`` seconds for batches to be acknowledged, then end the connections.
-
-        Closing a closed receiver changes nothing.
-        """
-        self._native.close(grace)
-
-    def __enter__(self) -> Self:
-        """Give itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close, at once where an exception came."""
-        self.close() if kind is None else self.close(grace=0)
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
-        raise TypeError("a Receiver is a live socket and cannot be pickled")
-
-    def __repr__(self) -> str:
-        """Say where it listens."""
-        return f"<Receiver {self.address}>"
 
 
 def receive_options(

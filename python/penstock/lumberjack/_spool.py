@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
@@ -10,6 +11,7 @@ from typing import NoReturn, Self
 import pyarrow as pa
 
 from penstock import _core
+from penstock._opened import Opened
 from penstock._state import state_dir
 
 __all__ = ["EVENT_SCHEMA", "Position", "Spool", "SpoolCounters", "SpoolPiece", "SpoolReader"]
@@ -305,8 +307,8 @@ class SpoolReader(_Planned):
 
     def _take(self, options: SpoolReaderOptions) -> None:
         self._options = options
-        self._opened: _core.SpoolReader | None = None
-        self._process = 0
+        # What was opened does not survive a fork.
+        self._opened = Opened(partial(_core.SpoolReader, options))
 
     @classmethod
     def _of(cls, options: SpoolReaderOptions) -> Self:
@@ -354,11 +356,7 @@ class SpoolReader(_Planned):
         )
 
     def _core_of(self) -> _core.SpoolReader:
-        # What was opened does not survive a fork; whoever was forked opens its own.
-        if self._opened is None or self._process != os.getpid():
-            self._opened = _core.SpoolReader(self._options)
-            self._process = os.getpid()
-        return self._opened
+        return self._opened.get()
 
     def read(
         self, pieces: Iterable[SpoolPiece] | None = None, *, schema: pa.Schema | None = None

@@ -3,11 +3,13 @@
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 import pyarrow as pa
 
 from penstock import _core
+from penstock._opened import Opened
 from penstock.pipestream._fields import PathLike
 
 __all__ = ["ROW_SCHEMA", "ClosedSession", "Piece", "SinkReader"]
@@ -92,7 +94,7 @@ class SinkReader:
     [1]
     """
 
-    __slots__ = ("_native", "_options", "_process")
+    __slots__ = ("_opened", "_options")
 
     def __init__(self, folder: PathLike, *, storage: Mapping[str, str] | None = None) -> None:
         """Take a sink's folder, or its URI in an object store, to be read where it lies.
@@ -103,8 +105,8 @@ class SinkReader:
 
     def _take(self, options: ReaderOptions) -> None:
         self._options = options
-        self._native: _core.SinkReader | None = None
-        self._process = 0
+        # A connection does not survive a fork.
+        self._opened = Opened(partial(_core.SinkReader, options))
 
     @classmethod
     def _of(cls, options: ReaderOptions) -> Self:
@@ -155,11 +157,7 @@ class SinkReader:
 
     @property
     def _core(self) -> _core.SinkReader:
-        # A connection does not survive a fork; whoever was forked makes one of its own.
-        if self._native is None or self._process != os.getpid():
-            self._native = _core.SinkReader(self._options)
-            self._process = os.getpid()
-        return self._native
+        return self._opened.get()
 
     def sessions(self) -> list[ClosedSession]:
         """Give the closed sessions, the one that ended first at the front. Nothing is written.
@@ -250,8 +248,8 @@ class SinkReader:
         return isinstance(other, SinkReader) and self._options == other._options
 
     def __hash__(self) -> int:
-        """Hash the options."""
-        return hash(self._options)
+        """Hash where it is."""
+        return hash((self._options.folder, self._options.address))
 
     def __reduce__(self) -> tuple[object, tuple[ReaderOptions]]:
         """Survive a pickle by the options."""

@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import NoReturn, Self
+from typing import Literal
 
 from penstock import _core
+from penstock._listening import Listening
 from penstock._places import is_uri, local_path
 from penstock._state import state_dir
 from penstock.pipestream._fields import PathLike
@@ -32,6 +32,7 @@ class ServeOptions:
     max_payload: int | None
     events: PathLike | None
     read_key: str | None
+    reader_certificates: str
     metrics: str | None
 
 
@@ -61,7 +62,7 @@ class ServerCounters:
     """How often each limit was exceeded, by its name; docs/operations.md lists them."""
 
 
-class Server:
+class Server(Listening):
     """A PipeStream server, which listens as soon as it is made.
 
     With ``sink`` it writes each entity's payload into that folder or object store, once its checksum holds and never
@@ -83,7 +84,9 @@ class Server:
     ReceivedEntity(scope_id=0, entity_id=1) b'hello'
     """
 
-    __slots__ = ("_address", "_fingerprint", "_native")
+    __slots__ = ("_fingerprint", "_native")
+
+    _native: "_core.Server"
 
     def __init__(
         self,
@@ -100,6 +103,7 @@ class Server:
         max_payload: int | None = None,
         events: PathLike | None = None,
         read_key: str | None = None,
+        reader_certificates: Literal["required", "optional"] = "required",
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
@@ -120,6 +124,8 @@ class Server:
             max_payload: The largest payload in octets, by default 16 GiB. A larger one fails its entity.
             events: A file to which every event is appended as a line of JSON.
             read_key: A text of at least 16 octets, for those who may read the sink (`SinkReader.connect`).
+            reader_certificates: With ``client_ca``: whether readers must have such a certificate, too, "required", or
+                come with the key alone, "optional".
             metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
             state_dir: For development certificates; by default the state folder of the command line.
 
@@ -139,27 +145,17 @@ class Server:
             max_payload=max_payload,
             events=events,
             read_key=read_key,
+            reader_certificates=reader_certificates,
             metrics=metrics,
         )
         self._native = _core.Server(listen, options)
-        # Kept here because a forked child may want to connect to them.
-        self._address = self._native.address()
+        self._listens()
         self._fingerprint = self._native.fingerprint()
-
-    @property
-    def address(self) -> str:
-        """``HOST:PORT`` where it listens, with the port that was picked."""
-        return self._address
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of its certificate, ``sha256:HEX``: what clients pin."""
         return self._fingerprint
-
-    @property
-    def metrics_address(self) -> str | None:
-        """``HOST:PORT`` where metrics are served, with the port that was picked; None if they are not."""
-        return self._native.metrics_address()
 
     @property
     def counters(self) -> ServerCounters:
@@ -179,31 +175,6 @@ class Server:
         """Give a session for each client until the server is closed."""
         while (session := self.accept()) is not None:
             yield session
-
-    def close(self, grace: float = 10.0) -> None:
-        """Take no more connections, let the sessions end for ``grace`` seconds, then close those that are left.
-
-        Closing a closed server changes nothing.
-        """
-        self._native.close(grace)
-
-    def __enter__(self) -> Self:
-        """Give itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close, at once where an exception came."""
-        self.close() if kind is None else self.close(grace=0)
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
-        raise TypeError("a Server is a live socket and cannot be pickled")
-
-    def __repr__(self) -> str:
-        """Say where it listens."""
-        return f"<Server {self.address}>"
 
 
 def sink_of(sink: PathLike | None) -> PathLike | None:

@@ -24,7 +24,6 @@ from penstock._previous import EarlierReceipts
 from penstock._staged_receipts import StagedReceipts
 from penstock.documents import DocumentResult, DocumentSender, SentDocument
 from penstock.errors import DocumentsError, PipeStreamError, SparkError
-from penstock.pipestream import Session
 from penstock.spark._batches import resize
 from penstock.spark._divide import default_name
 from penstock.spark._object_sink import ObjectSink
@@ -91,7 +90,7 @@ class Attempt:
         self._on_their_way: deque[SentDocument | Future[SentDocument]] = deque()
         self._settled = 0
         self._sink = ObjectSink(options.sink, options.storage) if is_uri(options.sink) else None
-        self._session = self._connect()
+        self._session = options.peer.connect() if self._sink is None else self._sink.connect()
 
     def __enter__(self) -> Self:
         return self
@@ -158,23 +157,6 @@ class Attempt:
         """Raise if the session is over, whatever its code: parts that it cut off are no bad documents, so try again."""
         if (early := self._session.closed) is not None:
             raise early.error()
-
-    def _connect(self) -> Session:
-        options = self._options
-        if self._sink is not None:
-            return self._sink.connect()
-        try:
-            return Session.connect(
-                options.sink,
-                fingerprint=options.fingerprint,
-                ca=options.ca,
-                system_ca=options.system_ca,
-                cert=options.cert,
-                key=options.key,
-                mtu=options.mtu,
-            )
-        except (PipeStreamError, OSError) as error:
-            raise SparkError(f"no session with the sink {options.sink}: {error}") from error
 
     def _account(self, error: PipeStreamError) -> str:
         return (

@@ -8,6 +8,7 @@ worker may be forked at any time.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,6 +17,9 @@ from penstock._places import check_storage, is_uri
 from penstock.documents import Limits
 from penstock.errors import SparkError
 from penstock.spark._paths import from_option
+
+if TYPE_CHECKING:
+    from penstock.spark._peer import Peer
 
 __all__ = ["Dehydrate", "Rehydrate", "dehydrate", "rehydrate"]
 
@@ -39,6 +43,13 @@ class Dehydrate:
     limits: Limits | None = None
     in_flight: int = 8
     storage: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def peer(self) -> "Peer":
+        """The server of the sink, where the sink is no URI."""
+        from penstock.spark._peer import Peer
+
+        return Peer(self.sink, self.fingerprint, self.ca, self.system_ca, self.cert, self.key, self.mtu)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take apart what the paths name; Spark calls this once for each attempt of a task."""

@@ -21,7 +21,7 @@ use super::reading::{self, ReadKey, Service, Store};
 use super::shared::{Phase, SessionOptions, Shared};
 use super::transport::{self, ALPN, quic_code};
 use crate::runtime::{PerProcess, Runtime};
-use crate::tls::{Fingerprint, ServerTls};
+use crate::tls::{ClientCertificates, Fingerprint, ServerTls};
 use crate::{Error, Result, metrics};
 
 /// Handshakes that may wait to be begun, and octets that they may have sent by then.
@@ -54,12 +54,14 @@ pub struct Reading {
     pub store: Arc<dyn Store>,
     /// How long a reader may take for 1 MiB of an answer before it is cut off. Default: 60 s.
     pub patience: Duration,
+    /// Where clients must have a certificate: whether readers must have one, too, beside the key. Default: they must.
+    pub certificates: ClientCertificates,
 }
 
 impl Reading {
-    /// The default patience.
+    /// The defaults.
     pub fn new(key: ReadKey, store: Arc<dyn Store>) -> Self {
-        Self { key, store, patience: Duration::from_secs(60) }
+        Self { key, store, patience: Duration::from_secs(60), certificates: ClientCertificates::Required }
     }
 }
 
@@ -83,6 +85,8 @@ struct Inner {
     consumer: Consumer,
     /// Answers those who read the sink.
     reading: Option<Arc<Service>>,
+    /// Whether everybody but readers must have shown a certificate.
+    needs_certificate: bool,
     counters: Arc<Counters>,
     sessions: Mutex<Sessions>,
     next: AtomicU64,
@@ -112,7 +116,9 @@ impl fmt::Debug for Server {
 impl Server {
     /// Starts to listen.
     pub fn bind(options: ServerOptions, consumer: impl Into<Consumer>) -> Result<Self> {
-        let (mut tls, fingerprint) = options.tls.config(ALPN)?;
+        let certificates =
+            options.reading.as_ref().map_or(ClientCertificates::Required, |reading| reading.certificates);
+        let (mut tls, fingerprint) = options.tls.config_with(ALPN, certificates)?;
         let reading = options.reading.map(Service::new).transpose()?;
         if reading.is_some() {
             tls.alpn_protocols.push(reading::ALPN.to_vec());
@@ -136,6 +142,7 @@ impl Server {
             max_connections: options.max_connections,
             consumer: consumer.into(),
             reading,
+            needs_certificate: options.tls.client_ca.is_some(),
             counters: Arc::default(),
             sessions: Mutex::default(),
             next: AtomicU64::new(0),
@@ -313,6 +320,12 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
     if let (Some(reading), true) = (&inner.reading, Service::is_for(&connection)) {
         reading.serve(&connection).await;
         return Ok(());
+    }
+    // Where readers may come without, the handshake lets everybody in who has none.
+    if inner.needs_certificate && connection.peer_identity().is_none() {
+        Counters::add(&inner.counters.handshakes_failed, 1);
+        connection.close(quic_code(ErrorCode::InternalError), b"this server takes clients with a certificate only");
+        return Err(Error::Tls("the client has shown no certificate".into()));
     }
     let start = Start {
         connection: connection.clone(),

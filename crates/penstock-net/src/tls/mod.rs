@@ -79,7 +79,16 @@ pub struct ClientTls {
 impl ServerTls {
     /// The configuration for rustls, and the fingerprint that clients pin.
     pub(crate) fn config(&self, alpn: &[u8]) -> Result<(ServerConfig, Fingerprint)> {
-        let (mut config, fingerprint) = self.build(&[&rustls::version::TLS13], ClientCertificates::Required)?;
+        self.config_with(alpn, ClientCertificates::Required)
+    }
+
+    /// The same, where a client without a certificate may be let in.
+    pub(crate) fn config_with(
+        &self,
+        alpn: &[u8],
+        certificates: ClientCertificates,
+    ) -> Result<(ServerConfig, Fingerprint)> {
+        let (mut config, fingerprint) = self.build(&[&rustls::version::TLS13], certificates)?;
         config.alpn_protocols = vec![alpn.to_vec()];
         Ok((config, fingerprint))
     }

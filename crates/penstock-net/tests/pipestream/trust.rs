@@ -1,7 +1,9 @@
 use std::path::Path;
+use std::sync::Arc;
 
-use penstock_net::pipestream::{Client, FolderSink, SessionOptions};
-use penstock_net::tls::{ClientTls, Fingerprint, Trust, write_certificates};
+use penstock_net::pipestream::reading::{FolderStore, ReadKey, RemoteSink};
+use penstock_net::pipestream::{Client, FolderSink, Reading, SessionOptions};
+use penstock_net::tls::{ClientCertificates, ClientTls, Fingerprint, Trust, write_certificates};
 use penstock_net::{Error, Result};
 
 use crate::raw::{connect, run};
@@ -64,6 +66,35 @@ fn a_client_without_the_certificate_that_is_asked_for_is_refused() {
         assert!(matches!(refused, Err(Error::Tls(_))), "{refused:?}");
     }
     assert_eq!(try_connect(&pair, "localhost", &with(Some(clients.path()))), Ok(()));
+}
+
+#[test]
+fn readers_have_a_certificate_where_clients_must_unless_the_key_is_enough() {
+    const KEY: &str = "a key of 16 octets or more";
+    let clients = tempfile::tempdir().unwrap();
+    write_certificates(clients.path()).unwrap();
+    for certificates in [ClientCertificates::Required, ClientCertificates::Optional] {
+        let dir = tempfile::tempdir().unwrap();
+        let sink = FolderSink::open(&dir.path().join("sink"), None).unwrap();
+        let store = FolderStore::open(&dir.path().join("sink")).unwrap();
+        let reading = Reading { certificates, ..Reading::new(ReadKey::new(KEY).unwrap(), Arc::new(store)) };
+        let pair = Pair::new(dir, sink, |options| {
+            options.tls.client_ca = Some(clients.path().join("ca.pem"));
+            options.reading = Some(reading);
+        });
+        let trust = Trust::Fingerprint(pair.server.fingerprint().unwrap());
+        let with = |identity| ClientTls { trust: trust.clone(), identity };
+        let certified = with(Some((clients.path().join("cert.pem"), clients.path().join("key.pem"))));
+        let read = |tls: &ClientTls| {
+            let address = pair.server.local_addr().unwrap();
+            block(async { RemoteSink::connect(tls, address, "localhost", KEY).await?.sessions(0, 1).await })
+        };
+        assert!(read(&certified).is_ok());
+        assert_eq!(read(&with(None)).is_ok(), certificates == ClientCertificates::Optional);
+        // Whoever sends has one in any case.
+        assert_eq!(try_connect(&pair, "localhost", &certified), Ok(()));
+        assert!(try_connect(&pair, "localhost", &with(None)).is_err());
+    }
 }
 
 #[test]

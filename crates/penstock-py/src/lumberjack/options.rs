@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use penstock_net::lumberjack::{ClientConfig, Hosts, ReceiverOptions, SenderOptions, Sequence, ServerConfig, Version};
-use penstock_net::tls::{ClientCertificates, ClientTls, ServerTls};
+use penstock_net::tls::{ClientTls, ServerTls};
 use penstock_net::{Error, Result};
 use pyo3::prelude::*;
 
 use crate::pipestream::address;
-use crate::pipestream::options::{identity, pair, trust};
+use crate::pipestream::options::{certificates, identity, pair, trust};
 
 /// The attributes of the dataclass that `penstock.lumberjack.Receiver` makes.
 #[derive(FromPyObject)]
@@ -82,11 +82,7 @@ impl ReceiveOptions {
             let identity = identity(own, &self.development);
             options.tls = Some(ServerTls { identity, client_ca: self.client_ca.clone() });
         }
-        options.client_certificates = match self.client_certificates.as_str() {
-            "required" => ClientCertificates::Required,
-            "optional" => ClientCertificates::Optional,
-            other => return Err(Error::Misuse(format!("client_certificates={other:?}: \"required\" or \"optional\""))),
-        };
+        options.client_certificates = certificates("client_certificates", &self.client_certificates)?;
         options.max_connections = self.max_connections;
         options.max_octets = self.max_octets;
         options.max_age = self.max_age.map(|age| seconds("max_age", age)).transpose()?;

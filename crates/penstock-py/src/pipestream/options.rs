@@ -8,7 +8,7 @@ use std::sync::Arc;
 use penstock_net::pipestream::reading::{ReadKey, Store};
 use penstock_net::pipestream::{EventLog, Reading, SessionOptions, check_mtu};
 use penstock_net::storage::{self, Place, StorageOptions};
-use penstock_net::tls::{ClientTls, Identity, ServerTls, Trust};
+use penstock_net::tls::{ClientCertificates, ClientTls, Identity, ServerTls, Trust};
 use penstock_net::{Error, Result};
 use pyo3::prelude::*;
 
@@ -47,6 +47,7 @@ pub(crate) struct ServeOptions {
     pub(crate) events: Option<PathBuf>,
     pub(crate) metrics: Option<String>,
     pub(crate) read_key: Option<String>,
+    pub(crate) reader_certificates: String,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.SinkReader` makes.
@@ -103,8 +104,9 @@ impl ServeOptions {
 
     /// Who may read the sink, if anybody may.
     pub(crate) fn reading(&self, store: impl FnOnce() -> Result<Arc<dyn Store>>) -> Result<Option<Reading>> {
+        let certificates = certificates("reader_certificates", &self.reader_certificates)?;
         let key = self.read_key.as_deref().map(ReadKey::new).transpose()?;
-        key.map(|key| Ok(Reading::new(key, store()?))).transpose()
+        key.map(|key| Ok(Reading { certificates, ..Reading::new(key, store()?) })).transpose()
     }
 
     pub(crate) fn session(&self) -> Result<SessionOptions> {
@@ -134,6 +136,15 @@ pub(crate) fn trust(fingerprint: Option<&str>, ca: Option<&PathBuf>, system_ca: 
         (None, Some(ca), false) => Ok(Trust::Ca(ca.clone())),
         (None, None, true) => Ok(Trust::System),
         _ => Err(Error::Misuse("exactly one of fingerprint, ca and system_ca must be given".into())),
+    }
+}
+
+/// Whether clients must have a certificate.
+pub(crate) fn certificates(name: &str, value: &str) -> Result<ClientCertificates> {
+    match value {
+        "required" => Ok(ClientCertificates::Required),
+        "optional" => Ok(ClientCertificates::Optional),
+        other => Err(Error::Misuse(format!("{name}={other:?}: \"required\" or \"optional\""))),
     }
 }
 

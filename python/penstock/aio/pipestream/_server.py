@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Generator, Mapping
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 from penstock import _core
 from penstock.aio._loop import futures, limit, result
@@ -55,6 +55,7 @@ class Server:
         mtu: int | None = None,
         events: PathLike | None = None,
         read_key: str | None = None,
+        reader_certificates: Literal["required", "optional"] = "required",
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
@@ -73,6 +74,7 @@ class Server:
             mtu=mtu,
             events=events,
             read_key=read_key,
+            reader_certificates=reader_certificates,
             metrics=metrics,
         )
         self._started: _core.Server | None = None

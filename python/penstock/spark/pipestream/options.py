@@ -4,19 +4,17 @@ All of it happens on the driver, before a task runs.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock._addresses import check_address, fingerprint_digits
 from penstock._places import check_storage, is_uri
-from penstock.errors import PipeStreamError, SparkError
-from penstock.pipestream import Session
-from penstock.spark._object_sink import ObjectSink
+from penstock.errors import SparkError
 from penstock.spark._paths import from_option
+from penstock.spark._peer import Peer
 
-__all__ = ["Options", "Peer"]
+__all__ = ["Options", "read_peer"]
 
 # What Spark puts among the options of a query for itself.
 _SPARK_OWN = frozenset({"checkpointlocation", "queryname"})
@@ -161,81 +159,26 @@ class Options:
             raise SparkError(f"the {self.format} {self.what} has no option {', '.join(unknown)}; there are {known}")
 
 
-@dataclass(frozen=True)
-class Peer:
-    """A PipeStream server, and how to trust it; or a prefix in an object store, to which each task runs a server."""
-
-    address: str
-    fingerprint: str | None = None
-    ca: str | None = None
-    system_ca: bool = False
-    cert: str | None = None
-    key: str | None = None
-    mtu: int | None = None
-    storage: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, options: Options) -> "Peer":
-        """Read the options that ``penstock.spark.dehydrate`` has as well, and the address of a server."""
-        address = options.target()
-        if is_uri(address):
-            return cls(address, storage=options.storage(address))
-        try:
-            check_address(address)
-        except ValueError as error:
-            raise SparkError(f"the address of the pipestream {options.what} {error}") from None
-        peer = cls(
-            address,
-            fingerprint=options.checked("fingerprint", fingerprint_digits),
-            ca=options.file("ca"),
-            system_ca=options.flag("system_ca"),
-            cert=options.file("cert"),
-            key=options.file("key"),
-            mtu=options.within("mtu", 1_200, 9_000),
-        )
-        if (peer.fingerprint is not None) + (peer.ca is not None) + peer.system_ca != 1:
-            trust = "exactly one of the options fingerprint, ca and system_ca"
-            raise SparkError(f"say how to trust the server of the pipestream {options.what}: {trust}")
-        options.check_together("cert", "key")
-        return peer
-
-    @contextmanager
-    def session(self, *, listed: bool) -> Iterator[Session]:
-        """Open a session, and close it at the end; ``listed``: then it can be read.
-
-        Raises:
-            SparkError: As `connect` does, or the store does not answer.
-        """
-        if not is_uri(self.address):
-            with self.connect() as session:
-                yield session
-            return
-        sink = ObjectSink(self.address, self.storage)
-        try:
-            with sink.connect() as session:
-                yield session
-            sink.finish(session.id if listed else None)
-        finally:
-            sink.stop()
-
-    def connect(self) -> Session:
-        """Open a session.
-
-        Raises:
-            SparkError: Nobody answers, or one of the two does not trust the other; the message says what to do.
-        """
-        try:
-            return Session.connect(
-                self.address,
-                fingerprint=self.fingerprint,
-                ca=self.ca,
-                system_ca=self.system_ca,
-                cert=self.cert,
-                key=self.key,
-                mtu=self.mtu,
-            )
-        except (PipeStreamError, OSError) as error:
-            raise SparkError(
-                f"no session with {self.address}: {error}. Does a server run there (`penstock pipestream serve`), "
-                "can every executor reach it over UDP, and do both ends trust each other's certificates?"
-            ) from error
+def read_peer(options: Options) -> Peer:
+    """Read the options that ``penstock.spark.dehydrate`` has as well, and the address of a server."""
+    address = options.target()
+    if is_uri(address):
+        return Peer(address, storage=options.storage(address))
+    try:
+        check_address(address)
+    except ValueError as error:
+        raise SparkError(f"the address of the pipestream {options.what} {error}") from None
+    peer = Peer(
+        address,
+        fingerprint=options.checked("fingerprint", fingerprint_digits),
+        ca=options.file("ca"),
+        system_ca=options.flag("system_ca"),
+        cert=options.file("cert"),
+        key=options.file("key"),
+        mtu=options.within("mtu", 1_200, 9_000),
+    )
+    if (peer.fingerprint is not None) + (peer.ca is not None) + peer.system_ca != 1:
+        trust = "exactly one of the options fingerprint, ca and system_ca"
+        raise SparkError(f"say how to trust the server of the pipestream {options.what}: {trust}")
+    options.check_together("cert", "key")
+    return peer

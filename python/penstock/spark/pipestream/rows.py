@@ -20,7 +20,8 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 from penstock import _core
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ErrorCode, Session, Status
-from penstock.spark.pipestream.options import Options, Peer
+from penstock.spark._peer import Peer
+from penstock.spark.pipestream.options import Options, read_peer
 
 __all__ = ["ABORT", "COMMIT", "TRANSACTION", "RowSink", "Written"]
 
@@ -73,7 +74,7 @@ class RowSink:
                 "outputMode('append') for a stream"
             )
         sink = cls(
-            Peer.read(options),
+            read_peer(options),
             scopes=options.choice("scopes", "none", "document") == "document",
             atomic=options.flag("atomic", default=True),
         )

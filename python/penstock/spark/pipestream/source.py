@@ -18,7 +18,7 @@ from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ROW_SCHEMA, ClosedSession, Piece, SinkReader
 from penstock.spark._batches import resize
 from penstock.spark._paths import from_option
-from penstock.spark.pipestream.options import Options, Peer
+from penstock.spark.pipestream.options import Options, read_peer
 
 __all__ = ["ROW_COLUMNS", "PipeStreamPartition", "Source", "Wanted", "read_options", "read_sink", "weight_of"]
 
@@ -170,24 +170,11 @@ def read_sink(options: Options) -> tuple[SinkReader, bool]:
     """Read which sink is meant; and whether whoever reads it may delete there: in a folder, or a store."""
     target = options.target()
     if "/" not in target and re.search(r":[0-9]+$", target):
-        peer = Peer.read(options)
-        return _remote(peer, options.read_key("a server lets nobody read its sink")), False
+        peer = read_peer(options)
+        return peer.reader(options.read_key("a server lets nobody read its sink")), False
     if is_uri(target):
         return SinkReader(target, storage=options.storage(target)), True
     folder = str(Path(from_option(target)).absolute())
     if not Path(folder).is_dir():
         raise SparkError(f"the pipestream source is to read {target}, which is neither HOST:PORT nor a folder")
     return SinkReader(folder), True
-
-
-def _remote(peer: Peer, key: str) -> SinkReader:
-    """Make the reader of a server's sink."""
-    return SinkReader.connect(
-        peer.address,
-        read_key=key,
-        fingerprint=peer.fingerprint,
-        ca=peer.ca,
-        system_ca=peer.system_ca,
-        cert=peer.cert,
-        key=peer.key,
-    )

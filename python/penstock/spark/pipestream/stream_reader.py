@@ -5,8 +5,6 @@ list of the next one was read, in octets. Neither changes when query, source or 
 the rows between two offsets are the same for ever.
 """
 
-import logging
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -16,42 +14,17 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock._addresses import check_address
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ClosedSession, Piece, Server, SinkReader
 from penstock.spark._admission import budget, default_limit, read_limits
+from penstock.spark.pipestream.listen import Listen
 from penstock.spark.pipestream.options import Options
 from penstock.spark.pipestream.source import PipeStreamPartition, Source, read_options, read_sink, weight_of
 
-__all__ = ["Listen", "PipeStreamStreamReader", "Position"]
+__all__ = ["PipeStreamStreamReader", "Position"]
 
 _T = TypeVar("_T")
-_LOG = logging.getLogger("penstock.spark")
 _PAGE = 4096
-
-
-@dataclass(frozen=True)
-class Listen:
-    """A server that the source runs itself."""
-
-    listen: str
-    spool: str
-    advertise: str | None = None
-    cert: str | None = None
-    key: str | None = None
-    max_payload: int | None = None
-
-    def start(self) -> tuple[Server, SinkReader]:
-        """Listen; give the server, and the reader that executors use."""
-        key = secrets.token_hex(32)
-        server = Server(
-            self.listen, sink=self.spool, read_key=key, cert=self.cert, key=self.key, max_payload=self.max_payload
-        )
-        address = self.advertise or server.address
-        if address.endswith(":0"):
-            address = f"{address[:-2]}:{server.address.rpartition(':')[2]}"
-        _LOG.warning("listening %s fingerprint %s", server.address, server.fingerprint)
-        return server, SinkReader.connect(address, fingerprint=server.fingerprint, read_key=key)
 
 
 @dataclass(frozen=True)
@@ -101,9 +74,9 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if wanted.receipts is not None:
             raise options.error("receipts", "is for batch reads: a stream reads what comes")
         delete = options.flag("deleteAfterCommit")
-        listen = _read_listen(options)
+        listen = Listen.read(options)
         if listen is not None:
-            sink, is_folder = SinkReader(listen.spool), True
+            sink, is_folder = listen.sink, True
         else:
             sink, is_folder = read_sink(options)
         if delete and not is_folder:
@@ -247,27 +220,3 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return work()
         except PipeStreamError as error:
             raise SparkError(f"{self.source.sink!r} cannot be followed: {error}") from error
-
-
-def _read_listen(options: Options) -> Listen | None:
-    names = ("listen", "spool", "advertise")
-    listen, spool, advertise = (options.text(name) for name in names)
-    if listen is None:
-        given = next((name for name in names if options.text(name) is not None), None)
-        if given is not None:
-            raise options.error(given, "goes with the option listen")
-        return None
-    if spool is None:
-        raise options.error("listen", "needs the option spool: the folder that keeps what comes")
-    if options.text("address") or options.text("path"):
-        raise options.error("listen", "and an address exclude each other: the source either listens or connects")
-    for name, value in (("listen", listen), ("advertise", advertise)):
-        try:
-            check_address(value or listen, lowest_port=0)
-        except ValueError as error:
-            raise options.error(name, str(error)) from None
-    options.check_reachable(listen, advertise)
-    cert, key = options.file("cert"), options.file("key")
-    options.check_together("cert", "key")
-    most = options.positive("max_payload", 0) if options.text("max_payload") else None
-    return Listen(listen, options.file("spool") or spool, advertise, cert, key, most)

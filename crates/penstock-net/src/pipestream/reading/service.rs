@@ -72,7 +72,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn new(Reading { key, store, patience }: Reading) -> Result<Arc<Self>> {
+    pub(crate) fn new(Reading { key, store, patience, .. }: Reading) -> Result<Arc<Self>> {
         Ok(Arc::new(Self { key, journal: Journal::new(store)?, places: Semaphore::new(PLACES), patience }))
     }
 

@@ -1,0 +1,83 @@
+"""The PipeStream server that tasks send to, or the store that they write to by a server of their own."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from penstock._places import is_uri
+from penstock.errors import PipeStreamError, SparkError
+from penstock.pipestream import Session, SinkReader
+from penstock.spark._object_sink import ObjectSink
+
+__all__ = ["Peer"]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A PipeStream server, and how to trust it; or a prefix in an object store, to which each task runs a server.
+
+    >>> Peer("sink:4433", fingerprint="ab" * 32).mtu is None
+    True
+    """
+
+    address: str
+    fingerprint: str | None = None
+    ca: str | None = None
+    system_ca: bool = False
+    cert: str | None = None
+    key: str | None = None
+    mtu: int | None = None
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def session(self, *, listed: bool) -> Iterator[Session]:
+        """Open a session, and close it at the end; ``listed``: then it can be read.
+
+        Raises:
+            SparkError: As `connect` does, or the store does not answer.
+        """
+        if not is_uri(self.address):
+            with self.connect() as session:
+                yield session
+            return
+        sink = ObjectSink(self.address, self.storage)
+        try:
+            with sink.connect() as session:
+                yield session
+            sink.finish(session.id if listed else None)
+        finally:
+            sink.stop()
+
+    def connect(self) -> Session:
+        """Open a session with the server.
+
+        Raises:
+            SparkError: Nobody answers, or one of the two does not trust the other; the message says what to do.
+        """
+        try:
+            return Session.connect(
+                self.address,
+                fingerprint=self.fingerprint,
+                ca=self.ca,
+                system_ca=self.system_ca,
+                cert=self.cert,
+                key=self.key,
+                mtu=self.mtu,
+            )
+        except (PipeStreamError, OSError) as error:
+            raise SparkError(
+                f"no session with the sink {self.address}: {error}. Does a server run there (`penstock pipestream "
+                "serve`), can every executor reach it over UDP, and do both ends trust each other's certificates?"
+            ) from error
+
+    def reader(self, read_key: str) -> SinkReader:
+        """Read what the server has kept. Nothing is connected yet."""
+        return SinkReader.connect(
+            self.address,
+            read_key=read_key,
+            fingerprint=self.fingerprint,
+            ca=self.ca,
+            system_ca=self.system_ca,
+            cert=self.cert,
+            key=self.key,
+        )

@@ -1,0 +1,92 @@
+"""A server that the source runs itself, on the driver."""
+
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock._addresses import check_address
+from penstock._places import is_uri
+from penstock.pipestream import Server, SinkReader
+from penstock.spark.pipestream.options import Options
+
+__all__ = ["Listen"]
+
+_LOG = logging.getLogger("penstock.spark")
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where it listens, what it keeps, and whom it lets in."""
+
+    listen: str
+    spool: str
+    """A folder of the driver, or the URI of a prefix in an object store."""
+    advertise: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    client_ca: str | None = None
+    max_payload: int | None = None
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, options: Options) -> "Listen | None":
+        """Read the options; ``None`` where the source is to follow a sink that somebody else fills."""
+        listen, spool, advertise = (options.text(name) for name in ("listen", "spool", "advertise"))
+        if listen is None:
+            given = next((name for name in ("spool", "advertise", "client_ca") if options.text(name) is not None), None)
+            if given is not None:
+                raise options.error(given, "goes with the option listen")
+            return None
+        if spool is None:
+            raise options.error("listen", "needs the option spool: the folder, or the URI, that keeps what comes")
+        if options.text("address") or options.text("path"):
+            raise options.error("listen", "and an address exclude each other: the source either listens or connects")
+        for name, value in (("listen", listen), ("advertise", advertise)):
+            try:
+                check_address(value or listen, lowest_port=0)
+            except ValueError as error:
+                raise options.error(name, str(error)) from None
+        if not is_uri(spool):
+            options.check_reachable(listen, advertise)
+        elif advertise is not None:
+            raise options.error("advertise", f"is for a spool in a folder: executors read {spool} where it lies")
+        options.check_together("cert", "key")
+        return cls(
+            listen,
+            spool if is_uri(spool) else options.file("spool") or spool,
+            advertise,
+            options.file("cert"),
+            options.file("key"),
+            client_ca=options.file("client_ca"),
+            max_payload=options.positive("max_payload", 0) if options.text("max_payload") else None,
+            storage=options.storage(spool) if is_uri(spool) else {},
+        )
+
+    @property
+    def sink(self) -> SinkReader:
+        """What comes, read where it lies."""
+        return SinkReader(self.spool, storage=self.storage)
+
+    def start(self) -> tuple[Server, SinkReader]:
+        """Listen; give the server, and the reader that executors use."""
+        # Executors have the key of this run and no certificate; senders have a certificate where one is asked for.
+        key = None if is_uri(self.spool) else secrets.token_hex(32)
+        server = Server(
+            self.listen,
+            sink=self.spool,
+            storage=self.storage,
+            read_key=key,
+            reader_certificates="optional",
+            cert=self.cert,
+            key=self.key,
+            client_ca=self.client_ca,
+            max_payload=self.max_payload,
+        )
+        _LOG.warning("listening %s fingerprint %s", server.address, server.fingerprint)
+        if key is None:
+            return server, self.sink
+        address = self.advertise or server.address
+        if address.endswith(":0"):
+            address = f"{address[:-2]}:{server.address.rpartition(':')[2]}"
+        return server, SinkReader.connect(address, fingerprint=server.fingerprint, read_key=key)
