@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,12 +24,14 @@ import typer
 from penstock._java import find_java
 from penstock.cli import app
 from penstock.documents import Limits
+from penstock.tls import write_certificates
 
 _BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DIGEST = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b")
 _SHOWN_ADDRESS = "127.0.0.1:4433"
 _SHOWN_FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
 _SERVE = "penstock pipestream serve"
+_RECEIVE = "penstock lumberjack receive"
 
 # Runs what it is told in one namespace; an exception ends it, and the traceback is what the test shows.
 _CHILD = """
@@ -49,6 +52,8 @@ class Reader:
     folder: Path
     address: str = _SHOWN_ADDRESS
     fingerprint: str = ""
+    places: dict[str, str] = field(default_factory=dict)
+    """Other addresses of a page, and what they are in this run."""
     ran: int = 0
     _processes: list[subprocess.Popen[str]] = field(default_factory=list)
     _python: subprocess.Popen[str] | None = None
@@ -72,7 +77,8 @@ class Reader:
 
     def _here(self, text: str) -> str:
         """Make an example of this run out of the page's own."""
-        text = text.replace(_SHOWN_ADDRESS, self.address).replace("/data/", f"{self.folder}/data/")
+        for shown, here in [(_SHOWN_ADDRESS, self.address), ("/data/", f"{self.folder}/data/"), *self.places.items()]:
+            text = text.replace(shown, here)
         return _SHOWN_FINGERPRINT.sub(self.fingerprint, text) if self.fingerprint else text
 
     def _environment(self) -> dict[str, str]:
@@ -93,7 +99,20 @@ class Reader:
             line = server.stdout.readline()
             _, self.address, _, self.fingerprint = line.split()
             return line
+        if command.startswith(_RECEIVE):
+            return self._receive(command)
         return self._shell(self._here(command))
+
+    def _receive(self, command: str) -> str:
+        """Start a receiver with ports of its own; say of it what it says, with the ports that it was told."""
+        shown = re.findall(r"0\.0\.0\.0:[0-9]+", command)
+        receiver = self._start(self._here(re.sub(r"0\.0\.0\.0:[0-9]+", "127.0.0.1:0", command)).split())
+        assert receiver.stdout is not None
+        said = [receiver.stdout.readline().split() for _ in shown]
+        # The names that a page has for this machine.
+        for name, words in zip(("logstash:5044", "collector:5045"), said, strict=True):
+            self.places[name] = f"localhost:{words[1].rpartition(':')[2]}"
+        return "".join(f"{' '.join([words[0], told, *words[2:]])}\n" for told, words in zip(shown, said, strict=True))
 
     def _shell(self, command: str) -> str:
         # A variable that one command sets is there for the next ones, as in the shell of a reader.
@@ -120,6 +139,14 @@ class Reader:
         answer = self._python.stdout.readline()
         assert answer, f"the example failed:\n{code}"
         return str(json.loads(answer))
+
+    def ask(self, command: str) -> str:
+        """Do what no page says in a block; give what it prints."""
+        return self._run(command)
+
+    def also(self, code: str) -> str:
+        """Run what no page says, in the same program; give what it prints."""
+        return self._exec(code)
 
     def leave(self) -> None:
         """End what the examples started."""
@@ -189,11 +216,44 @@ def test_the_spark_guide(reader: Reader, page: Callable[[str], str]) -> None:
     assert reader.ran >= 5
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_lumberjack_guide(reader: Reader, page: Callable[[str], str]) -> None:
+    if find_java() is None:
+        pytest.skip("NO JAVA: the Lumberjack guide is not tried")
+    write_certificates(reader.folder / "data" / "tls")
+    (reader.folder / "data" / "read.key").write_text("a secret of 16 octets or more\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        reader.places["127.0.0.1:5044"] = f"127.0.0.1:{free.getsockname()[1]}"
+    start, rest = page("lumberjack.md").split("Start it, then", 1)
+    reader.read(start)
+    log = reader.folder / "data" / "dpkg.log"
+    log.write_text("2026-11-22 09:51:07 status unpacked penstock\n2026-11-22 09:51:08 status installed penstock\n")
+    (send,) = re.findall(r"`(penstock lumberjack send [^`]*)`", rest)
+    # The receiver is part of the query, which may not have begun yet.
+    assert reader.ask(send.replace("/var/log/", "/data/")) == ""
+    reader.also("query.processAllAvailable(); query.stop()")
+    reader.read(rest)
+    assert reader.ran >= 5
+    # What the sink has shipped has come to the receiver beside it.
+    count = 'spark.read.format("lumberjack").options(**spool).load().selectExpr("event").collect()'
+    assert reader.also(f"print({count})") == '[Row(event=\'{"id":1,"message":"hello"}\')]\n'
+
+
 def test_the_examples_in_docstrings() -> None:
     """Those of penstock.pipestream have a test of their own."""
-    names = ["documents", "_sending", "receipts", "_receipt_form", "tls"]
-    names += ["spark", "spark.functions", "spark.session", "spark.pipestream", "spark.pipestream.options"]
-    names += ["lumberjack._spool", "spark.lumberjack", "spark.lumberjack.checkpoint"]
+    names = ["documents", "_opened", "_sending", "receipts", "_receipt_form", "tls"]
+    names += [
+        "spark",
+        "spark.functions",
+        "spark.session",
+        "spark._peer",
+        "spark.pipestream",
+        "spark.pipestream.options",
+    ]
+    names += ["spark.pipestream.options", "lumberjack._spool", "spark.lumberjack", "spark.lumberjack.checkpoint"]
     tried = 0
     for name in names:
         results = doctest.testmod(importlib.import_module(f"penstock.{name}"))
