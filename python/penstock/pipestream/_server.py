@@ -70,6 +70,26 @@ class Server(Listening):
 
     As a context manager it closes at the end: sessions that are open may go on for 10 seconds.
 
+    Args:
+        listen: ``HOST:PORT``; port 0 picks a free one.
+        sink: A folder, made if need be, or a URI of s3, gs or abfs, ``s3://bucket/prefix``: payloads as
+            ``SESSION/SCOPE/ENTITY``, and ``SESSION/entities.jsonl`` with a line for each entity.
+        storage: Options of the store, ``{"endpoint": URL}``; by default the environment says it all.
+        cert: The server's certificate (PEM), with ``key``; without, one for localhost is made once and kept.
+        key: Its private key (PEM).
+        client_ca: A PEM file: clients must show a certificate that it has signed.
+        layers: The highest layer, 0 or 1.
+        window: The most entities of a scope that may be unresolved, by default 65,536.
+        mtu: The largest UDP payload that is tried on the path to a client, in octets from 1,200 to 9,000; by
+            default 6,500 where the client is on this machine, else 1,452.
+        max_payload: The largest payload in octets, by default 16 GiB. A larger one fails its entity.
+        events: A file to which every event is appended as a line of JSON.
+        read_key: A text of at least 16 octets, for those who may read the sink (`SinkReader.connect`).
+        reader_certificates: With ``client_ca``: whether readers must have such a certificate, too, "required", or
+            come with the key alone, "optional".
+        metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
+        state_dir: For development certificates; by default the state folder of the command line.
+
     >>> from tempfile import TemporaryDirectory
     >>> from threading import Thread
     >>> def client(address, fingerprint):
@@ -107,27 +127,7 @@ class Server(Listening):
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
-        """Begin to listen.
-
-        Args:
-            listen: ``HOST:PORT``; port 0 picks a free one.
-            sink: A folder, made if need be, or a URI of s3, gs or abfs, ``s3://bucket/prefix``: payloads as
-                ``SESSION/SCOPE/ENTITY``, and ``SESSION/entities.jsonl`` with a line for each entity.
-            storage: Options of the store, ``{"endpoint": URL}``; by default the environment says it all.
-            cert: The server's certificate (PEM), with ``key``; without, one for localhost is made once and kept.
-            key: Its private key (PEM).
-            client_ca: A PEM file: clients must show a certificate that it has signed.
-            layers: The highest layer, 0 or 1.
-            window: The most entities of a scope that may be unresolved, by default 65,536.
-            mtu: The largest UDP payload that is tried on the path to a client, in octets from 1,200 to 9,000; by
-                default 6,500 where the client is on this machine, else 1,452.
-            max_payload: The largest payload in octets, by default 16 GiB. A larger one fails its entity.
-            events: A file to which every event is appended as a line of JSON.
-            read_key: A text of at least 16 octets, for those who may read the sink (`SinkReader.connect`).
-            reader_certificates: With ``client_ca``: whether readers must have such a certificate, too, "required", or
-                come with the key alone, "optional".
-            metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
-            state_dir: For development certificates; by default the state folder of the command line.
+        """Begin to listen; the class says what the arguments are.
 
         Raises:
             PipeStreamError: Of kind "io" for an address, a file or a store, "misuse" for options that do not fit.

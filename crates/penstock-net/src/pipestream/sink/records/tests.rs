@@ -1,0 +1,276 @@
+//! Transactions on a disk that dies at any step.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use super::super::super::reading::{FolderStore, Journal, Store, closed_session, closed_sessions};
+use super::*;
+
+const ONE: &str = "11111111111111111111111111111111";
+const TWO: &str = "22222222222222222222222222222222";
+const LATE: &str = "33333333333333333333333333333333";
+
+/// A sink with sessions whose lists have a line each.
+fn sink(sessions: &[&str]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for session in sessions {
+        fs::create_dir(dir.path().join(session)).unwrap();
+        fs::write(dir.path().join(session).join(LOG), format!("{OPEN}\n")).unwrap();
+    }
+    dir
+}
+
+fn records(dir: &Path) -> Records {
+    Records::new(dir, Faults::default())
+}
+
+fn last_line(dir: &Path, session: &str) -> String {
+    fs::read_to_string(dir.join(session).join(LOG)).unwrap().lines().last().unwrap().to_owned()
+}
+
+fn names(sessions: &[&str]) -> Vec<String> {
+    sessions.iter().map(|session| (*session).to_owned()).collect()
+}
+
+const OPEN: &str = r#"{"scope":0,"entity":1,"parent":null,"layer":0,"content_type":"a/b","bytes":0,"sha256":null,"metadata":{"penstock.transaction":"k"},"status":"COMPLETE","reason":null,"file":null}"#;
+const READABLE: &str = "{\"closed\":0}";
+const GONE: &str = "{\"closed\":65}";
+
+#[test]
+fn a_commit_closes_what_it_lists_and_gives_up_the_rest() {
+    let dir = sink(&[ONE, TWO, LATE]);
+    let records = records(dir.path());
+    for session in [ONE, TWO] {
+        assert_eq!(records.prepare("k", session).unwrap(), Standing::Prepared);
+        assert_eq!(last_line(dir.path(), session), OPEN);
+    }
+    records.commit("k", &names(&[ONE])).unwrap();
+    assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
+    // Another commit changes nothing, whatever it lists, and whoever comes now is too late.
+    records.commit("k", &names(&[TWO])).unwrap();
+    assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
+    assert_eq!(records.prepare("k", LATE).unwrap(), Standing::TooLate);
+    records.abort("k", None).unwrap();
+    assert_eq!(fs::read_to_string(dir.path().join(ONE).join(LOG)).unwrap(), format!("{OPEN}\n{READABLE}\n"));
+}
+
+#[test]
+fn a_commit_of_a_session_that_is_not_prepared_commits_nothing() {
+    let dir = sink(&[ONE, TWO]);
+    let records = records(dir.path());
+    records.prepare("k", ONE).unwrap();
+    records.prepare("other", TWO).unwrap();
+    for wrong in [TWO, LATE] {
+        assert!(matches!(records.commit("k", &names(&[ONE, wrong])), Err(Refusal::Unknown(name)) if name == wrong));
+    }
+    let open = File::open(dir.path().join(TWO).join(LOG)).unwrap();
+    open.lock().unwrap();
+    assert!(matches!(records.commit("k", &names(&[ONE, TWO])), Err(Refusal::StillOpen(name)) if name == TWO));
+    assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (OPEN.into(), OPEN.into()));
+    drop(open);
+    records.abort("k", Some(&names(&[TWO]))).unwrap();
+    assert_eq!(last_line(dir.path(), ONE), OPEN);
+    records.abort("k", None).unwrap();
+    assert_eq!(last_line(dir.path(), ONE), GONE);
+    assert!(!records.folder("k").exists());
+}
+
+/// The sessions that readers see, whether or not they have a journal.
+fn seen(dir: &Path) -> Vec<String> {
+    let store: Arc<dyn Store> = Arc::new(FolderStore::open(dir).unwrap());
+    let listed = seen_by_list(dir);
+    for session in [ONE, TWO, LATE] {
+        let is_listed = listed.iter().any(|listed| listed == session);
+        assert_eq!(closed_session(&*store, session).unwrap().is_some(), is_listed, "{session}");
+    }
+    assert_eq!(followed(&Journal::new(store).unwrap()), listed);
+    listed
+}
+
+fn followed(journal: &Journal) -> Vec<String> {
+    let followed = journal.follow(0, 10).unwrap();
+    let mut ids: Vec<_> = followed.sessions.into_iter().map(|session| session.id).collect();
+    ids.sort();
+    ids
+}
+
+#[test]
+fn readers_see_a_transaction_s_sessions_at_once_whoever_dies_between_two_of_them() {
+    let dir = sink(&[ONE, TWO, LATE]);
+    let closes = AtomicUsize::new(0);
+    let dying = Records::new(
+        dir.path(),
+        Faults::new(move |step, _| {
+            let dies = step == Step::Append && closes.fetch_add(1, Ordering::SeqCst) > 0;
+            if dies { Err(io::Error::other("dead")) } else { Ok(()) }
+        }),
+    );
+    for session in [ONE, TWO] {
+        dying.prepare("k", session).unwrap();
+    }
+    let journal = Journal::new(Arc::new(FolderStore::open(dir.path()).unwrap())).unwrap();
+    assert!(dying.commit("k", &names(&[ONE, TWO])).is_err());
+    assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), OPEN.into()));
+    // One of no transaction does not wait for them, however often somebody looks.
+    let mut log = OpenOptions::new().append(true).open(dir.path().join(LATE).join(LOG)).unwrap();
+    log.write_all(READABLE.as_bytes()).and_then(|()| log.write_all(b"\n")).unwrap();
+    for _ in 0..2 {
+        assert_eq!((followed(&journal), seen(dir.path())), (names(&[LATE]), names(&[LATE])));
+    }
+    records(dir.path()).redo().unwrap();
+    assert_eq!((followed(&journal), seen(dir.path())), (names(&[ONE, TWO, LATE]), names(&[ONE, TWO, LATE])));
+    // Nor is it of any matter to readers that the record, or one of the sessions, is removed later.
+    fs::remove_dir_all(dir.path().join(TWO)).unwrap();
+    assert_eq!(seen_by_list(dir.path()), names(&[ONE, LATE]));
+    fs::remove_dir_all(records(dir.path()).folder("k")).unwrap();
+    assert_eq!(seen_by_list(dir.path()), names(&[ONE, LATE]));
+}
+
+fn seen_by_list(dir: &Path) -> Vec<String> {
+    let found = closed_sessions(&FolderStore::open(dir).unwrap()).unwrap();
+    let mut ids: Vec<_> = found.into_iter().map(|session| session.id).collect();
+    ids.sort();
+    ids
+}
+
+const QUERY: &str = "01234567-89ab-cdef-0123-456789abcdef";
+
+fn has_record(dir: &Path, key: &str) -> bool {
+    read_record(&records(dir).folder(key)).unwrap().is_some()
+}
+
+#[test]
+fn records_of_micro_batches_that_cannot_run_again_go_and_no_others() {
+    let dir = sink(&[ONE, TWO]);
+    let records = records(dir.path());
+    let batch = |number: u64| format!("spark/{QUERY}/{number}");
+    let other = "spark/11111111-89ab-cdef-0123-456789abcdef/0";
+    for key in [batch(0).as_str(), &batch(7), &batch(8), other, "job", "spark/daily/1", "spark/daily/2000"] {
+        records.commit(key, &[]).unwrap();
+    }
+    records.prepare(&batch(107), ONE).unwrap();
+    records.commit(&batch(107), &names(&[ONE])).unwrap();
+    // A marker that came beside a record: its session is to be closed first.
+    fs::write(records.folder(&batch(0)).join(TWO), "").unwrap();
+    records.prune(SystemTime::now()).unwrap();
+    for kept in [batch(0).as_str(), &batch(8), &batch(107), other, "job", "spark/daily/1", "spark/daily/2000"] {
+        assert!(has_record(dir.path(), kept), "{kept}");
+    }
+    assert!(!records.folder(&batch(7)).exists());
+    records.redo().unwrap();
+    assert!(!records.folder(&batch(0)).exists());
+    assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
+}
+
+#[test]
+fn records_of_jobs_that_cannot_run_again_go_when_they_are_old_and_no_others() {
+    let dir = sink(&[ONE]);
+    let records = records(dir.path());
+    let (job, unsettled) = (format!("spark/{}", "ab".repeat(16)), format!("spark/{}", "cd".repeat(16)));
+    let batch = format!("spark/{QUERY}/0");
+    for key in [job.as_str(), &unsettled, &batch, "nightly"] {
+        records.commit(key, &[]).unwrap();
+    }
+    fs::write(records.folder(&unsettled).join(ONE), "").unwrap();
+    records.prune(SystemTime::now() + FINISHED / 2).unwrap();
+    assert!(has_record(dir.path(), &job));
+    records.prune(SystemTime::now() + FINISHED * 2).unwrap();
+    assert!(!records.folder(&job).exists());
+    for kept in [unsettled.as_str(), &batch, "nightly"] {
+        assert!(has_record(dir.path(), kept), "{kept}");
+    }
+}
+
+#[test]
+fn a_server_that_runs_for_long_removes_records_too() {
+    let dir = sink(&[]);
+    let records = records(dir.path());
+    let (old, new) = (format!("spark/{QUERY}/1"), format!("spark/{QUERY}/500"));
+    records.commit(&old, &[]).unwrap();
+    records.commits.store(LOOK_EVERY - 2, Ordering::Relaxed);
+    records.commit(&new, &[]).unwrap();
+    assert!(has_record(dir.path(), &old));
+    records.commit(&new, &[]).unwrap();
+    assert!(has_record(dir.path(), &new) && !has_record(dir.path(), &old));
+}
+
+#[test]
+fn a_server_that_dies_while_it_removes_a_record_has_it_whole_or_not_at_all() {
+    for last in 0..3 {
+        let dir = sink(&[]);
+        let old = format!("spark/{QUERY}/1");
+        records(dir.path()).commit(&old, &[]).unwrap();
+        records(dir.path()).commit(&format!("spark/{QUERY}/500"), &[]).unwrap();
+        let taken = AtomicUsize::new(0);
+        let dying = Records::new(
+            dir.path(),
+            Faults::new(move |_, _| {
+                if taken.fetch_add(1, Ordering::SeqCst) >= last { Err(io::Error::other("dead")) } else { Ok(()) }
+            }),
+        );
+        assert_eq!(dying.prune(SystemTime::now()).is_ok(), last == 2, "step {last}");
+        // Never a folder without a record, which would be a transaction that may be committed again.
+        assert_eq!(records(dir.path()).folder(&old).exists(), last == 0, "step {last}");
+        assert_eq!(has_record(dir.path(), &old), last == 0, "step {last}");
+        records(dir.path()).redo().unwrap();
+        assert_eq!(fs::read_dir(dir.path().join(FOLDER)).unwrap().count(), 1, "step {last}");
+    }
+}
+
+#[test]
+fn a_server_that_dies_at_any_step_has_committed_all_or_nothing() {
+    let all = steps_of(usize::MAX, &|_| {});
+    assert!(all > 15, "{all}");
+    for last in 0..all {
+        let committed = std::cell::Cell::new(None);
+        steps_of(last, &|dir| {
+            let standing = (last_line(dir, ONE), last_line(dir, TWO), last_line(dir, LATE));
+            let before = committed.replace(Some(standing.0 == READABLE));
+            match (standing.0.as_str(), standing.1.as_str(), standing.2.as_str()) {
+                (OPEN, OPEN, OPEN) => assert!(before.is_none(), "step {last}: a commit is gone"),
+                (READABLE, READABLE, GONE) => {}
+                other => panic!("step {last}: {other:?}"),
+            }
+        });
+        assert!(committed.get() == Some(true), "step {last}: the commit that was said again did nothing");
+    }
+}
+
+/// Prepares and commits on a disk that is dead after so many steps, starts anew, then commits again; looks at the
+/// sink after either. Gives how many steps there were.
+fn steps_of(last: usize, look: &dyn Fn(&Path)) -> usize {
+    let dir = sink(&[ONE, TWO, LATE]);
+    let taken = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&taken);
+    let dying = Records::new(
+        dir.path(),
+        Faults::new(move |step, path| {
+            let taken = count.fetch_add(1, Ordering::SeqCst);
+            if taken == last && step == Step::Append {
+                // Half a line is what a dying disk leaves behind.
+                let mut log = OpenOptions::new().append(true).open(path)?;
+                log.write_all(b"{\"clo")?;
+            }
+            if taken >= last { Err(io::Error::other("dead")) } else { Ok(()) }
+        }),
+    );
+    let prepared = [ONE, TWO, LATE].map(|session| dying.prepare("k", session).is_ok());
+    if prepared == [true; 3] {
+        let _ = dying.commit("k", &names(&[ONE, TWO]));
+    }
+    let before = seen(dir.path());
+    assert!(before.is_empty() || before == names(&[ONE, TWO]), "step {last}: {before:?}");
+    let alive = records(dir.path());
+    alive.redo().unwrap();
+    if prepared != [true; 3] {
+        for session in [ONE, TWO, LATE] {
+            alive.prepare("k", session).unwrap();
+        }
+    }
+    // What is not committed may have half a line for its end only if the record is there.
+    look(dir.path());
+    alive.commit("k", &names(&[ONE, TWO])).unwrap();
+    look(dir.path());
+    assert_eq!(seen(dir.path()), names(&[ONE, TWO]), "step {last}");
+    taken.load(Ordering::SeqCst)
+}
