@@ -239,7 +239,7 @@ def test_the_lumberjack_guide(reader: Reader, page: Callable[[str], str]) -> Non
     assert reader.ran >= 5
     # What the sink has shipped has come to the receiver beside it.
     count = 'spark.read.format("lumberjack").options(**spool).load().selectExpr("event").collect()'
-    assert reader.also(f"print({count})") == '[Row(event=\'{"id":1,"message":"hello"}\')]\n'
+    assert reader.also(f"print({count})") == '[Row(event=\'{"id": 1, "message": "hello"}\')]\n'
 
 
 def test_the_examples_in_docstrings() -> None:
