@@ -21,6 +21,10 @@ pub enum Error {
     Protocol(core::Error),
     /// A Lumberjack peer broke a rule, or took too long.
     Lumberjack(penstock_lumberjack::Error),
+    /// A Quicx peer broke a rule, or a configuration makes no sense.
+    Quicx(penstock_quicx::Error),
+    /// A Quicx daemon has refused something.
+    Refused(penstock_quicx::Refused),
     /// The session is over; why.
     Closed(Reason),
     /// The caller broke a rule; nothing was sent.
@@ -51,6 +55,8 @@ impl Error {
             Self::Io { .. } | Self::Tls(_) | Self::Closed(_) => ErrorKind::Io,
             Self::Protocol(error) => error.kind(),
             Self::Lumberjack(error) => error.kind(),
+            Self::Quicx(error) => error.kind(),
+            Self::Refused(refused) => refused.kind(),
             Self::Misuse(_) | Self::Forked => ErrorKind::Misuse,
             Self::Deadline(_) => ErrorKind::Deadline,
         }
@@ -64,6 +70,8 @@ impl Error {
             Self::Io { .. }
             | Self::Tls(_)
             | Self::Lumberjack(_)
+            | Self::Quicx(_)
+            | Self::Refused(_)
             | Self::Misuse(_)
             | Self::Deadline(_)
             | Self::Forked => None,
@@ -78,6 +86,8 @@ impl fmt::Display for Error {
             Self::Tls(message) | Self::Misuse(message) | Self::Deadline(message) => f.write_str(message),
             Self::Protocol(error) => error.fmt(f),
             Self::Lumberjack(error) => error.fmt(f),
+            Self::Quicx(error) => error.fmt(f),
+            Self::Refused(refused) => refused.fmt(f),
             Self::Closed(reason) => write!(f, "the session is closed: {}: {}", reason.code, reason.message),
             Self::Forked => f.write_str("made before a fork; make a new one in the child process"),
         }
@@ -95,5 +105,11 @@ impl From<core::Error> for Error {
 impl From<penstock_lumberjack::Error> for Error {
     fn from(error: penstock_lumberjack::Error) -> Self {
         Self::Lumberjack(error)
+    }
+}
+
+impl From<penstock_quicx::Error> for Error {
+    fn from(error: penstock_quicx::Error) -> Self {
+        Self::Quicx(error)
     }
 }

@@ -8,8 +8,11 @@ mod error;
 pub mod lumberjack;
 pub mod metrics;
 pub mod pipestream;
+#[cfg(unix)]
+pub mod quicx;
 pub mod runtime;
 pub mod storage;
+mod tcp;
 pub mod tls;
 #[cfg(unix)]
 pub mod vgi;

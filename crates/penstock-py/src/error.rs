@@ -39,9 +39,13 @@ impl IntoPyErr for penstock_net::Error {
             Error::Protocol(error) => return error.clone().into_py_err(),
             Error::Closed(reason) => reason.code,
             Error::Deadline(_) => ErrorCode::IdleTimeout,
-            Error::Io { .. } | Error::Tls(_) | Error::Lumberjack(_) | Error::Misuse(_) | Error::Forked => {
-                ErrorCode::InternalError
-            }
+            Error::Io { .. }
+            | Error::Tls(_)
+            | Error::Lumberjack(_)
+            | Error::Quicx(_)
+            | Error::Refused(_)
+            | Error::Misuse(_)
+            | Error::Forked => ErrorCode::InternalError,
         };
         let message = if let Error::Closed(reason) = &self {
             format!("the session is closed: {}", reason.message)

@@ -3,6 +3,7 @@
 //! TLS 1.3 only. A server shows a certificate from files or a development certificate that is made once and kept; a
 //! client trusts a CA file, the system's store or one pinned certificate. Nothing turns verification off.
 
+mod acceptor;
 mod certificate;
 mod fingerprint;
 
@@ -14,6 +15,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
+pub(crate) use self::acceptor::Acceptor;
 pub use self::certificate::write_certificates;
 use self::certificate::{CertifiedKey, load_certificates};
 pub use self::fingerprint::Fingerprint;

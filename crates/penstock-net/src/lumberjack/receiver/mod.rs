@@ -1,6 +1,5 @@
 //! The receiver: listens, and serves each connection by a task of its own.
 
-mod acceptor;
 mod budget;
 mod connection;
 mod counters;
@@ -9,18 +8,16 @@ mod identity;
 mod intake;
 
 use std::fmt;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use penstock_lumberjack::{ErrorKind, ServerConfig};
-use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use self::acceptor::Acceptor;
 use self::budget::Budget;
 use self::connection::{Account, Connection};
 pub use self::counters::ReceiverCounters;
@@ -28,7 +25,8 @@ use self::counters::{Counters, add};
 use self::foreign::Speaks;
 use super::delivery::{Destination, Origin};
 use crate::runtime::{PerProcess, Runtime};
-use crate::tls::{ClientCertificates, Fingerprint, ServerTls};
+use crate::tcp::listen;
+use crate::tls::{Acceptor, ClientCertificates, Fingerprint, ServerTls};
 use crate::{Error, Result, metrics};
 
 /// How long a TLS handshake may take.
@@ -37,7 +35,6 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const RELOAD: Duration = Duration::from_secs(5);
 /// How long to wait when the system has no more sockets.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-const BACKLOG: i32 = 1_024;
 
 /// How a receiver listens.
 #[derive(Debug, Clone)]
@@ -228,20 +225,6 @@ impl metrics::Source for Shared {
     fn is_healthy(&self) -> bool {
         !self.stopping.load(Ordering::Relaxed)
     }
-}
-
-/// A socket that takes IPv4 as well where it is of IPv6, and whose port is free again at once.
-fn listen(address: SocketAddr) -> std::io::Result<StdListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    if address.is_ipv6() {
-        // Some systems have no dual-stack sockets; then it serves IPv6 alone.
-        let _ = socket.set_only_v6(false);
-    }
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {

@@ -7,12 +7,12 @@ use std::time::SystemTime;
 use rustls::ServerConfig;
 use tokio_rustls::TlsAcceptor;
 
+use super::{ClientCertificates, Fingerprint, Identity, ServerTls};
 use crate::Result;
-use crate::tls::{ClientCertificates, Fingerprint, Identity, ServerTls};
 
 /// Gives each new connection the certificate that the files hold now. Those that are open keep theirs.
 #[derive(Debug)]
-pub(super) struct Acceptor {
+pub(crate) struct Acceptor {
     tls: ServerTls,
     certificates: ClientCertificates,
     current: Mutex<Current>,
@@ -29,22 +29,22 @@ struct Current {
 type Stamp = Option<(SystemTime, u64)>;
 
 impl Acceptor {
-    pub(super) fn new(tls: ServerTls, certificates: ClientCertificates) -> Result<Self> {
+    pub(crate) fn new(tls: ServerTls, certificates: ClientCertificates) -> Result<Self> {
         let current = Current::read(&tls, certificates)?;
         Ok(Self { tls, certificates, current: Mutex::new(current) })
     }
 
-    pub(super) fn fingerprint(&self) -> Fingerprint {
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.current().fingerprint
     }
 
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.current().config))
     }
 
     /// Reads the files again if they have changed; says whether they had. What does not load leaves things as they are,
     /// and is tried again: a certificate and its key are two files. Blocks.
-    pub(super) fn reload(&self) -> Result<bool> {
+    pub(crate) fn reload(&self) -> Result<bool> {
         if stamps(&self.tls) == self.current().stamps {
             return Ok(false);
         }

@@ -1,0 +1,259 @@
+//! A worker: tasks come by themselves, and are answered for.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use penstock_quicx::{TaskId, Worker as Machine, WorkerEvent};
+use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::transport::{ConnectOptions, Stream, broken, connect, ended, write};
+use crate::runtime::{self, PerProcess};
+use crate::{Error, Result};
+
+const READ: usize = 64 << 10;
+
+/// What a worker takes.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// The daemon.
+    pub connect: ConnectOptions,
+    /// Only these types. Default: all.
+    pub types: Vec<String>,
+    /// Tasks held at once. Default: 1.
+    pub prefetch: u16,
+    /// How often the daemon hears that we are at work, so that it does not give our tasks to others: 15 s.
+    pub heartbeat: Duration,
+}
+
+impl WorkerOptions {
+    /// The defaults.
+    pub const fn new(connect: ConnectOptions) -> Self {
+        Self { connect, types: Vec::new(), prefetch: 1, heartbeat: Duration::from_secs(15) }
+    }
+}
+
+/// A task that this worker holds until it says what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// Its ID.
+    pub id: TaskId,
+    /// Its type.
+    pub kind: String,
+    /// What it is.
+    pub payload: Vec<u8>,
+}
+
+/// A connection that takes tasks. What it holds when it is dropped goes to others.
+pub struct Worker(PerProcess<Handle>);
+
+struct Handle {
+    tasks: Mutex<mpsc::UnboundedReceiver<Result<Task>>>,
+    answers: mpsc::UnboundedSender<Command>,
+}
+
+enum Command {
+    /// What became of a task: why it failed, or none, and who waits until that is written.
+    Verdict(TaskId, Option<Vec<u8>>, oneshot::Sender<Result<()>>),
+    /// No more tasks, and who waits until none can come.
+    Rest(oneshot::Sender<Result<()>>),
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// Connects and begins to take tasks.
+    pub async fn connect(options: WorkerOptions) -> Result<Self> {
+        let mut machine = Machine::new();
+        let types: Vec<&[u8]> = options.types.iter().map(String::as_bytes).collect();
+        machine.begin(&types, options.prefetch)?;
+        let (tasks, taken) = mpsc::unbounded_channel();
+        let (answers, given) = mpsc::unbounded_channel();
+        let (connected, result) = oneshot::channel();
+        runtime::spawn(async move {
+            match connect(options.connect).await {
+                Ok(stream) => {
+                    let _ = connected.send(Ok(()));
+                    let (reading, writing) = split(stream);
+                    let driver = Driver {
+                        reading,
+                        writing,
+                        machine,
+                        tasks,
+                        holds: HashSet::new(),
+                        beat: options.heartbeat,
+                        due: Instant::now() + options.heartbeat,
+                        waiting: Vec::new(),
+                        beats: 0,
+                        answered: 0,
+                        resting: Vec::new(),
+                        input: BytesMut::new(),
+                        output: Bytes::new(),
+                    };
+                    driver.run(given).await;
+                }
+                Err(error) => drop(connected.send(Err(error))),
+            }
+        })?;
+        result.await.map_err(|_| ended())??;
+        Ok(Self(PerProcess::new(Handle { tasks: Mutex::new(taken), answers })))
+    }
+
+    /// The next task. Fails when the connection is over. Several may wait, each gets another task.
+    pub async fn next(&self) -> Result<Task> {
+        self.0.get()?.tasks.lock().await.recv().await.unwrap_or_else(|| Err(ended()))
+    }
+
+    /// Says that a task is done. Returns when that is written.
+    pub async fn done(&self, id: TaskId) -> Result<()> {
+        self.answer(id, None).await
+    }
+
+    /// Says that a task has failed, and why. Returns when that is written.
+    pub async fn failed(&self, id: TaskId, reason: Vec<u8>) -> Result<()> {
+        self.answer(id, Some(reason)).await
+    }
+
+    async fn answer(&self, id: TaskId, failure: Option<Vec<u8>>) -> Result<()> {
+        self.command(|written| Command::Verdict(id, failure, written)).await
+    }
+
+    /// Takes no more tasks. Returns when none can come any more: those that came before are still given by
+    /// [`next`](Self::next), and are still held.
+    pub async fn rest(&self) -> Result<()> {
+        self.command(Command::Rest).await
+    }
+
+    async fn command(&self, command: impl FnOnce(oneshot::Sender<Result<()>>) -> Command) -> Result<()> {
+        let (done, result) = oneshot::channel();
+        self.0.get()?.answers.send(command(done)).map_err(|_| ended())?;
+        result.await.map_err(|_| ended())?
+    }
+}
+
+/// The connection.
+struct Driver {
+    reading: ReadHalf<Box<dyn Stream>>,
+    writing: WriteHalf<Box<dyn Stream>>,
+    machine: Machine,
+    tasks: mpsc::UnboundedSender<Result<Task>>,
+    holds: HashSet<u32>,
+    beat: Duration,
+    due: Instant,
+    /// Who waits for what is being written.
+    waiting: Vec<oneshot::Sender<Result<()>>>,
+    /// Heartbeats sent and answered, and who waits for the answer to which.
+    beats: u64,
+    answered: u64,
+    resting: Vec<(u64, oneshot::Sender<Result<()>>)>,
+    input: BytesMut,
+    output: Bytes,
+}
+
+impl Driver {
+    async fn run(mut self, mut answers: mpsc::UnboundedReceiver<Command>) {
+        let error = loop {
+            match self.step(&mut answers).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => break error,
+            }
+        };
+        let _ = self.tasks.send(Err(error.clone()));
+        answers.close();
+        while let Ok(Command::Verdict(_, _, waiting) | Command::Rest(waiting)) = answers.try_recv() {
+            self.waiting.push(waiting);
+        }
+        for waiting in self.waiting.into_iter().chain(self.resting.into_iter().map(|(_, waiting)| waiting)) {
+            let _ = waiting.send(Err(error.clone()));
+        }
+    }
+
+    async fn step(&mut self, answers: &mut mpsc::UnboundedReceiver<Command>) -> Result<bool> {
+        if self.output.is_empty() {
+            // All of it is written.
+            for waiting in self.waiting.drain(..) {
+                let _ = waiting.send(Ok(()));
+            }
+            while let Ok(command) = answers.try_recv() {
+                self.take(command)?;
+            }
+            self.output = self.machine.poll_transmit().unwrap_or_default().into();
+        }
+        self.input.clear();
+        self.input.reserve(READ);
+        tokio::select! {
+            biased;
+            command = answers.recv(), if self.output.is_empty() => match command {
+                Some(command) => self.take(command)?,
+                None => return Ok(false),
+            },
+            written = write(&mut self.writing, &self.output) => self.output.advance(written?),
+            read = self.reading.read_buf(&mut self.input) => {
+                if read.map_err(|error| broken(&error))? == 0 {
+                    return Err(ended());
+                }
+                self.machine.handle_input(&self.input)?;
+                while let Some(event) = self.machine.poll_event() {
+                    self.learn(event);
+                }
+            }
+            () = sleep_until(self.due) => {
+                self.due = Instant::now() + self.beat;
+                if !self.holds.is_empty() {
+                    self.beats += 1;
+                    self.machine.heartbeat()?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, command: Command) -> Result<()> {
+        let (id, failure, written) = match command {
+            Command::Verdict(id, failure, written) => (id, failure, written),
+            Command::Rest(resting) => {
+                self.machine.rest()?;
+                self.machine.heartbeat()?;
+                self.beats += 1;
+                self.resting.push((self.beats, resting));
+                return Ok(());
+            }
+        };
+        if !self.holds.remove(&id.0) {
+            let _ = written.send(Err(Error::Misuse(format!("task {id} is not held by this worker"))));
+            return Ok(());
+        }
+        match failure {
+            None => self.machine.done(id)?,
+            Some(reason) => self.machine.failed(id, &reason)?,
+        }
+        self.waiting.push(written);
+        Ok(())
+    }
+
+    fn learn(&mut self, event: WorkerEvent) {
+        match event {
+            WorkerEvent::Task { id, kind, payload } => {
+                self.holds.insert(id.0);
+                // An error means that nobody takes tasks any more: this ends with the next command.
+                let _ = self.tasks.send(Ok(Task { id, kind, payload }));
+            }
+            WorkerEvent::Wait => {}
+            WorkerEvent::Alive => {
+                self.answered += 1;
+                for (_, resting) in self.resting.extract_if(.., |(beat, _)| *beat <= self.answered) {
+                    let _ = resting.send(Ok(()));
+                }
+            }
+            WorkerEvent::Refused(refused) => tracing::warn!(%refused, "the daemon refused a worker's frame"),
+        }
+    }
+}
