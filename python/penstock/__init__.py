@@ -6,8 +6,17 @@ Each protocol is a module of its own: ``penstock.pipestream``, ``penstock.docume
 
 from importlib.metadata import version
 
-from penstock.errors import DocumentsError, Error, LumberjackError, PipeStreamError, SparkError, VgiError
+from penstock.errors import DocumentsError, Error, LumberjackError, PipeStreamError, QuicxError, SparkError, VgiError
 
-__all__ = ["DocumentsError", "Error", "LumberjackError", "PipeStreamError", "SparkError", "VgiError", "__version__"]
+__all__ = [
+    "DocumentsError",
+    "Error",
+    "LumberjackError",
+    "PipeStreamError",
+    "QuicxError",
+    "SparkError",
+    "VgiError",
+    "__version__",
+]
 
 __version__: str = version("penstock")

@@ -26,6 +26,7 @@ from penstock.pipestream._fields import PathLike, Payload
 from penstock.pipestream._reader import ReaderOptions
 from penstock.pipestream._server import ServeOptions
 from penstock.pipestream._session import ConnectOptions, Draft
+from penstock.quicx._options import ReachOptions, StartOptions
 
 __all__ = [
     "Content",
@@ -41,6 +42,11 @@ __all__ = [
     "LumberjackSender",
     "Manifest",
     "Operation",
+    "QuicxBlock",
+    "QuicxDaemon",
+    "QuicxPool",
+    "QuicxProducer",
+    "QuicxWorker",
     "RowSender",
     "SentDocument",
     "Server",
@@ -91,6 +97,19 @@ __all__ = [
     "merkle_root",
     "negotiate",
     "part_schema",
+    "quicx_dead",
+    "quicx_dead_list",
+    "quicx_next",
+    "quicx_observe",
+    "quicx_produce",
+    "quicx_rest",
+    "quicx_start",
+    "quicx_stats",
+    "quicx_stop",
+    "quicx_submit",
+    "quicx_submit_many",
+    "quicx_verdict",
+    "quicx_work",
     "row_schema",
     "vgi_decode",
     "vgi_encode",
@@ -829,6 +848,94 @@ class SpoolRows:
 _Value = object
 """What Python has a type for: bool, int, float, str, bytes, None; everything else is a `pa.Array` of length 1."""
 _Annotated = tuple[pa.RecordBatch, dict[bytes, bytes] | None]
+
+_QuicxStats = tuple[int, int, int, int, int]
+_QuicxTask = tuple[int, str, bytes]
+_QuicxDead = tuple[int, str, int, bytes]
+_QuicxAnswers = tuple[list[int], list[tuple[int, int, str]]]
+
+@final
+class QuicxDaemon:
+    """What `penstock.quicx.Daemon` wraps."""
+
+    def __new__(cls, options: StartOptions) -> QuicxDaemon: ...
+    def address(self) -> str | None: ...
+    def tls(self) -> tuple[str, str] | None: ...
+    def metrics_address(self) -> str | None: ...
+    def stats(self) -> _QuicxStats: ...
+    def counters(self) -> dict[str, int]: ...
+    def wait_for_stop(self, timeout: float | None) -> bool: ...
+    def stop(self, drain: float) -> int: ...
+
+@final
+class QuicxProducer:
+    """What `penstock.quicx.Producer` wraps."""
+
+    def __new__(cls, options: ReachOptions) -> QuicxProducer: ...
+    def submit(self, kind: str, payload: bytes, timeout: float | None) -> int: ...
+    def submit_many(self, kind: str, payloads: list[bytes], timeout: float | None) -> _QuicxAnswers: ...
+    def observe(self, id: int, timeout: float | None) -> bytes | None: ...  # noqa: A002
+    def watch(self, id: int) -> None: ...  # noqa: A002
+    def next_outcome(self, timeout: float | None) -> tuple[int, bytes | None, Exception | None] | None: ...
+    def stats(self, timeout: float | None) -> _QuicxStats: ...
+    def dead_list(self, timeout: float | None) -> list[_QuicxDead]: ...
+    def dead_requeue(self, id: int, timeout: float | None) -> None: ...  # noqa: A002
+    def dead_drop(self, id: int, timeout: float | None) -> None: ...  # noqa: A002
+    def stop(self, timeout: float | None) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class QuicxWorker:
+    """What `penstock.quicx.Worker` wraps."""
+
+    def __new__(cls, options: ReachOptions, types: list[str], prefetch: int, heartbeat: float) -> QuicxWorker: ...
+    def next_task(self, timeout: float | None) -> _QuicxTask | None: ...
+    def done(self, id: int, timeout: float | None) -> None: ...  # noqa: A002
+    def failed(self, id: int, reason: bytes, timeout: float | None) -> None: ...  # noqa: A002
+    def rest(self, timeout: float | None) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class QuicxBlock:
+    """What `penstock.quicx.Block` wraps."""
+
+@final
+class QuicxPool:
+    """What `penstock.quicx.Pool` wraps."""
+
+    def __new__(cls, bytes: int, size_classes: list[int]) -> QuicxPool: ...  # noqa: A002
+    def store(self, content: bytes) -> QuicxBlock: ...
+    def read(self, block: QuicxBlock) -> bytes: ...
+    def free(self, block: QuicxBlock) -> None: ...
+    def stats(self) -> tuple[int, int, list[tuple[int, int, int]]]: ...
+
+def quicx_start(futures: Futures, options: StartOptions) -> Operation[QuicxDaemon]: ...
+def quicx_stop(futures: Futures, daemon: QuicxDaemon, drain: float) -> Operation[int]: ...
+def quicx_produce(futures: Futures, options: ReachOptions) -> Operation[QuicxProducer]: ...
+def quicx_submit(futures: Futures, producer: QuicxProducer, kind: str, payload: bytes) -> Operation[int]: ...
+def quicx_submit_many(
+    futures: Futures, producer: QuicxProducer, kind: str, payloads: list[bytes]
+) -> Operation[_QuicxAnswers]: ...
+def quicx_observe(futures: Futures, producer: QuicxProducer, id: int) -> Operation[bytes | None]: ...  # noqa: A002
+def quicx_stats(futures: Futures, producer: QuicxProducer) -> Operation[_QuicxStats]: ...
+def quicx_dead_list(futures: Futures, producer: QuicxProducer) -> Operation[list[_QuicxDead]]: ...
+def quicx_dead(
+    futures: Futures,
+    producer: QuicxProducer,
+    id: int,  # noqa: A002
+    requeue: bool,
+) -> Operation[None]: ...
+def quicx_work(
+    futures: Futures, options: ReachOptions, types: list[str], prefetch: int, heartbeat: float
+) -> Operation[QuicxWorker]: ...
+def quicx_next(futures: Futures, worker: QuicxWorker) -> Operation[_QuicxTask]: ...
+def quicx_verdict(
+    futures: Futures,
+    worker: QuicxWorker,
+    id: int,  # noqa: A002
+    failure: bytes | None,
+) -> Operation[None]: ...
+def quicx_rest(futures: Futures, worker: QuicxWorker) -> Operation[None]: ...
 
 @final
 class VgiProtocol:

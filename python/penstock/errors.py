@@ -4,9 +4,19 @@ Decide by class, ``kind`` and ``code``, never by the text of a message. All of t
 from a Spark worker to the driver: what ``__init__`` takes is what ``args`` holds.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
-__all__ = ["DocumentsError", "Error", "ErrorKind", "LumberjackError", "PipeStreamError", "SparkError", "VgiError"]
+__all__ = [
+    "DocumentsError",
+    "Error",
+    "ErrorKind",
+    "LumberjackError",
+    "PipeStreamError",
+    "QuicxError",
+    "SparkError",
+    "VgiError",
+]
 
 ErrorKind = Literal["malformed", "violation", "limit", "misuse", "io", "deadline"]
 """Whose fault an error is: the peer's octets do not parse, the peer broke a rule, a limit was exceeded, the caller
@@ -91,6 +101,27 @@ class LumberjackError(Error):
     def __str__(self) -> str:
         """Say what happened."""
         return self.message
+
+
+class QuicxError(Error):
+    """Quicx failed: a daemon has refused something, or cannot be reached or started."""
+
+    def __init__(self, message: str, kind: ErrorKind, code: int | None = None, accepted: Sequence[int] = ()) -> None:
+        """Say what happened, whose fault it is, and what the daemon said."""
+        super().__init__(message, kind, code, accepted)
+        self.message: str = message
+        """What happened."""
+        self.kind: ErrorKind = kind
+        """Whose fault it is."""
+        self.code: int | None = code
+        """The code of the daemon's ERROR: 1 the queue is full, 2 invalid, 3 too large, 4 a type that is not taken. None
+        where there was no ERROR."""
+        self.accepted: tuple[int, ...] = tuple(accepted)
+        """Where many were submitted together: the IDs of those that were taken, 0 for each that was refused."""
+
+    def __str__(self) -> str:
+        """Say what happened, with the daemon's code."""
+        return self.message if self.code is None else f"{self.message} (0x{self.code:02X})"
 
 
 class VgiError(Error):

@@ -30,7 +30,7 @@ _BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```$", re.MULTILINE | re.
 _DIGEST = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b")
 _SHOWN_ADDRESS = "127.0.0.1:4433"
 _SHOWN_FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
-_SERVE = "penstock pipestream serve"
+_SERVE = ("penstock pipestream serve", "penstock quicx start")
 _RECEIVE = "penstock lumberjack receive"
 
 # Runs what it is told in one namespace; an exception ends it, and the traceback is what the test shows.
@@ -50,6 +50,8 @@ class Reader:
     """Somebody who does what a page says."""
 
     folder: Path
+    shown: str = _SHOWN_ADDRESS
+    """The address that the page has."""
     address: str = _SHOWN_ADDRESS
     fingerprint: str = ""
     places: dict[str, str] = field(default_factory=dict)
@@ -71,13 +73,13 @@ class Reader:
 
     def _check(self, example: str, printed: str, expected: str) -> None:
         self.ran += 1
-        shown = _normal(printed.replace(self.address, _SHOWN_ADDRESS))
+        shown = _normal(printed.replace(self.address, self.shown))
         wanted = re.escape(_normal(expected)).replace(r"\.\.\.", ".*")
         assert re.fullmatch(wanted, shown, re.DOTALL), f"{example}\nprinted:\n{shown}\nbut the page says:\n{expected}"
 
     def _here(self, text: str) -> str:
         """Make an example of this run out of the page's own."""
-        for shown, here in [(_SHOWN_ADDRESS, self.address), ("/data/", f"{self.folder}/data/"), *self.places.items()]:
+        for shown, here in [(self.shown, self.address), ("/data/", f"{self.folder}/data/"), *self.places.items()]:
             text = text.replace(shown, here)
         return _SHOWN_FINGERPRINT.sub(self.fingerprint, text) if self.fingerprint else text
 
@@ -94,10 +96,11 @@ class Reader:
 
     def _run(self, command: str) -> str:
         if command.startswith(_SERVE):
-            server = self._start(command.replace(_SHOWN_ADDRESS, "127.0.0.1:0").split())
+            server = self._start(command.replace(self.shown, "127.0.0.1:0").split())
             assert server.stdout is not None
             line = server.stdout.readline()
-            _, self.address, _, self.fingerprint = line.split()
+            _, self.address, *fingerprint = line.split()
+            self.fingerprint = "".join(fingerprint[1:])
             return line
         if command.startswith(_RECEIVE):
             return self._receive(command)
@@ -200,6 +203,14 @@ def test_the_page_about_documents(reader: Reader, page: Callable[[str], str]) ->
 def test_the_page_about_asyncio(reader: Reader, page: Callable[[str], str]) -> None:
     reader.read(page("asyncio.md"))
     assert reader.ran >= 1
+
+
+def test_the_page_about_the_task_queue(reader: Reader, page: Callable[[str], str]) -> None:
+    reader.shown = "127.0.0.1:16381"
+    # Clients find the daemon at its well-known port, which is not that of this run.
+    text = page("quicx.md").partition("## In Python")[0]
+    reader.read(re.sub(r"^(\$ penstock quicx (?:submit|status).*)$", rf"\1 --connect {reader.shown}", text, flags=re.M))
+    assert reader.ran >= 5
 
 
 @pytest.mark.spark

@@ -15,6 +15,7 @@ PROMISED = {
         "Manifest", "Scope", "ScopeDigest", "Server", "Session", "Status", "StatusFrame", "merkle_root",
     },
     "penstock.lumberjack": {"Batch", "Event", "Receiver", "Sender"},
+    "penstock.quicx": {"Daemon", "Pool", "Producer", "Stats", "Worker"},
     "penstock.documents": {"Composite", "Part", "dehydrate", "rehydrate"},
     "penstock.spark": {"COMPOSITE_SCHEMA", "PART_SCHEMA", "dehydrate", "register", "rehydrate"},
 }  # fmt: skip

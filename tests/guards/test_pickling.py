@@ -19,11 +19,12 @@ import pytest
 import penstock
 from penstock import lumberjack as lj
 from penstock import pipestream as ps
+from penstock import quicx as qx
 from penstock import vgi
 from penstock.aio import pipestream as aio_pipestream
 from penstock.documents import Composite, Limits, Node, Part
 from penstock.documents import rehydrate as rehydrate_parts
-from penstock.errors import DocumentsError, Error, LumberjackError, PipeStreamError, SparkError, VgiError
+from penstock.errors import DocumentsError, Error, LumberjackError, PipeStreamError, QuicxError, SparkError, VgiError
 from penstock.receipts import Change, Difference
 from penstock.spark import (
     Dehydrate,
@@ -137,6 +138,19 @@ SAMPLES |= {
     lj_writer.Shipped: lambda: lj_writer.Shipped(3),
     lj_writer.Shipping: lambda: LJ_SHIPPING,
 }
+COUNTED = ("connections", "submitted", "merged", "refused", "delivered", "done", "failed", "retried", "lost", "late")
+SAMPLES |= {
+    QuicxError: lambda: QuicxError("the pool has no free block of 16 octets", "limit", 1, [1, 0]),
+    qx.ClassStats: lambda: qx.ClassStats(16, 1, 1),
+    qx.DaemonCounters: lambda: qx.DaemonCounters(**dict.fromkeys(COUNTED, 1), died=0, dead=2),
+    qx.DeadTask: lambda: qx.DeadTask(7, "mail", 5, "no answer within 60 s"),
+    qx.Outcome: lambda: qx.Outcome(7, b"why"),
+    qx.Policy: lambda: qx.Policy(retry_failed=True, rate=2.5),
+    qx.PoolStats: lambda: qx.PoolStats(16, 1 << 20, (qx.ClassStats(16, 1, 1),)),
+    qx.Stats: lambda: qx.Stats(1, 2, 1, 16, 1 << 20),
+    qx.Task: lambda: qx.Task(7, "mail", b"hello"),
+    qx.TaskFailed: lambda: qx.TaskFailed("no such address"),
+}
 KEY, SCOPE, REASON = ps.EntityKey(0, 0, 7, 0), ps.ScopeKey(2), ps.Reason(5, "PIPESTREAM_ENTITY_INVALID", "broken")
 DIGEST, CHUNK = ps.ScopeDigest(2, 3, 1, 1, 1, bytes(32)), ps.ChunkInfo(total_chunks=2, chunk_index=1, chunk_offset=9)
 AGREED = ps.Capabilities().negotiate(ps.Capabilities())
@@ -185,6 +199,14 @@ LIVE |= {
     "penstock.lumberjack._spool.Spool": "a lock on its folder",
     "penstock.aio.lumberjack.Receiver": "a socket",
     "penstock.aio.lumberjack.Sender": "connections",
+    "penstock.aio.quicx.Daemon": "a socket",
+    "penstock.aio.quicx.Producer": "a connection",
+    "penstock.aio.quicx.Worker": "a connection",
+    "penstock.quicx._daemon.Daemon": "a socket",
+    "penstock.quicx._pool.Block": "memory of this process",
+    "penstock.quicx._pool.Pool": "memory of this process",
+    "penstock.quicx._producer.Producer": "a connection",
+    "penstock.quicx._worker.Worker": "a connection",
     "penstock.spark.watching.Progress": "a job that runs",
     "penstock.spark.watching.ProgressListener": "the streams that it writes to",
     "penstock._sending.DocumentResult": "temporary files",

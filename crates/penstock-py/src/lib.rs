@@ -10,6 +10,7 @@ mod ingest;
 mod logging;
 mod lumberjack;
 mod pipestream;
+mod quicx;
 mod rows;
 mod spool;
 mod vgi;
@@ -51,6 +52,18 @@ mod _core {
         },
         receiver::{LumberjackBatch, LumberjackReceiver},
         sender::LumberjackSender,
+    };
+
+    #[pymodule_export]
+    use super::quicx::{
+        aio::{
+            quicx_dead, quicx_dead_list, quicx_next, quicx_observe, quicx_produce, quicx_rest, quicx_start,
+            quicx_stats, quicx_stop, quicx_submit, quicx_submit_many, quicx_verdict, quicx_work,
+        },
+        daemon::QuicxDaemon,
+        pool::{QuicxBlock, QuicxPool},
+        producer::QuicxProducer,
+        worker::QuicxWorker,
     };
 
     #[pymodule_export]

@@ -1,0 +1,135 @@
+//! What `penstock.aio.quicx` awaits.
+
+use std::sync::Arc;
+
+use penstock_net::quicx::{Outcome, TaskId};
+use penstock_net::{Error, runtime};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+
+use super::daemon::QuicxDaemon;
+use super::options::{ReachOptions, StartOptions};
+use super::producer::{QuicxProducer, answers, batch, one};
+use super::worker::QuicxWorker;
+use super::{raised, stats_tuple};
+use crate::pipestream::aio::{Futures, Operation};
+
+fn died(error: &tokio::task::JoinError) -> PyErr {
+    raised(&Error::Misuse(error.to_string()))
+}
+
+/// Starts a daemon.
+#[pyfunction]
+pub(crate) fn quicx_start(futures: &Futures, options: StartOptions) -> PyResult<Operation> {
+    let started = runtime::spawn_blocking(move || QuicxDaemon::start(options)).map_err(|error| raised(&error))?;
+    Ok(futures.start(async move { started.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
+}
+
+/// Stops it; gives how many tasks are left.
+#[pyfunction]
+pub(crate) fn quicx_stop(futures: &Futures, daemon: Py<QuicxDaemon>, drain: f64) -> Operation {
+    futures.start(async move { daemon.get().shutdown(drain).await.map_err(|error| raised(&error)) })
+}
+
+/// Connects a producer.
+#[pyfunction]
+pub(crate) fn quicx_produce(futures: &Futures, options: ReachOptions) -> Operation {
+    futures.start(async move { QuicxProducer::connect(&options).await.map_err(|error| raised(&error)) })
+}
+
+/// Submits a task.
+#[pyfunction]
+pub(crate) fn quicx_submit(
+    futures: &Futures,
+    producer: Py<QuicxProducer>,
+    kind: &str,
+    payload: PyBackedBytes,
+) -> PyResult<Operation> {
+    let batch = batch(kind, &[payload]).map_err(|error| raised(&error))?;
+    let producer = Arc::clone(&producer.get().producer);
+    Ok(futures.start(async move { producer.submit(batch).await.and_then(one).map_err(|error| raised(&error)) }))
+}
+
+/// Submits tasks.
+#[pyfunction]
+pub(crate) fn quicx_submit_many(
+    futures: &Futures,
+    producer: Py<QuicxProducer>,
+    kind: &str,
+    payloads: Vec<PyBackedBytes>,
+) -> PyResult<Operation> {
+    let batch = batch(kind, &payloads).map_err(|error| raised(&error))?;
+    let producer = Arc::clone(&producer.get().producer);
+    Ok(futures.start(async move { producer.submit(batch).await.map(answers).map_err(|error| raised(&error)) }))
+}
+
+/// Waits for an outcome.
+#[pyfunction]
+pub(crate) fn quicx_observe(futures: &Futures, producer: Py<QuicxProducer>, id: u32) -> Operation {
+    let producer = Arc::clone(&producer.get().producer);
+    futures.start(async move {
+        producer.observe(TaskId(id)).await.map(|outcome: Outcome| outcome.err()).map_err(|error| raised(&error))
+    })
+}
+
+/// The daemon's numbers.
+#[pyfunction]
+pub(crate) fn quicx_stats(futures: &Futures, producer: Py<QuicxProducer>) -> Operation {
+    let producer = Arc::clone(&producer.get().producer);
+    futures.start(async move { producer.stats().await.map(stats_tuple).map_err(|error| raised(&error)) })
+}
+
+/// The dead list.
+#[pyfunction]
+pub(crate) fn quicx_dead_list(futures: &Futures, producer: Py<QuicxProducer>) -> Operation {
+    futures.start(async move { producer.get().list().await.map_err(|error| raised(&error)) })
+}
+
+/// Has a dead task queued again, or forgotten.
+#[pyfunction]
+pub(crate) fn quicx_dead(futures: &Futures, producer: Py<QuicxProducer>, id: u32, requeue: bool) -> Operation {
+    let producer = Arc::clone(&producer.get().producer);
+    futures.start(async move {
+        let id = TaskId(id);
+        let done = if requeue { producer.dead_requeue(id).await } else { producer.dead_drop(id).await };
+        done.map_err(|error| raised(&error))
+    })
+}
+
+/// Connects a worker.
+#[pyfunction]
+pub(crate) fn quicx_work(
+    futures: &Futures,
+    options: ReachOptions,
+    types: Vec<String>,
+    prefetch: u16,
+    heartbeat: f64,
+) -> Operation {
+    futures.start(async move {
+        QuicxWorker::connect(&options, types, prefetch, heartbeat).await.map_err(|error| raised(&error))
+    })
+}
+
+/// The next task.
+#[pyfunction]
+pub(crate) fn quicx_next(futures: &Futures, worker: Py<QuicxWorker>) -> Operation {
+    futures.start(async move { worker.get().next().await.map_err(|error| raised(&error)) })
+}
+
+/// What became of a task: why it failed, or `None`.
+#[pyfunction]
+#[pyo3(signature = (futures, worker, id, failure))]
+pub(crate) fn quicx_verdict(
+    futures: &Futures,
+    worker: Py<QuicxWorker>,
+    id: u32,
+    failure: Option<Vec<u8>>,
+) -> Operation {
+    futures.start(async move { worker.get().verdict(id, failure).await.map_err(|error| raised(&error)) })
+}
+
+/// Takes no more tasks; those that came before are still given.
+#[pyfunction]
+pub(crate) fn quicx_rest(futures: &Futures, worker: Py<QuicxWorker>) -> Operation {
+    futures.start(async move { worker.get().pause().await.map_err(|error| raised(&error)) })
+}

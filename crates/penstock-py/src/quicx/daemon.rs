@@ -1,0 +1,85 @@
+//! A daemon for Python; `penstock.quicx.Daemon` wraps it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use penstock_net::Result;
+use penstock_net::quicx::Daemon;
+use pyo3::prelude::*;
+
+use super::options::StartOptions;
+use super::{StatsTuple, raised, stats_tuple, wait, wait_at_most};
+use crate::pipestream::waiting::Timeout;
+
+/// A daemon that runs.
+#[pyclass(frozen, name = "QuicxDaemon", module = "penstock._core")]
+pub(crate) struct QuicxDaemon {
+    daemon: Daemon,
+}
+
+#[pymethods]
+impl QuicxDaemon {
+    #[new]
+    fn new(py: Python<'_>, options: StartOptions) -> PyResult<Self> {
+        py.detach(|| Self::start(options)).map_err(|error| raised(&error))
+    }
+
+    fn address(&self) -> PyResult<Option<String>> {
+        let address = self.daemon.address().map_err(|error| raised(&error))?;
+        Ok(address.map(|address| address.to_string()))
+    }
+
+    /// Where it speaks TLS, and its fingerprint.
+    fn tls(&self) -> PyResult<Option<(String, String)>> {
+        let tls = self.daemon.tls().map_err(|error| raised(&error))?;
+        Ok(tls.map(|(address, fingerprint)| (address.to_string(), fingerprint.to_string())))
+    }
+
+    fn metrics_address(&self) -> PyResult<Option<String>> {
+        let address = self.daemon.metrics_address().map_err(|error| raised(&error))?;
+        Ok(address.map(|address| address.to_string()))
+    }
+
+    fn stats(&self) -> PyResult<StatsTuple> {
+        self.daemon.stats().map(stats_tuple).map_err(|error| raised(&error))
+    }
+
+    fn counters(&self) -> PyResult<BTreeMap<&'static str, u64>> {
+        let (counters, dead) = self.daemon.counters().map_err(|error| raised(&error))?;
+        Ok(BTreeMap::from([
+            ("connections", counters.connections),
+            ("submitted", counters.submitted),
+            ("merged", counters.merged),
+            ("refused", counters.errors.iter().sum()),
+            ("delivered", counters.delivered),
+            ("done", counters.done),
+            ("failed", counters.failed),
+            ("retried", counters.retried),
+            ("lost", counters.lost),
+            ("late", counters.late),
+            ("died", counters.died),
+            ("dead", dead as u64),
+        ]))
+    }
+
+    /// Waits until a client asks it to stop; false when the time is over.
+    fn wait_for_stop(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
+        wait_at_most(py, timeout, self.daemon.asked_to_stop()).map(|asked| asked.is_some())
+    }
+
+    /// Gives how many tasks are left.
+    fn stop(&self, py: Python<'_>, drain: f64) -> PyResult<usize> {
+        wait(py, Timeout::NEVER, self.shutdown(drain))
+    }
+}
+
+impl QuicxDaemon {
+    /// Blocks on files and the resolver.
+    pub(crate) fn start(options: StartOptions) -> Result<Self> {
+        Ok(Self { daemon: Daemon::start(options.net()?)? })
+    }
+
+    pub(crate) async fn shutdown(&self, drain: f64) -> Result<usize> {
+        self.daemon.stop(Duration::try_from_secs_f64(drain.max(0.0)).unwrap_or(Duration::MAX)).await
+    }
+}

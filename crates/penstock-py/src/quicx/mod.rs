@@ -1,0 +1,68 @@
+//! Quicx for Python: daemons, producers, workers and pools. `penstock.quicx` wraps what is here in typed classes.
+
+pub(crate) mod aio;
+pub(crate) mod daemon;
+pub(crate) mod options;
+pub(crate) mod pool;
+pub(crate) mod producer;
+pub(crate) mod worker;
+
+use penstock_net::Error;
+use penstock_net::quicx::StatsResponse;
+use pyo3::PyErr;
+use pyo3::prelude::*;
+
+use crate::pipestream::waiting::{Timeout, wait_or_not};
+
+mod python {
+    pyo3::import_exception!(penstock.errors, QuicxError);
+}
+
+/// queue_depth, workers_total, workers_idle, pmad_bytes_used, pmad_bytes_total.
+pub(crate) type StatsTuple = (u32, u32, u32, u64, u64);
+
+pub(crate) const fn stats_tuple(stats: StatsResponse) -> StatsTuple {
+    let StatsResponse { queue_depth, workers_total, workers_idle, pmad_bytes_used, pmad_bytes_total } = stats;
+    (queue_depth, workers_total, workers_idle, pmad_bytes_used, pmad_bytes_total)
+}
+
+/// The exception of an error: with the protocol's code where the daemon has refused something.
+pub(crate) fn raised(error: &Error) -> PyErr {
+    let (message, code) = match error {
+        Error::Refused(refused) => (refused.message.clone(), Some(refused.code.octet())),
+        Error::Io { .. }
+        | Error::Tls(_)
+        | Error::Protocol(_)
+        | Error::Lumberjack(_)
+        | Error::Quicx(_)
+        | Error::Closed(_)
+        | Error::Misuse(_)
+        | Error::Deadline(_)
+        | Error::Forked => (error.to_string(), None),
+    };
+    python::QuicxError::new_err((message, error.kind().name(), code))
+}
+
+/// The exception of a limit of our own.
+pub(crate) fn too_much(message: String) -> PyErr {
+    python::QuicxError::new_err((message, "limit", None::<u8>))
+}
+
+/// Waits for a result without the interpreter's lock; `None` when the time is over.
+pub(crate) fn wait_at_most<T: Send>(
+    py: Python<'_>,
+    timeout: Timeout,
+    future: impl Future<Output = Result<T, Error>> + Send,
+) -> PyResult<Option<T>> {
+    wait_or_not(py, timeout, async { Ok(future.await) })?.transpose().map_err(|error| raised(&error))
+}
+
+/// The same. A time-out is an error of kind "deadline".
+pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    timeout: Timeout,
+    future: impl Future<Output = Result<T, Error>> + Send,
+) -> PyResult<T> {
+    let late = || raised(&Error::Deadline("it has taken longer than the time-out".into()));
+    wait_at_most(py, timeout, future)?.ok_or_else(late)
+}

@@ -1,0 +1,143 @@
+//! What Python may set for a daemon, a producer and a worker: the attributes of dataclasses.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use penstock_net::quicx::{ConnectOptions, DaemonOptions, Policy, PoolConfig, QueueConfig, Target};
+use penstock_net::tls::{ClientTls, ServerTls};
+use penstock_net::{Error, Result};
+use pyo3::prelude::*;
+
+use crate::pipestream::address;
+use crate::pipestream::options::{identity, pair, trust};
+
+/// The attributes of the dataclass that `penstock.quicx.Daemon` makes.
+#[derive(FromPyObject)]
+pub(crate) struct StartOptions {
+    listen: Option<String>,
+    tls_listen: Option<String>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    development: PathBuf,
+    client_ca: Option<PathBuf>,
+    socket: Option<PathBuf>,
+    journal: Option<PathBuf>,
+    pool_bytes: usize,
+    size_classes: Vec<usize>,
+    default: PolicyFields,
+    policies: Vec<(String, PolicyFields)>,
+    allow_types: Option<Vec<String>>,
+    heartbeat_interval: Option<f64>,
+    max_connections: usize,
+    metrics: Option<String>,
+}
+
+/// The attributes of `penstock.quicx.Policy`.
+#[derive(FromPyObject)]
+struct PolicyFields {
+    task_timeout: f64,
+    attempts: u16,
+    retry_failed: bool,
+    delay: f64,
+    back_off: f64,
+    start_delay: f64,
+    priority: i32,
+    rate: Option<f64>,
+    unique: bool,
+}
+
+/// The attributes of the dataclass that `penstock.quicx.Producer` and `Worker` make.
+#[derive(FromPyObject)]
+pub(crate) struct ReachOptions {
+    address: String,
+    socket: Option<PathBuf>,
+    fingerprint: Option<String>,
+    ca: Option<PathBuf>,
+    system_ca: bool,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    server_name: Option<String>,
+    timeout: f64,
+}
+
+fn seconds(name: &str, value: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(value).map_err(|error| Error::Misuse(format!("{name}={value}: {error}")))
+}
+
+/// 0 is never.
+fn interval(name: &str, value: f64) -> Result<Option<Duration>> {
+    seconds(name, value).map(|duration| Some(duration).filter(|duration| !duration.is_zero()))
+}
+
+fn first(address: &str) -> Result<SocketAddr> {
+    let nowhere = || Error::Misuse(format!("{address} has no address"));
+    address::resolve(address)?.0.first().copied().ok_or_else(nowhere)
+}
+
+impl StartOptions {
+    /// Blocks on the resolver.
+    pub(crate) fn net(self) -> Result<DaemonOptions> {
+        let own = pair(self.cert.as_ref(), self.key.as_ref())?;
+        if self.tls_listen.is_none() && (own.is_some() || self.client_ca.is_some()) {
+            return Err(Error::Misuse(
+                "a certificate, or a CA for clients, is for TLS: say where, by tls_listen".into(),
+            ));
+        }
+        let tls = ServerTls { identity: identity(own, &self.development), client_ca: self.client_ca };
+        let policies = self.policies.iter().map(|(kind, policy)| Ok((kind.clone(), policy.core()?)));
+        let heartbeat = self.heartbeat_interval.map(|value| interval("heartbeat_interval", value)).transpose()?;
+        Ok(DaemonOptions {
+            listen: self.listen.as_deref().map(first).transpose()?,
+            tls: self.tls_listen.as_deref().map(first).transpose()?.map(|address| (address, tls)),
+            socket: self.socket,
+            journal: self.journal,
+            queue: QueueConfig {
+                pool: PoolConfig { bytes: self.pool_bytes, classes: self.size_classes },
+                default: self.default.core()?,
+                policies: policies.collect::<Result<_>>()?,
+                allow: self.allow_types.map(|types| types.into_iter().collect()),
+                heartbeat_interval: heartbeat.flatten(),
+                ..QueueConfig::default()
+            },
+            max_connections: self.max_connections,
+            metrics: self.metrics.as_deref().map(first).transpose()?,
+        })
+    }
+}
+
+impl PolicyFields {
+    fn core(&self) -> Result<Policy> {
+        Ok(Policy {
+            task_timeout: interval("task_timeout", self.task_timeout)?,
+            attempts: self.attempts,
+            retry_failed: self.retry_failed,
+            delay: seconds("delay", self.delay)?,
+            back_off: self.back_off,
+            start_delay: seconds("start_delay", self.start_delay)?,
+            priority: self.priority,
+            rate: self.rate,
+            unique: self.unique,
+        })
+    }
+}
+
+impl ReachOptions {
+    pub(crate) fn net(&self) -> Result<ConnectOptions> {
+        let target = match &self.socket {
+            Some(socket) => Target::Unix(socket.clone()),
+            None => Target::Tcp(self.address.clone()),
+        };
+        let mut options = ConnectOptions::new(target);
+        let identity = pair(self.cert.as_ref(), self.key.as_ref())?;
+        if self.fingerprint.is_some() || self.ca.is_some() || self.system_ca {
+            let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
+            options.tls = Some(ClientTls { trust, identity });
+        } else if identity.is_some() {
+            return Err(Error::Misuse("a certificate is for TLS: say whom to trust".into()));
+        }
+        options.server_name.clone_from(&self.server_name);
+        options.timeout = seconds("timeout", self.timeout)?;
+        Ok(options)
+    }
+}

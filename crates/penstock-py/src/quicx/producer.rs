@@ -1,0 +1,147 @@
+//! A producer for Python; `penstock.quicx.Producer` wraps it.
+
+use std::sync::Arc;
+
+use penstock_net::quicx::{self as net, Batch, Outcome, Submitted, TaskId};
+use penstock_net::{Error, Result, runtime};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use tokio::sync::{Mutex, mpsc};
+
+use super::options::ReachOptions;
+use super::{StatsTuple, raised, stats_tuple, wait, wait_at_most};
+use crate::pipestream::waiting::Timeout;
+
+/// What many submits were answered with: IDs, 0 where one was refused, and those that were: index, code, message.
+pub(crate) type Answers = (Vec<u32>, Vec<(usize, u8, String)>);
+/// A dead task: ID, type, attempts, reason.
+pub(crate) type DeadTuple = (u32, String, u16, Vec<u8>);
+/// An outcome as Python gets it: ID, why it failed, the exception if it is not known.
+pub(crate) type OutcomeTuple = (u32, Option<Vec<u8>>, Option<PyErr>);
+/// An outcome that was watched for: ID, why it failed, and why it is not known.
+pub(crate) type Watched = (u32, Option<Vec<u8>>, Option<Error>);
+
+/// A producer, and a monitor.
+#[pyclass(frozen, name = "QuicxProducer", module = "penstock._core")]
+pub(crate) struct QuicxProducer {
+    pub(crate) producer: Arc<net::Producer>,
+    watched: mpsc::UnboundedSender<Watched>,
+    outcomes: Mutex<mpsc::UnboundedReceiver<Watched>>,
+}
+
+#[pymethods]
+impl QuicxProducer {
+    #[new]
+    fn new(py: Python<'_>, options: ReachOptions) -> PyResult<Self> {
+        wait(py, Timeout::NEVER, Self::connect(&options))
+    }
+
+    fn submit(&self, py: Python<'_>, kind: &str, payload: PyBackedBytes, timeout: Timeout) -> PyResult<u32> {
+        let batch = batch(kind, &[payload]).map_err(|error| raised(&error))?;
+        wait(py, timeout, async { one(self.producer.submit(batch).await?) })
+    }
+
+    fn submit_many(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        payloads: Vec<PyBackedBytes>,
+        timeout: Timeout,
+    ) -> PyResult<Answers> {
+        let batch = batch(kind, &payloads).map_err(|error| raised(&error))?;
+        wait(py, timeout, async { Ok(answers(self.producer.submit(batch).await?)) })
+    }
+
+    /// Waits for an outcome: why it failed, or `None`.
+    fn observe(&self, py: Python<'_>, id: u32, timeout: Timeout) -> PyResult<Option<Vec<u8>>> {
+        wait(py, timeout, async { self.producer.observe(TaskId(id)).await.map(Outcome::err) })
+    }
+
+    /// Has `next_outcome` give this one's outcome when it is known.
+    fn watch(&self, id: u32) -> PyResult<()> {
+        let (producer, watched) = (Arc::clone(&self.producer), self.watched.clone());
+        let watching = runtime::spawn(async move {
+            let found = match producer.observe(TaskId(id)).await {
+                Ok(outcome) => (id, outcome.err(), None),
+                Err(error) => (id, None, Some(error)),
+            };
+            // An error means that nobody asks any more.
+            let _ = watched.send(found);
+        });
+        watching.map(drop).map_err(|error| raised(&error))
+    }
+
+    /// The next outcome that was watched for; `None` when the time is over.
+    fn next_outcome(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<OutcomeTuple>> {
+        let next = async { Ok(self.outcomes.lock().await.recv().await) };
+        let found = wait_at_most(py, timeout, next)?.flatten();
+        Ok(found.map(|(id, failure, error)| (id, failure, error.map(|error| raised(&error)))))
+    }
+
+    fn stats(&self, py: Python<'_>, timeout: Timeout) -> PyResult<StatsTuple> {
+        wait(py, timeout, self.producer.stats()).map(stats_tuple)
+    }
+
+    fn dead_list(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Vec<DeadTuple>> {
+        wait(py, timeout, self.list())
+    }
+
+    fn dead_requeue(&self, py: Python<'_>, id: u32, timeout: Timeout) -> PyResult<()> {
+        wait(py, timeout, self.producer.dead_requeue(TaskId(id)))
+    }
+
+    fn dead_drop(&self, py: Python<'_>, id: u32, timeout: Timeout) -> PyResult<()> {
+        wait(py, timeout, self.producer.dead_drop(TaskId(id)))
+    }
+
+    /// Ends the connection, whoever still waits for something.
+    fn close(&self) {
+        self.producer.close();
+    }
+
+    /// Has the daemon stop.
+    fn stop(&self, py: Python<'_>, timeout: Timeout) -> PyResult<()> {
+        wait(py, timeout, self.producer.stop())
+    }
+}
+
+impl QuicxProducer {
+    pub(crate) async fn connect(options: &ReachOptions) -> Result<Self> {
+        let producer = Arc::new(net::Producer::connect(options.net()?).await?);
+        let (watched, outcomes) = mpsc::unbounded_channel();
+        Ok(Self { producer, watched, outcomes: Mutex::new(outcomes) })
+    }
+
+    pub(crate) async fn list(&self) -> Result<Vec<DeadTuple>> {
+        let dead = self.producer.dead_list().await?;
+        let tuple = |task: net::Buried| {
+            (task.id.0, String::from_utf8_lossy(&task.kind).into_owned(), task.attempts, task.reason)
+        };
+        Ok(dead.into_iter().map(tuple).collect())
+    }
+}
+
+pub(crate) fn batch(kind: &str, payloads: &[PyBackedBytes]) -> Result<Batch> {
+    let mut batch = Batch::default();
+    for payload in payloads {
+        batch.push(kind.as_bytes(), payload)?;
+    }
+    Ok(batch)
+}
+
+pub(crate) fn one(answers: Vec<Submitted>) -> Result<u32> {
+    let missing = || Error::Misuse("a submit has no answer".into());
+    answers.into_iter().next().ok_or_else(missing)?.map(|id| id.0).map_err(Error::Refused)
+}
+
+pub(crate) fn answers(answers: Vec<Submitted>) -> Answers {
+    let mut refused = Vec::new();
+    let ids = answers.into_iter().enumerate().map(|(index, answer)| match answer {
+        Ok(id) => id.0,
+        Err(error) => {
+            refused.push((index, error.code.octet(), error.message));
+            0
+        }
+    });
+    (ids.collect(), refused)
+}

@@ -1,0 +1,91 @@
+//! A worker for Python; `penstock.quicx.Worker` wraps it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use penstock_net::quicx::{self as net, Task, TaskId, WorkerOptions};
+use penstock_net::{Error, Result};
+use pyo3::prelude::*;
+
+use super::options::ReachOptions;
+use super::{wait, wait_at_most};
+use crate::pipestream::waiting::Timeout;
+
+/// A task: ID, type, payload.
+pub(crate) type TaskTuple = (u32, String, Vec<u8>);
+
+/// A worker's connection.
+#[pyclass(frozen, name = "QuicxWorker", module = "penstock._core")]
+pub(crate) struct QuicxWorker {
+    worker: Mutex<Option<Arc<net::Worker>>>,
+}
+
+#[pymethods]
+impl QuicxWorker {
+    #[new]
+    fn new(py: Python<'_>, options: ReachOptions, types: Vec<String>, prefetch: u16, heartbeat: f64) -> PyResult<Self> {
+        wait(py, Timeout::NEVER, Self::connect(&options, types, prefetch, heartbeat))
+    }
+
+    /// The next task; `None` when the time is over.
+    fn next_task(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<TaskTuple>> {
+        wait_at_most(py, timeout, self.next())
+    }
+
+    fn done(&self, py: Python<'_>, id: u32, timeout: Timeout) -> PyResult<()> {
+        wait(py, timeout, self.verdict(id, None))
+    }
+
+    fn failed(&self, py: Python<'_>, id: u32, reason: Vec<u8>, timeout: Timeout) -> PyResult<()> {
+        wait(py, timeout, self.verdict(id, Some(reason)))
+    }
+
+    /// Takes no more tasks; those that came before are still given.
+    fn rest(&self, py: Python<'_>, timeout: Timeout) -> PyResult<()> {
+        wait(py, timeout, self.pause())
+    }
+
+    /// Ends the connection: what it holds goes to others.
+    fn close(&self) {
+        drop(self.slot().take());
+    }
+}
+
+impl QuicxWorker {
+    pub(crate) async fn connect(
+        options: &ReachOptions,
+        types: Vec<String>,
+        prefetch: u16,
+        heartbeat: f64,
+    ) -> Result<Self> {
+        let heartbeat = Duration::try_from_secs_f64(heartbeat).ok().filter(|beat| !beat.is_zero());
+        let heartbeat = heartbeat.ok_or_else(|| Error::Misuse("heartbeat is a number of seconds above 0".into()))?;
+        let options = WorkerOptions { types, prefetch, heartbeat, ..WorkerOptions::new(options.net()?) };
+        Ok(Self { worker: Mutex::new(Some(Arc::new(net::Worker::connect(options).await?))) })
+    }
+
+    pub(crate) async fn next(&self) -> Result<TaskTuple> {
+        let Task { id, kind, payload } = self.open()?.next().await?;
+        Ok((id.0, kind, payload))
+    }
+
+    pub(crate) async fn verdict(&self, id: u32, failure: Option<Vec<u8>>) -> Result<()> {
+        let worker = self.open()?;
+        match failure {
+            None => worker.done(TaskId(id)).await,
+            Some(reason) => worker.failed(TaskId(id), reason).await,
+        }
+    }
+
+    pub(crate) async fn pause(&self) -> Result<()> {
+        self.open()?.rest().await
+    }
+
+    fn open(&self) -> Result<Arc<net::Worker>> {
+        self.slot().clone().ok_or_else(|| Error::Misuse("the worker is closed".into()))
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<net::Worker>>> {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,465 @@
+"""Quicx for asyncio: `Daemon`, `Producer` and `Worker` with methods to be awaited.
+
+Everything else is that of `penstock.quicx` itself.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeVar
+
+from penstock import _core
+from penstock.aio._loop import futures, result, seconds_or
+from penstock.errors import QuicxError
+from penstock.quicx._daemon import DaemonCounters
+from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, Policy, ReachOptions, start_options
+from penstock.quicx._producer import DeadTask, Outcome, Stats, ids_of
+from penstock.quicx._spool import Spool
+from penstock.quicx._worker import Task, TaskFailed, reason_of
+
+__all__ = [
+    "Daemon",
+    "DaemonCounters",
+    "DeadTask",
+    "Outcome",
+    "Policy",
+    "Producer",
+    "Stats",
+    "Task",
+    "TaskFailed",
+    "Worker",
+]
+
+_log = logging.getLogger(__name__)
+
+_Function = Callable[[bytes], Awaitable[object]]
+_F = TypeVar("_F", bound=_Function)
+
+_BACK_OFF = (0.1, 10.0)
+
+
+def _late() -> QuicxError:
+    return QuicxError("it has taken longer than the time-out", "deadline")
+
+
+class Daemon:
+    """A queue in this process, as `penstock.quicx.Daemon`. It begins when it is awaited, or entered.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with Daemon() as daemon, Producer(daemon.address) as producer:
+    ...         print(await producer.submit("mail", b"hello"), daemon.stats.queue_depth)
+    >>> asyncio.run(main())
+    1 1
+    """
+
+    __slots__ = ("__weakref__", "_native", "_options")
+
+    def __init__(
+        self,
+        listen: str | None = "127.0.0.1:0",
+        *,
+        tls_listen: str | None = None,
+        cert: PathLike | None = None,
+        key: PathLike | None = None,
+        client_ca: PathLike | None = None,
+        socket: PathLike | None = None,
+        journal: PathLike | None = None,
+        pool_bytes: int = 64 << 20,
+        size_classes: Iterable[int] | None = None,
+        task_timeout: float = 60.0,
+        max_attempts: int = 5,
+        heartbeat_interval: float | None = None,
+        policies: dict[str, Policy] | None = None,
+        allow_types: Iterable[str] | None = None,
+        max_connections: int = 16_384,
+        metrics: str | None = None,
+        state_dir: PathLike | None = None,
+    ) -> None:
+        """Take the arguments of `penstock.quicx.Daemon`."""
+        self._options = start_options(
+            listen=listen,
+            tls_listen=tls_listen,
+            cert=cert,
+            key=key,
+            client_ca=client_ca,
+            socket=socket,
+            journal=journal,
+            pool_bytes=pool_bytes,
+            size_classes=size_classes,
+            task_timeout=task_timeout,
+            max_attempts=max_attempts,
+            heartbeat_interval=heartbeat_interval,
+            policies=policies,
+            allow_types=allow_types,
+            max_connections=max_connections,
+            metrics=metrics,
+            state_folder=state_dir,
+        )
+        self._native: _core.QuicxDaemon | None = None
+
+    async def _start(self) -> Self:
+        if self._native is None:
+            self._native = await result(_core.quicx_start(futures(), self._options))
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Begin to listen."""
+        return self._start().__await__()
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen."""
+        return await self._start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close; where an exception came, at once."""
+        await (self.close() if kind is None else self.close(drain=0))
+
+    def _running(self) -> "_core.QuicxDaemon":
+        if self._native is None:
+            raise QuicxError("await the daemon, or enter it, before it is used", "misuse")
+        return self._native
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` where it listens: in plain text if it does, else with TLS. Empty with a Unix socket only."""
+        native = self._running()
+        return native.address() or (native.tls() or ("", ""))[0]
+
+    @property
+    def tls_address(self) -> str | None:
+        """``HOST:PORT`` where it speaks TLS; None if it does not."""
+        tls = self._running().tls()
+        return None if tls is None else tls[0]
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of its certificate, ``sha256:HEX``; None without TLS."""
+        tls = self._running().tls()
+        return None if tls is None else tls[1]
+
+    @property
+    def metrics_address(self) -> str | None:
+        """``HOST:PORT`` where metrics are served; None if they are not."""
+        return self._running().metrics_address()
+
+    @property
+    def stats(self) -> Stats:
+        """What it would answer to STATS."""
+        return Stats(*self._running().stats())
+
+    @property
+    def counters(self) -> DaemonCounters:
+        """What it has done so far."""
+        return DaemonCounters(**self._running().counters())
+
+    async def close(self, drain: float = 30.0) -> int:
+        """Take no more tasks, give workers ``drain`` seconds, and end; give how many tasks are left."""
+        return 0 if self._native is None else await result(_core.quicx_stop(futures(), self._native, drain))
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Daemon is a live socket and cannot be pickled")
+
+
+class _Reaching:
+    """What `Producer` and `Worker` share: how a daemon is reached."""
+
+    __slots__ = ("__weakref__", "_options")
+
+    def __init__(self, options: ReachOptions) -> None:
+        self._options = options.check()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError(f"a {type(self).__name__} is a live connection and cannot be pickled")
+
+
+class Producer(_Reaching):
+    """A connection for submits, outcomes, numbers and the dead list. Enter it with ``async with``, or await it.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with Daemon() as daemon, Producer(daemon.address) as producer:
+    ...         print(await producer.submit_many("mail", [b"a", b"b"]))
+    >>> asyncio.run(main())
+    [1, 2]
+    """
+
+    __slots__ = ("_native", "_spool")
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        socket: PathLike | None = None,
+        fingerprint: str | None = None,
+        ca: PathLike | None = None,
+        system_ca: bool = False,
+        cert: PathLike | None = None,
+        key: PathLike | None = None,
+        server_name: str | None = None,
+        plain: bool = False,
+        timeout: float = 10.0,
+        spool: PathLike | None = None,
+        spool_above: int = 3_072,
+    ) -> None:
+        """Take the arguments of `penstock.quicx.Producer`."""
+        super().__init__(
+            ReachOptions(
+                address=address,
+                socket=socket,
+                fingerprint=fingerprint,
+                ca=ca,
+                system_ca=system_ca,
+                cert=cert,
+                key=key,
+                server_name=server_name,
+                plain=plain,
+                timeout=timeout,
+            )
+        )
+        self._spool = Spool.at(spool, spool_above)
+        self._native: _core.QuicxProducer | None = None
+
+    async def _start(self) -> Self:
+        if self._native is None:
+            self._native = await result(_core.quicx_produce(futures(), self._options))
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Connect."""
+        return self._start().__await__()
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        return await self._start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the connection."""
+        self.close()
+
+    def _open(self) -> "_core.QuicxProducer":
+        if self._native is None:
+            raise QuicxError("await the producer, or enter it, before it is used", "misuse")
+        return self._native
+
+    async def _payloads(self, payloads: Iterable[bytes]) -> list[bytes]:
+        if self._spool is None:
+            return list(payloads)
+        return await asyncio.to_thread(lambda spool: [spool.put(payload) for payload in payloads], self._spool)
+
+    async def submit(self, type: str, payload: bytes = b"", *, timeout: float | None = None) -> int:  # noqa: A002
+        """Submit a task; give its ID. Arguments and errors are those of `penstock.quicx.Producer.submit`."""
+        async with seconds_or(timeout, _late()):
+            [payload] = await self._payloads([payload])
+            return await result(_core.quicx_submit(futures(), self._open(), type, payload))
+
+    async def submit_many(
+        self,
+        type: str,  # noqa: A002
+        payloads: Iterable[bytes],
+        *,
+        timeout: float | None = None,
+    ) -> list[int]:
+        """Submit tasks together; give their IDs."""
+        async with seconds_or(timeout, _late()):
+            found = await self._payloads(payloads)
+            return ids_of(*await result(_core.quicx_submit_many(futures(), self._open(), type, found)))
+
+    async def observe(self, id: int, timeout: float | None = None) -> Outcome:  # noqa: A002
+        """Wait until a task is over."""
+        async with seconds_or(timeout, _late()):
+            return Outcome(id, await result(_core.quicx_observe(futures(), self._open(), id)))
+
+    async def stats(self) -> Stats:
+        """Ask for the daemon's numbers."""
+        return Stats(*await result(_core.quicx_stats(futures(), self._open())))
+
+    async def dead(self) -> list[DeadTask]:
+        """Ask for the dead list."""
+        found = await result(_core.quicx_dead_list(futures(), self._open()))
+        return [DeadTask(id, kind, n, reason.decode("utf-8", "backslashreplace")) for id, kind, n, reason in found]  # noqa: A001
+
+    async def requeue(self, id: int) -> None:  # noqa: A002
+        """Have a dead task queued again."""
+        await result(_core.quicx_dead(futures(), self._open(), id, True))
+
+    async def drop(self, id: int) -> None:  # noqa: A002
+        """Have a dead task forgotten."""
+        await result(_core.quicx_dead(futures(), self._open(), id, False))
+
+    def close(self) -> None:
+        """End the connection. Tasks that were taken stay."""
+        if self._native is not None:
+            self._native.close()
+            self._native = None
+
+
+class Worker(_Reaching):
+    """Takes tasks, and awaits functions, up to ``concurrency`` at once, as `penstock.quicx.Worker` runs them.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with Daemon() as daemon, Producer(daemon.address) as producer:
+    ...         worker = Worker(daemon.address, concurrency=8)
+    ...         @worker.task("greet")
+    ...         async def greet(payload):
+    ...             print("hello", payload.decode())
+    ...         running = asyncio.create_task(worker.run())
+    ...         print((await producer.observe(await producer.submit("greet", b"world"))).ok)
+    ...         worker.stop()
+    ...         await running
+    >>> asyncio.run(main())
+    hello world
+    True
+    """
+
+    __slots__ = ("_concurrency", "_functions", "_heartbeat", "_retry", "_spool", "_stop")
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        socket: PathLike | None = None,
+        fingerprint: str | None = None,
+        ca: PathLike | None = None,
+        system_ca: bool = False,
+        cert: PathLike | None = None,
+        key: PathLike | None = None,
+        server_name: str | None = None,
+        plain: bool = False,
+        timeout: float = 10.0,
+        concurrency: int = 1,
+        heartbeat: float = 15.0,
+        spool: PathLike | None = None,
+        retry: bool = True,
+    ) -> None:
+        """Take the arguments of `penstock.quicx.Worker`, and how many functions run at once."""
+        super().__init__(
+            ReachOptions(
+                address=address,
+                socket=socket,
+                fingerprint=fingerprint,
+                ca=ca,
+                system_ca=system_ca,
+                cert=cert,
+                key=key,
+                server_name=server_name,
+                plain=plain,
+                timeout=timeout,
+            )
+        )
+        self._concurrency = concurrency
+        self._heartbeat = heartbeat
+        self._spool = Spool.at(spool)
+        self._retry = retry
+        self._functions: dict[str, _Function] = {}
+        self._stop = asyncio.Event()
+
+    def task(self, type: str) -> Callable[[_F], _F]:  # noqa: A002
+        """Decorate the coroutine function that runs the tasks of a type: it gets the payload."""
+
+        def register(function: _F) -> _F:
+            is_coroutine: bool = inspect.iscoroutinefunction(function)
+            if not is_coroutine:
+                raise TypeError("a worker for asyncio runs coroutine functions: async def")
+            self._functions[type] = function
+            return function
+
+        return register
+
+    def stop(self) -> None:
+        """Take no more tasks, and let `run` return when those that run are finished."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Run tasks until `stop` is called. Cancelled, it gives up those that run: they go to others.
+
+        Raises:
+            QuicxError: The daemon cannot be reached at first, or, without ``retry``, the connection is lost.
+        """
+        if not self._functions:
+            raise QuicxError("there is no function: decorate one with worker.task(TYPE)", "misuse")
+        native = await self._connect()
+        pause = _BACK_OFF[0]
+        while True:
+            try:
+                await self._serve(native)
+                return
+            except QuicxError as error:
+                if not self._retry or error.kind == "misuse":
+                    raise
+                _log.warning("the worker's connection ended: %s", error)
+            finally:
+                native.close()
+            while not self._stop.is_set():
+                try:
+                    native = await self._connect()
+                    pause = _BACK_OFF[0]
+                    break
+                except QuicxError as error:
+                    _log.info("the daemon cannot be reached: %s", error)
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, _BACK_OFF[1])
+            if self._stop.is_set():
+                return
+
+    async def _connect(self) -> "_core.QuicxWorker":
+        types = list(self._functions)
+        work = _core.quicx_work(futures(), self._options, types, self._concurrency, self._heartbeat)
+        return await result(work)
+
+    async def _serve(self, native: "_core.QuicxWorker") -> None:
+        stopping = asyncio.ensure_future(self._stop.wait())
+        running: set[asyncio.Task[None]] = set()
+        coming: asyncio.Task[tuple[int, str, bytes]] | None = None
+        try:
+            while not self._stop.is_set():
+                coming = coming or asyncio.create_task(result(_core.quicx_next(futures(), native)))
+                await asyncio.wait({coming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if coming.done():
+                    self._begin(native, running, Task(*coming.result()))
+                    coming = None
+            await result(_core.quicx_rest(futures(), native))
+            # All that came before the rest is there already.
+            while True:
+                coming = coming or asyncio.create_task(result(_core.quicx_next(futures(), native)))
+                await asyncio.wait({coming}, timeout=0.02)
+                if not coming.done():
+                    break
+                self._begin(native, running, Task(*coming.result()))
+                coming = None
+            await asyncio.gather(*running)
+        finally:
+            for each in [stopping, coming, *running]:
+                if each is not None:
+                    each.cancel()
+
+    def _begin(self, native: "_core.QuicxWorker", running: set[asyncio.Task[None]], task: Task) -> None:
+        each = asyncio.create_task(self._run(native, task))
+        running.add(each)
+        each.add_done_callback(running.discard)
+
+    async def _run(self, native: "_core.QuicxWorker", task: Task) -> None:
+        failure: bytes | None = None
+        try:
+            payload = task.payload
+            if self._spool is not None:
+                payload = await asyncio.to_thread(self._spool.get, payload)
+            await self._functions[task.type](payload)
+        except Exception as error:  # noqa: BLE001 - it is the task's, and the submitter hears it
+            failure = reason_of(error)
+        try:
+            await result(_core.quicx_verdict(futures(), native, task.id, failure))
+        except QuicxError as lost:
+            _log.warning("what became of task %d could not be told: %s", task.id, lost)
+            return
+        if failure is None and self._spool is not None:
+            await asyncio.to_thread(self._spool.drop, task.payload)

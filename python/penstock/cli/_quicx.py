@@ -1,0 +1,50 @@
+"""What every client of a Quicx daemon takes: where it is, and whom to trust."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock._addresses import check_address
+
+__all__ = ["ConnectOption", "SocketOption", "reach"]
+
+
+def _address(value: str) -> str:
+    try:
+        return check_address(value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+ConnectOption = Annotated[str, typer.Option("--connect", metavar="HOST:PORT", help="The daemon.", callback=_address)]
+SocketOption = Annotated[
+    Path | None, typer.Option("--socket", metavar="PATH", help="The daemon's Unix socket, instead of an address.")
+]
+
+
+def reach(
+    connect: str,
+    socket: Path | None,
+    fingerprint: str | None,
+    ca: Path | None,
+    system_ca: bool,
+    cert: Path | None,
+    key: Path | None,
+) -> dict[str, Any]:
+    """Check the options, and give them as the keyword arguments of ``Producer`` and ``Worker``."""
+    from penstock.lumberjack._options import is_local
+
+    if (cert is None) != (key is None):
+        raise typer.BadParameter("--cert and --key go together")
+    given = (fingerprint is not None) + (ca is not None) + system_ca
+    if socket is not None:
+        if given or cert is not None:
+            raise typer.BadParameter("--socket is this machine's: it goes with no option of TLS")
+    elif given > 1 or (given == 0 and (cert is not None or not is_local(connect))):
+        raise typer.BadParameter(
+            "to another machine it is always encrypted, so say whom to trust, by exactly one of --fingerprint HEX (the "
+            "daemon prints it when it starts), --ca FILE and --system-ca"
+        )
+    trust = {"fingerprint": fingerprint, "ca": ca, "system_ca": system_ca, "cert": cert, "key": key}
+    return {"address": connect, "socket": socket, **trust}

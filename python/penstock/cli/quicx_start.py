@@ -1,0 +1,146 @@
+"""``penstock quicx start``: a daemon in the foreground."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+from penstock.cli._serving import MetricsOption, listening
+from penstock.cli._stop import Stop
+from penstock.cli.quicx import commands
+
+__all__ = ["register"]
+
+
+_Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="TOML with these options, and policies for types of tasks.")
+]
+_Listen = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where to listen, by default 127.0.0.1:16381.", callback=listening),
+]
+_TlsListen = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Where to listen with TLS.", callback=listening)
+]
+_Cert = Annotated[
+    Path | None,
+    typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
+]
+_Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
+_ClientCa = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+]
+_Socket = Annotated[Path | None, typer.Option(metavar="PATH", help="A Unix socket to listen on too.")]
+_Pidfile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write the process's ID.")]
+_PoolBytes = Annotated[int | None, typer.Option(min=1, help="Octets of the pool.")]
+_Journal = Annotated[
+    Path | None, typer.Option(metavar="DIR", file_okay=False, help="Keep tasks on disk in this folder.")
+]
+_Drain = Annotated[
+    float | None, typer.Option(min=0, help="Seconds that workers have at the end to finish what they hold.")
+]
+_TaskTimeout = Annotated[
+    float | None, typer.Option(min=0, help="Seconds that a worker may hold a task without a word; 0: for ever.")
+]
+_MaxAttempts = Annotated[int | None, typer.Option(min=1, max=65_535, help="Deliveries, before a task is dead.")]
+_HeartbeatInterval = Annotated[
+    float | None, typer.Option(min=0, help="Seconds between questions to idle workers; by default none.")
+]
+_MaxConnections = Annotated[int | None, typer.Option(min=1, help="Connections at once.")]
+
+
+def _start(
+    config: _Config = None,
+    listen: _Listen = None,
+    tls_listen: _TlsListen = None,
+    cert: _Cert = None,
+    key: _Key = None,
+    client_ca: _ClientCa = None,
+    socket: _Socket = None,
+    pidfile: _Pidfile = None,
+    pool_bytes: _PoolBytes = None,
+    journal: _Journal = None,
+    drain: _Drain = None,
+    task_timeout: _TaskTimeout = None,
+    max_attempts: _MaxAttempts = None,
+    heartbeat_interval: _HeartbeatInterval = None,
+    max_connections: _MaxConnections = None,
+    metrics: MetricsOption = None,
+    log_level: LogLevelOption = "info",
+    log_format: LogFormatOption = "text",
+) -> None:
+    """Run a task queue until it is told to stop."""
+    # The arguments by their names, which are those of `Daemon`.
+    given = dict(locals())
+    # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
+    stop = Stop()
+    for ours in ("config", "log_level", "log_format"):
+        del given[ours]
+    options = _options(config, {name: value for name, value in given.items() if value is not None})
+    from penstock.quicx import Daemon
+
+    configure(log_level, log_format)
+    grace, file = options.pop("drain", 30.0), options.pop("pidfile", None)
+    with _pidfile(None if file is None else Path(file)):
+        daemon = Daemon(**options)
+        asked = threading.Thread(target=_tell, args=(daemon, stop), name="penstock-asked", daemon=True)
+        asked.start()
+        typer.echo(_line(daemon, options.get("socket")))
+        stop.wait()
+        daemon.close(grace)
+
+
+def _options(config: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Put what the file says and what the command line says together: that comes last."""
+    from penstock.errors import QuicxError
+    from penstock.quicx._options import DEFAULT_ADDRESS, read_config
+
+    try:
+        options = {} if config is None else read_config(config)
+    except QuicxError as error:
+        raise typer.BadParameter(str(error)) from None
+    options |= given
+    if "listen" not in options:
+        # The well-known port, unless there is a port with TLS already.
+        options["listen"] = None if "tls_listen" in options else DEFAULT_ADDRESS
+    if ("cert" in options) != ("key" in options):
+        raise typer.BadParameter("--cert and --key go together")
+    if "tls_listen" not in options and ("cert" in options or "client_ca" in options):
+        raise typer.BadParameter("--cert, --key and --client-ca go with --tls-listen")
+    return options
+
+
+def _line(daemon: Any, socket: object) -> str:
+    line = f"listening {daemon.address or f'unix:{socket}'}"
+    if daemon.fingerprint is not None:
+        where = "" if daemon.address == daemon.tls_address else f" tls {daemon.tls_address}"
+        line += f"{where} fingerprint {daemon.fingerprint}"
+    return line
+
+
+def _tell(daemon: Any, stop: Stop) -> None:
+    """Let STOP end it as a signal does."""
+    if daemon.wait_for_stop():
+        stop.tell()
+
+
+@contextmanager
+def _pidfile(path: Path | None) -> Iterator[None]:
+    """Keep the process's ID in a file as long as it runs."""
+    if path is not None:
+        path.write_text(f"{os.getpid()}\n", encoding="ascii")
+    try:
+        yield
+    finally:
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+
+def register(_app: typer.Typer) -> None:
+    """Add ``penstock quicx start``."""
+    commands.command("start")(_start)

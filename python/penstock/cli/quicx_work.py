@@ -1,0 +1,60 @@
+"""``penstock quicx work``: a command for each task."""
+
+import subprocess
+from typing import Annotated
+
+import typer
+
+from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+from penstock.cli._quicx import ConnectOption, SocketOption, reach
+from penstock.cli._stop import Stop
+from penstock.cli._trust import CaOption, CertOption, FingerprintOption, KeyOption, SystemCaOption
+from penstock.cli.quicx import commands
+
+__all__ = ["register"]
+
+# Octets of standard error that become the reason.
+_REASON = 1_024
+
+
+def _work(
+    type: Annotated[str, typer.Argument(metavar="TYPE", help="Only tasks of this type.")],  # noqa: A002
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="-- COMMAND...", help="Run for each task, with its payload on standard input."),
+    ],
+    concurrency: Annotated[int, typer.Option(min=1, max=65_535, help="Commands at once.")] = 1,
+    connect: ConnectOption = "127.0.0.1:16381",
+    socket: SocketOption = None,
+    fingerprint: FingerprintOption = None,
+    ca: CaOption = None,
+    system_ca: SystemCaOption = False,
+    cert: CertOption = None,
+    key: KeyOption = None,
+    log_level: LogLevelOption = "info",
+    log_format: LogFormatOption = "text",
+) -> None:
+    """Take tasks until it is told to stop: exit code 0 is DONE, any other FAILED with the end of standard error."""
+    options = reach(connect, socket, fingerprint, ca, system_ca, cert, key)
+    stop = Stop()
+    from penstock.quicx import TaskFailed, Worker
+
+    configure(log_level, log_format)
+
+    def run(payload: bytes) -> None:
+        # A session of its own: an interrupt from the terminal is for us, and lets the command finish.
+        done = subprocess.run(command, input=payload, stderr=subprocess.PIPE, check=False, start_new_session=True)
+        if done.returncode != 0:
+            reason = done.stderr[-_REASON:].decode("utf-8", "backslashreplace")
+            raise TaskFailed(reason or f"exit code {done.returncode}")
+
+    worker = Worker(threads=concurrency, **options)
+    worker.task(type)(run)
+    worker.start()
+    stop.wait()
+    worker.close()
+
+
+def register(_app: typer.Typer) -> None:
+    """Add ``penstock quicx work``."""
+    commands.command("work")(_work)

@@ -1,0 +1,206 @@
+"""What daemons, producers and workers are told, by arguments and by the configuration file."""
+
+import dataclasses
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock._addresses import check_address
+from penstock._state import state_dir
+from penstock.errors import QuicxError
+from penstock.lumberjack._options import is_local
+
+__all__ = [
+    "DEFAULT_ADDRESS",
+    "SIZE_CLASSES",
+    "PathLike",
+    "Policy",
+    "ReachOptions",
+    "StartOptions",
+    "read_config",
+    "start_options",
+]
+
+DEFAULT_ADDRESS = "127.0.0.1:16381"
+"""Where a daemon listens unless it is told otherwise (decision 2)."""
+SIZE_CLASSES = tuple(1 << power for power in range(4, 13))
+"""16 to 4,096 octets by powers of two (decision 14)."""
+
+PathLike = str | Path
+"""The name of a file or folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What is done with the tasks of a type.
+
+    >>> Policy(retry_failed=True, attempts=3).delay
+    1.0
+    """
+
+    task_timeout: float = 60.0
+    """Seconds that a worker may hold a task without a heartbeat, before another one gets it; 0: for ever."""
+    attempts: int = 5
+    """Deliveries, before a task is dead; 1 to 65,535."""
+    retry_failed: bool = False
+    """Whether a failure is tried again, instead of being final."""
+    delay: float = 1.0
+    """Seconds before it is tried again."""
+    back_off: float = 2.0
+    """What these are multiplied with for each further attempt; an hour at the most."""
+    start_delay: float = 0.0
+    """Seconds before the first delivery."""
+    priority: int = 0
+    """Types of a higher priority go first."""
+    rate: float | None = None
+    """Deliveries in a second, at the most; a tenth of them may come at once. By default no limit."""
+    unique: bool = False
+    """Whether a task that waits or runs stands for a later one with the same payload: that gets its ID."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartOptions:
+    """What `Daemon` tells the core."""
+
+    listen: str | None
+    tls_listen: str | None
+    cert: PathLike | None
+    key: PathLike | None
+    development: PathLike
+    client_ca: PathLike | None
+    socket: PathLike | None
+    journal: PathLike | None
+    pool_bytes: int
+    size_classes: list[int]
+    default: Policy
+    policies: list[tuple[str, Policy]]
+    allow_types: list[str] | None
+    heartbeat_interval: float | None
+    max_connections: int
+    metrics: str | None
+
+
+def start_options(
+    *,
+    size_classes: Iterable[int] | None,
+    task_timeout: float,
+    max_attempts: int,
+    policies: Mapping[str, Policy] | None,
+    allow_types: Iterable[str] | None,
+    state_folder: PathLike | None,
+    **others: Any,
+) -> StartOptions:
+    """Make what the core is told of what a caller said."""
+    folder = state_dir() if state_folder is None else Path(state_folder)
+    return StartOptions(
+        size_classes=list(SIZE_CLASSES if size_classes is None else size_classes),
+        default=Policy(task_timeout=task_timeout, attempts=max_attempts),
+        policies=list((policies or {}).items()),
+        allow_types=None if allow_types is None else list(allow_types),
+        development=folder / "certificate",
+        **others,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReachOptions:
+    """What `Producer` and `Worker` tell the core."""
+
+    address: str = DEFAULT_ADDRESS
+    socket: PathLike | None = None
+    fingerprint: str | None = None
+    ca: PathLike | None = None
+    system_ca: bool = False
+    cert: PathLike | None = None
+    key: PathLike | None = None
+    server_name: str | None = None
+    timeout: float = 10.0
+    plain: bool = False
+
+    def check(self) -> "ReachOptions":
+        """Refuse what would send tasks in plain text over a network, unless that was asked for."""
+        try:
+            check_address(self.address)
+        except ValueError as error:
+            raise QuicxError(f"address {error}", "misuse") from None
+        trusted = self.fingerprint is not None or self.ca is not None or self.system_ca
+        if trusted and self.plain:
+            raise QuicxError("plain=True and somebody to trust: one or the other", "misuse")
+        if not trusted and not self.plain and self.socket is None and not is_local(self.address):
+            raise QuicxError(
+                f"{self.address} is another machine, so say whom to trust: fingerprint, ca, system_ca; or plain=True",
+                "misuse",
+            )
+        return self
+
+
+_TOP = {
+    "listen": str,
+    "tls-listen": str,
+    "cert": str,
+    "key": str,
+    "client-ca": str,
+    "socket": str,
+    "pidfile": str,
+    "journal": str,
+    "metrics": str,
+    "pool-bytes": int,
+    "size-classes": list,
+    "max-connections": int,
+    "max-attempts": int,
+    "task-timeout": float,
+    "heartbeat-interval": float,
+    "drain": float,
+    "allow-types": list,
+}
+_POLICY = {field.name.replace("_", "-"): field.name for field in dataclasses.fields(Policy)}
+_POLICY_TYPES = {"attempts": int, "priority": int, "retry-failed": bool, "unique": bool}
+
+
+def read_config(path: PathLike) -> dict[str, Any]:
+    """Read a configuration file (decision 15): the options' names, ``allow-types``, and ``[types.NAME]`` tables.
+
+    Returns:
+        Keyword arguments of `Daemon`, and ``drain`` and ``pidfile`` where they are given. What a type's table does not
+        say, the file's ``task-timeout`` and ``max-attempts`` say.
+
+    Raises:
+        QuicxError: It cannot be read, or something in it is not known or of the wrong type; the message names it.
+    """
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise QuicxError(f"{path}: {error}", "misuse") from None
+    types = table.pop("types", {})
+    found = {_argument(name): _typed(path, name, value, _TOP.get(name)) for name, value in table.items()}
+    if not isinstance(types, dict):
+        raise QuicxError(f"{path}: types is a table of tables, [types.NAME]", "misuse")
+    base = {"task-timeout": found.get("task_timeout", 60.0), "attempts": found.get("max_attempts", 5)}
+    found["policies"] = {name: _policy(path, name, base, fields) for name, fields in types.items()}
+    return found
+
+
+def _argument(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _policy(path: PathLike, name: str, base: Mapping[str, Any], fields: object) -> Policy:
+    if not isinstance(fields, dict):
+        raise QuicxError(f"{path}: types.{name} is a table", "misuse")
+    known: dict[str, Any] = {}
+    for key, value in {**base, **fields}.items():
+        wanted = _POLICY_TYPES.get(key, float) if key in _POLICY else None
+        known[_argument(key)] = _typed(path, f"types.{name}.{key}", value, wanted)
+    return Policy(**known)
+
+
+def _typed(path: PathLike, name: str, value: object, wanted: type | None) -> Any:
+    if wanted is None:
+        raise QuicxError(f"{path}: there is no option {name}", "misuse")
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise QuicxError(f"{path}: {name} is of type {wanted.__name__}, not {value!r}", "misuse")
+    return value

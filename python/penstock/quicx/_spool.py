@@ -1,0 +1,89 @@
+"""Payloads that are too large for the queue: files of a folder that producers and workers share, sent by reference.
+
+A reference is the payload ``penstock-file/1``, a line feed, and JSON with ``file``, ``bytes`` and ``sha256``.
+"""
+
+import hashlib
+import json
+import os
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import QuicxError
+from penstock.quicx._options import PathLike
+
+__all__ = ["Spool"]
+
+_MARK = b"penstock-file/1\n"
+_NAME = re.compile(r"[0-9a-f]{32}\.payload")
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """A folder of payloads."""
+
+    folder: Path
+    above: int
+
+    @classmethod
+    def at(cls, folder: PathLike | None, above: int = 3_072) -> "Spool | None":
+        """Take a folder, which is made if need be; None for none."""
+        if folder is None:
+            return None
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        return cls(path, above)
+
+    def put(self, payload: bytes) -> bytes:
+        """Give the payload, or, where it is too large or looks like one, a reference to a file that has it."""
+        if len(payload) <= self.above and not payload.startswith(_MARK):
+            return payload
+        name = f"{uuid.uuid4().hex}.payload"
+        temporary = self.folder / f".{name}"
+        with temporary.open("xb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self.folder / name)
+        fields = {"file": name, "bytes": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
+        return _MARK + json.dumps(fields).encode()
+
+    def get(self, payload: bytes) -> bytes:
+        """Give the payload itself.
+
+        Raises:
+            QuicxError: The file that it refers to is gone, or is another one.
+        """
+        reference = _reference(payload)
+        if reference is None:
+            return payload
+        name, size, digest = reference
+        try:
+            content = (self.folder / name).read_bytes()
+        except OSError as error:
+            raise QuicxError(f"the payload cannot be read: {error}", "io") from None
+        if len(content) != size or hashlib.sha256(content).hexdigest() != digest:
+            raise QuicxError(f"{name} is not the payload that was submitted", "malformed")
+        return content
+
+    def drop(self, payload: bytes) -> None:
+        """Remove the file, if the payload is a reference: its task is over."""
+        reference = _reference(payload)
+        if reference is not None:
+            (self.folder / reference[0]).unlink(missing_ok=True)
+
+
+def _reference(payload: bytes) -> tuple[str, int, str] | None:
+    """Read a reference. Its name is one that we make, so it points nowhere else."""
+    if not payload.startswith(_MARK):
+        return None
+    try:
+        fields = json.loads(payload[len(_MARK) :])
+        name, size, digest = str(fields["file"]), int(fields["bytes"]), str(fields["sha256"])
+    except (ValueError, KeyError, TypeError):
+        raise QuicxError("the payload is no reference that can be read", "malformed") from None
+    if _NAME.fullmatch(name) is None:
+        raise QuicxError(f"the payload refers to {name!r}, which is no file of a spool", "malformed")
+    return name, size, digest

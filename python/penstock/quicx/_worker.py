@@ -1,0 +1,326 @@
+"""Workers: functions that run tasks, in threads or processes."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context
+from threading import Event, Thread
+from types import TracebackType
+from typing import NoReturn, Self, TypeVar
+
+from penstock import _core
+from penstock.errors import QuicxError
+from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, ReachOptions
+from penstock.quicx._spool import Spool
+
+__all__ = ["Task", "TaskFailed", "Worker", "reason_of"]
+
+_log = logging.getLogger(__name__)
+
+_Function = Callable[[bytes], object]
+_F = TypeVar("_F", bound=_Function)
+
+# How often the loop looks whether it is told to stop.
+_LOOK = 0.1
+# How long to wait before the daemon is tried again: at first, and at most.
+_BACK_OFF = (0.1, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as a worker gets it."""
+
+    id: int
+    """Its ID."""
+    type: str
+    """Its type."""
+    payload: bytes
+    """What it is."""
+
+
+class TaskFailed(Exception):
+    """Raised by a function: its task has failed, for the reason given as it stands.
+
+    >>> str(TaskFailed("no such address"))
+    'no such address'
+    """
+
+
+class Worker:
+    """Takes tasks from a daemon, and runs functions: DONE when one returns, FAILED with the reason when it raises.
+
+    A task is delivered at least once: a worker that dies, or loses its connection, has its tasks done by others. While
+    functions run, the daemon hears a heartbeat, so that it does not give their tasks to others.
+
+    Args:
+        address: ``HOST:PORT`` of the daemon; the arguments up to ``timeout`` are those of `Producer`.
+        threads: Functions that run at once.
+        processes: Processes that run them, instead of threads. Functions must be importable then.
+        heartbeat: Seconds between heartbeats; less than the daemon's ``task_timeout``.
+        spool: The folder of `Producer.spool`.
+        retry: Whether to connect again when the connection is lost, for as long as it takes.
+
+    >>> from penstock.quicx import Daemon, Producer
+    >>> with Daemon() as daemon, Producer(daemon.address) as producer:
+    ...     worker = Worker(daemon.address)
+    ...
+    ...     @worker.task("greet")
+    ...     def greet(payload):
+    ...         print("hello", payload.decode())
+    ...
+    ...     with worker:
+    ...         worker.start()
+    ...         producer.observe(producer.submit("greet", b"world")).ok
+    hello world
+    True
+    """
+
+    __slots__ = (
+        "_failed",
+        "_functions",
+        "_heartbeat",
+        "_options",
+        "_processes",
+        "_retry",
+        "_running",
+        "_spool",
+        "_stop",
+        "_thread",
+        "_threads",
+    )
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        socket: PathLike | None = None,
+        fingerprint: str | None = None,
+        ca: PathLike | None = None,
+        system_ca: bool = False,
+        cert: PathLike | None = None,
+        key: PathLike | None = None,
+        server_name: str | None = None,
+        plain: bool = False,
+        timeout: float = 10.0,
+        threads: int = 1,
+        processes: int = 0,
+        heartbeat: float = 15.0,
+        spool: PathLike | None = None,
+        retry: bool = True,
+    ) -> None:
+        """Take the arguments; nothing is connected yet.
+
+        Raises:
+            QuicxError: Of kind "misuse" for options that do not fit.
+        """
+        self._options = ReachOptions(
+            address=address,
+            socket=socket,
+            fingerprint=fingerprint,
+            ca=ca,
+            system_ca=system_ca,
+            cert=cert,
+            key=key,
+            server_name=server_name,
+            plain=plain,
+            timeout=timeout,
+        ).check()
+        if threads < 1 or processes < 0:
+            raise QuicxError("a worker has 1 thread or more, and no negative number of processes", "misuse")
+        self._threads = threads
+        self._processes = processes
+        self._heartbeat = heartbeat
+        self._spool = Spool.at(spool)
+        self._retry = retry
+        self._functions: dict[str, _Function] = {}
+        self._stop = Event()
+        self._thread: Thread | None = None
+        self._failed: Exception | None = None
+        self._running: dict[Future[object], Task] = {}
+
+    def task(self, type: str) -> Callable[[_F], _F]:  # noqa: A002
+        """Decorate the function that runs the tasks of a type: it gets the payload. The function stays as it is."""
+
+        def register(function: _F) -> _F:
+            self._functions[type] = function
+            return function
+
+        return register
+
+    def start(self) -> None:
+        """Connect, and run tasks in the background until `close`.
+
+        Raises:
+            QuicxError: The daemon cannot be reached, or there is no function.
+        """
+        if self._thread is not None:
+            raise QuicxError("the worker runs already", "misuse")
+        native = self._connect()
+        self._thread = Thread(target=self._run_kept, args=(native,), name="penstock-worker", daemon=True)
+        self._thread.start()
+
+    def run(self) -> None:
+        """Run tasks until `stop` is called, by a signal's handler for example; then finish those that run.
+
+        Raises:
+            QuicxError: The daemon cannot be reached at first, or, without ``retry``, the connection is lost.
+        """
+        self._run(self._connect())
+
+    def stop(self) -> None:
+        """Take no more tasks, and let `run` return when those that run are finished. It does not wait."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Take no more tasks, and wait until those that run are finished.
+
+        Raises:
+            QuicxError: Without ``retry``, the connection was lost meanwhile.
+        """
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+            if self._failed is not None:
+                raise self._failed
+
+    def _connect(self) -> "_core.QuicxWorker":
+        if not self._functions:
+            raise QuicxError("there is no function: decorate one with worker.task(TYPE)", "misuse")
+        prefetch = self._processes or self._threads
+        return _core.QuicxWorker(self._options, list(self._functions), prefetch, self._heartbeat)
+
+    def _run_kept(self, native: "_core.QuicxWorker") -> None:
+        try:
+            self._run(native)
+        except Exception as error:  # noqa: BLE001 - close raises it
+            self._failed = error
+
+    def _run(self, native: "_core.QuicxWorker") -> None:
+        while True:
+            executor = self._executor()
+            try:
+                self._serve(native, executor)
+                return
+            except QuicxError as error:
+                if not self._retry or error.kind == "misuse":
+                    raise
+                _log.warning("the worker's connection ended: %s", error)
+            except BrokenExecutor as error:
+                # The connection ends with it: what was running goes to others, and dies after some attempts.
+                _log.error("a process of the worker died: %s", error)
+            finally:
+                native.close()
+                executor.shutdown(wait=True, cancel_futures=True)
+                self._running.clear()
+            again = self._reconnect()
+            if again is None:
+                return
+            native = again
+
+    def _executor(self) -> Executor:
+        if self._processes:
+            # Spawned: a fork would take threads' locks with it.
+            return ProcessPoolExecutor(self._processes, mp_context=get_context("spawn"))
+        return ThreadPoolExecutor(self._threads, thread_name_prefix="penstock-task")
+
+    def _reconnect(self) -> "_core.QuicxWorker | None":
+        """Try until the daemon is there again; None when it is told to stop."""
+        pause = _BACK_OFF[0]
+        while not self._stop.wait(pause):
+            try:
+                return self._connect()
+            except QuicxError as error:
+                _log.info("the daemon cannot be reached: %s", error)
+                pause = min(pause * 2, _BACK_OFF[1])
+        return None
+
+    def _serve(self, native: "_core.QuicxWorker", executor: Executor) -> None:
+        """Run what comes on one connection."""
+        resting = False
+        while not (resting and not self._running):
+            if self._stop.is_set() and not resting:
+                native.rest(self._options.timeout)
+                resting = True
+            # All that came before the rest is there already.
+            found = native.next_task(0.0 if resting else _LOOK)
+            if found is not None:
+                self._begin(native, executor, Task(*found))
+            else:
+                self._settle(native, _LOOK if resting else 0.0)
+
+    def _begin(self, native: "_core.QuicxWorker", executor: Executor, task: Task) -> None:
+        self._settle(native, 0.0)
+        function = self._functions.get(task.type)
+        try:
+            payload = task.payload if self._spool is None else self._spool.get(task.payload)
+            if function is None:
+                raise TaskFailed(f"there is no function for tasks of type {task.type}")
+        except (QuicxError, TaskFailed) as error:
+            native.failed(task.id, reason_of(error), None)
+            return
+        future: Future[object] = executor.submit(_call, function, payload)
+        self._running[future] = task
+        if not self._processes:
+            # The verdict goes out from the thread that has it: nobody waits for the loop.
+            future.add_done_callback(lambda future: self._report(native, future))
+
+    def _settle(self, native: "_core.QuicxWorker", seconds: float) -> None:
+        """Wait a little until something is finished; report what processes have finished."""
+        futures = list(self._running)
+        if futures and seconds:
+            wait(futures, seconds, return_when="FIRST_COMPLETED")
+        if self._processes:
+            for future in filter(Future.done, futures):
+                self._report(native, future)
+
+    def _report(self, native: "_core.QuicxWorker", future: Future[object]) -> None:
+        """Tell the daemon what became of a task. Until that is done the connection stays."""
+        task = self._running.get(future)
+        if task is None or future.cancelled():
+            return
+        try:
+            self._tell(native, task, future.exception())
+        finally:
+            self._running.pop(future, None)
+
+    def _tell(self, native: "_core.QuicxWorker", task: Task, error: BaseException | None) -> None:
+        if isinstance(error, BrokenExecutor):
+            raise error
+        try:
+            if error is not None:
+                native.failed(task.id, reason_of(error), None)
+                return
+            native.done(task.id, None)
+        except QuicxError as lost:
+            # It will be delivered again: at least once.
+            _log.warning("what became of task %d could not be told: %s", task.id, lost)
+            return
+        if self._spool is not None:
+            self._spool.drop(task.payload)
+
+    def __enter__(self) -> Self:
+        """Give itself; nothing is started."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse a pickle."""
+        raise TypeError("a Worker is a live connection and cannot be pickled")
+
+
+def _call(function: _Function, payload: bytes) -> None:
+    """Run a function, here or in a process of the pool. What it returns is for nobody."""
+    function(payload)
+
+
+def reason_of(error: BaseException) -> bytes:
+    """Give the reason that an exception is."""
+    text = str(error) if isinstance(error, TaskFailed | QuicxError) else f"{type(error).__name__}: {error}"
+    return text.encode("utf-8", "backslashreplace")

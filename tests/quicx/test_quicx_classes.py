@@ -1,0 +1,197 @@
+"""Daemons, producers and workers in Python."""
+
+import asyncio
+import doctest
+import importlib
+import threading
+
+import pytest
+
+from penstock.aio import quicx as aio
+from penstock.errors import QuicxError
+from penstock.quicx import Daemon, Policy, Producer, TaskFailed, Worker
+from penstock.tls import write_certificates
+
+MODULES = ("_daemon", "_options", "_pool", "_producer", "_worker")
+
+
+def test_the_examples_in_docstrings():
+    for name in [*(f"penstock.quicx.{name}" for name in MODULES), "penstock.aio.quicx"]:
+        results = doctest.testmod(importlib.import_module(name))
+        assert results.attempted > 0, name
+        assert results.failed == 0, name
+
+
+@pytest.fixture
+def daemon():
+    with Daemon() as daemon:
+        yield daemon
+
+
+def test_a_function_that_raises_is_a_failure_with_its_reason(daemon):
+    worker = Worker(daemon.address, threads=2)
+
+    @worker.task("fails")
+    def fails(payload):
+        raise TaskFailed(payload.decode())
+
+    @worker.task("breaks")
+    def breaks(_payload):
+        raise KeyError("x")
+
+    with worker, Producer(daemon.address) as producer:
+        worker.start()
+        found = [producer.future("fails", b"no"), producer.future("breaks"), producer.future("fails", b"never")]
+        assert [future.result(30).failure for future in found] == [b"no", b"KeyError: 'x'", b"never"]
+    assert (daemon.counters.failed, daemon.stats.pmad_bytes_used) == (3, 0)
+
+
+class _Noticed:
+    """A worker's connection that says when no more tasks can come."""
+
+    def __init__(self, native, rested):
+        self._native = native
+        self._rested = rested
+
+    def __getattr__(self, name):
+        return getattr(self._native, name)
+
+    def rest(self, timeout):
+        self._native.rest(timeout)
+        self._rested.set()
+
+
+def test_a_worker_that_is_closed_finishes_what_it_holds_and_costs_others_no_attempt(daemon, monkeypatch):
+    began, go_on = threading.Event(), threading.Event()
+    connect = Worker._connect
+    monkeypatch.setattr(Worker, "_connect", lambda self: _Noticed(connect(self), go_on))
+    worker = Worker(daemon.address)
+
+    @worker.task("slow")
+    def slow(_payload):
+        began.set()
+        assert go_on.wait(30)
+
+    with Producer(daemon.address) as producer:
+        first, second = producer.submit_many("slow", [b"1", b"2"])
+        worker.start()
+        assert began.wait(30)
+        worker.close()
+        assert producer.observe(first, 30).ok
+        assert (producer.stats().queue_depth, daemon.counters.delivered, daemon.counters.lost) == (1, 1, 0)
+        assert second == first + 1
+
+
+def test_a_process_that_dies_has_its_task_tried_again_until_it_is_dead():
+    with Daemon(max_attempts=2) as daemon, Producer(daemon.address) as producer:
+        worker = Worker(daemon.address, processes=1)
+        worker.task("exit")(_exit)
+        worker.task("fine")(len)
+        with worker:
+            worker.start()
+            assert producer.observe(producer.submit("exit", b"3"), 60).failure == b"max attempts"
+            assert producer.observe(producer.submit("fine"), 60).ok
+        [dead] = producer.dead()
+        assert (dead.type, dead.attempts, dead.reason) == ("exit", 2, "the worker's connection ended")
+        producer.requeue(dead.id)
+        assert producer.dead() == []
+
+
+def _exit(payload: bytes) -> None:
+    import os
+
+    os._exit(int(payload))
+
+
+def test_large_payloads_go_by_reference(daemon, tmp_path):
+    seen = []
+    worker = Worker(daemon.address, spool=tmp_path)
+    worker.task("take")(seen.append)
+    with worker, Producer(daemon.address, spool=tmp_path) as producer:
+        worker.start()
+        payloads = [b"small", bytes(1 << 20), b"penstock-file/1\n{}"]
+        for payload in payloads:
+            assert producer.future("take", payload).result(30).ok
+        assert seen == payloads
+        assert list(tmp_path.iterdir()) == []
+    with Producer(daemon.address) as producer, pytest.raises(QuicxError) as raised:
+        producer.submit("take", bytes(5_000))
+    assert (raised.value.code, raised.value.kind) == (3, "limit")
+
+
+def test_a_worker_connects_again_when_its_daemon_is_back(tmp_path):
+    done = threading.Event()
+    first = Daemon(journal=tmp_path)
+    address = first.address
+    worker = Worker(address)
+    worker.task("a")(lambda _payload: done.set())
+    with worker:
+        worker.start()
+        first.close()
+        with Daemon(address, journal=tmp_path) as second, Producer(second.address) as producer:
+            task = producer.submit("a")
+            assert producer.observe(task, 60).ok
+            assert done.is_set()
+
+
+def test_outcomes_that_cannot_be_known_are_errors(daemon):
+    producer = Producer(daemon.address)
+    with pytest.raises(QuicxError) as raised:
+        producer.observe(77)
+    assert (raised.value.code, str(raised.value)) == (2, "task 77 is not known (0x02)")
+    with pytest.raises(QuicxError) as raised:
+        producer.observe(producer.submit("a"), 0.01)
+    assert raised.value.kind == "deadline"
+    future = producer.future("a")
+    daemon.close(drain=0)
+    with pytest.raises(QuicxError) as raised:
+        future.result(30)
+    assert raised.value.kind == "io"
+    producer.close()
+    with pytest.raises(QuicxError, match="closed"):
+        producer.submit("a")
+
+
+def test_tls_lets_in_those_whom_the_authority_has_signed(tmp_path):
+    write_certificates(str(tmp_path / "ours"))
+    ours = {"cert": tmp_path / "ours" / "cert.pem", "key": tmp_path / "ours" / "key.pem"}
+    options = {**ours, "client_ca": tmp_path / "ours" / "ca.pem"}
+    with Daemon(listen=None, tls_listen="127.0.0.1:0", **options) as daemon:
+        with Producer(daemon.address, fingerprint=daemon.fingerprint, **ours) as producer:
+            assert producer.submit_many("a", [b"x"] * 1_000) == list(range(1, 1_001))
+        with pytest.raises(QuicxError), Producer(daemon.address, fingerprint=daemon.fingerprint) as nobody:
+            nobody.submit("a")
+        with pytest.raises(QuicxError, match="handshake"):
+            Producer(daemon.address, fingerprint="ab" * 32, **ours)
+    with pytest.raises(QuicxError, match="whom to trust"):
+        Producer("192.0.2.1:16381")
+
+
+def test_for_asyncio_workers_run_coroutines_side_by_side(tmp_path):
+    async def main() -> tuple[list[bool], bytes | None, int]:
+        async with (
+            aio.Daemon(policies={"a": Policy(priority=1)}) as daemon,
+            aio.Producer(daemon.address, spool=tmp_path) as producer,
+        ):
+            worker = aio.Worker(daemon.address, concurrency=3, spool=tmp_path)
+            together = asyncio.Barrier(3)
+
+            @worker.task("a")
+            async def meet(_payload: bytes) -> None:
+                await together.wait()
+
+            @worker.task("b")
+            async def fails(payload: bytes) -> None:
+                raise TaskFailed(str(len(payload)))
+
+            running = asyncio.create_task(worker.run())
+            ids = await producer.submit_many("a", [b"1", b"2", b"3"])
+            met = [(await producer.observe(number)).ok for number in ids]
+            failed = await producer.observe(await producer.submit("b", bytes(9_000)))
+            worker.stop()
+            await running
+            with pytest.raises(QuicxError):
+                await producer.observe(99)
+            return met, failed.failure, await daemon.close()
+
+    assert asyncio.run(main()) == ([True, True, True], b"9000", 0)
