@@ -37,6 +37,10 @@ drill-cluster: develop wheel ## clusters for longer: many faults, and the enviro
 	@scripts/check-tools java
 	PENSTOCK_LONG_TESTS=1 PENSTOCK_WHEEL="$$(ls -t dist/penstock-*.whl | head -n 1)" pytest tests/cluster
 
+.PHONY: drill-quicx
+drill-quicx: develop ## producers, workers and the daemon of a task queue killed at random, 100 times; prints a table
+	python scripts/drill_quicx.py
+
 .PHONY: miri
 miri: ## the pool under miri, where nightly has it
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \
