@@ -1,24 +1,24 @@
-//! `heap ORDER ITEMS`: the manifest's Fibonacci heap on the workload of `heap_workload.rs`; prints JSON.
+//! `heap ORDER ITEMS`: the manifest's heap on the workload of `heap_workload.rs`; prints JSON.
 
 #![allow(clippy::print_stdout)]
 
 mod heap_workload;
 
-use penstock_pipestream::fibonacci_heap::{FibonacciHeap, Handle};
+use penstock_pipestream::heap::{Handle, IndexedHeap};
 use serde_json::json;
 
 use crate::heap_workload::Queue;
 
 /// As the manifest has it: the caller keeps the handles.
 struct Ours {
-    heap: FibonacciHeap<u32, u32>,
+    heap: IndexedHeap<u32, u32>,
     handles: Vec<Handle>,
 }
 
 impl Queue for Ours {
     fn with_capacity(items: u32) -> Self {
         let items = items as usize;
-        Self { heap: FibonacciHeap::with_capacity(items), handles: Vec::with_capacity(items) }
+        Self { heap: IndexedHeap::with_capacity(items), handles: Vec::with_capacity(items) }
     }
 
     fn insert(&mut self, item: u32, key: u32) {

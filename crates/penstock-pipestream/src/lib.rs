@@ -9,10 +9,10 @@
 mod chunk;
 pub mod entity_id;
 mod error;
-pub mod fibonacci_heap;
 mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod heap;
 mod manifest;
 mod merkle;
 pub mod messages;

@@ -27,7 +27,7 @@ use penstock_wire::FastMap;
 
 use crate::entity_id::is_assignable;
 use crate::error::{Error, ErrorCode, Result};
-use crate::fibonacci_heap::{FibonacciHeap, Handle};
+use crate::heap::{Handle, IndexedHeap};
 use crate::status::Status;
 use crate::time::Now;
 
@@ -89,7 +89,7 @@ pub struct Manifest {
     oldest: u32,
     newest: u32,
     /// Sealed entries by their number of unresolved children.
-    heap: FibonacciHeap<u32, u32>,
+    heap: IndexedHeap<u32, u32>,
     orphans: Orphans,
     counters: ManifestCounters,
 }
@@ -110,7 +110,7 @@ impl Manifest {
             free: Vec::new(),
             oldest: NIL,
             newest: NIL,
-            heap: FibonacciHeap::new(),
+            heap: IndexedHeap::new(),
             orphans: Orphans::default(),
             counters: ManifestCounters::default(),
         }
@@ -363,7 +363,7 @@ fn entry_mut(slots: &mut [Option<Entry>], slot: Option<u32>) -> Option<&mut Entr
 }
 
 /// One child fewer is unresolved.
-fn complete_one(entry: &mut Entry, heap: &mut FibonacciHeap<u32, u32>) -> Result<()> {
+fn complete_one(entry: &mut Entry, heap: &mut IndexedHeap<u32, u32>) -> Result<()> {
     entry.unresolved = entry.unresolved.saturating_sub(1);
     match entry.sealed {
         Some(handle) => heap.decrease_key(handle, entry.unresolved),
