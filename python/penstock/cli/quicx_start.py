@@ -1,9 +1,10 @@
 """``penstock quicx start``: a daemon in the foreground."""
 
 import os
+import resource
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,6 +86,7 @@ def _start(
     from penstock.quicx import Daemon
 
     configure(log_level, log_format)
+    _allow_many_files()
     grace, file = options.pop("drain", 30.0), options.pop("pidfile", None)
     with _pidfile(None if file is None else Path(file)):
         daemon = Daemon(**options)
@@ -121,6 +123,14 @@ def _line(daemon: Any, socket: object) -> str:
         where = "" if daemon.address == daemon.tls_address else f" tls {daemon.tls_address}"
         line += f"{where} fingerprint {daemon.fingerprint}"
     return line
+
+
+def _allow_many_files() -> None:
+    """Take as many sockets as the system lets us: shells begin with a thousand."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems have no number for "as many as you like".
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _tell(daemon: Any, stop: Stop) -> None:
