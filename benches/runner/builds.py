@@ -1,6 +1,7 @@
 """Release builds, made once in a run: programs of ours, programs of the peers, the extension.
 
-Quick runs use the development profile, which tests have built anyway. `CARGO_TARGET_DIR` is respected. The
+Quick runs use the development profile and the whole workspace's features, which tests have built anyway.
+`CARGO_TARGET_DIR` is respected. The
 extension lies in a folder of its own, with a copy of the Python side: what `make develop` has built stays as it is.
 """
 
@@ -24,7 +25,7 @@ class Builds:
 
     def __init__(self, console: Console, *, quick: bool = False) -> None:
         self._console = console
-        self._profile = [] if quick else ["--release"]
+        self._quick = quick
         self._programs: dict[tuple[Path, str], dict[str, Path]] = {}
         self._python: Path | None = None
 
@@ -32,7 +33,9 @@ class Builds:
         """The release binary `name` of a package."""
         key = (manifest, package)
         if key not in self._programs:
-            self._programs[key] = self._cargo(manifest, "--package", package, "--bins")
+            # A package alone has other features than the workspace, and everything below it is built once more.
+            choice = ["--workspace"] if self._quick and manifest == OURS else ["--package", package]
+            self._programs[key] = self._cargo(manifest, *choice, "--bins")
         return self._programs[key][name]
 
     @staticmethod
@@ -66,7 +69,8 @@ class Builds:
 
     def _cargo(self, manifest: Path, *choice: str) -> dict[str, Path]:
         """What a release build made, by the name of its target."""
-        command = ["cargo", "build", *self._profile, "--locked", "--manifest-path", str(manifest), *choice]
+        profile = [] if self._quick else ["--release"]
+        command = ["cargo", "build", *profile, "--locked", "--manifest-path", str(manifest), *choice]
         self._console.print(f"building {' '.join(choice)} of {manifest.relative_to(REPOSITORY)}", style="dim")
         done = subprocess.run(
             [*command, "--message-format", "json-render-diagnostics"],
