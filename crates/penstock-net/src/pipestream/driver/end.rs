@@ -10,7 +10,7 @@ use super::super::shared::Shared;
 use super::super::transport::quic_code;
 use super::Driver;
 
-/// How long frames that explain an error may take on their way, at least and at most.
+/// How long the last frames may take on their way, at least and at most.
 const LINGER: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 /// How long CONNECTION_CLOSE may wait for its packet.
 const CLOSE_SENT: Duration = Duration::from_secs(1);
@@ -58,14 +58,14 @@ impl Driver {
         shared.close(reason);
     }
 
-    /// CONNECTION_CLOSE discards what stream 0 has not delivered, so its frames get a little time first.
+    /// CONNECTION_CLOSE discards what stream 0 has not delivered, so its frames get a little time first. So do the
+    /// acknowledgements of what is on its way: quinn holds CONNECTION_CLOSE back while the congestion window is full,
+    /// and takes none any more, so that the peer would never hear why.
     async fn close_connection(&mut self, closing: &Reason) {
         let connection = self.link.connection.clone();
         let linger = (connection.rtt() * 2).clamp(LINGER.0, LINGER.1);
-        if closing.code != ErrorCode::NoError || !self.control.is_flushed() {
-            let _ = timeout(LINGER.1, self.control.write_all()).await;
-            sleep(linger).await;
-        }
+        let _ = timeout(LINGER.1, self.control.write_all()).await;
+        sleep(linger).await;
         let sent = connection.stats().udp_tx.datagrams;
         connection.close(quic_code(closing.code), closing.message.as_bytes());
         let gone = async {
