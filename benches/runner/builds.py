@@ -1,7 +1,7 @@
 """Release builds, made once in a run: programs of ours, programs of the peers, the extension.
 
 Quick runs use the development profile and the whole workspace's features, which tests have built anyway.
-`CARGO_TARGET_DIR` is respected. The
+`CARGO_TARGET_DIR` is respected. The peers' programs, some of which are called as ours are, lie apart in it. The
 extension lies in a folder of its own, with a copy of the Python side: what `make develop` has built stays as it is.
 """
 
@@ -71,6 +71,8 @@ class Builds:
         """What a release build made, by the name of its target."""
         profile = [] if self._quick else ["--release"]
         command = ["cargo", "build", *profile, "--locked", "--manifest-path", str(manifest), *choice]
+        if manifest == PEERS:
+            command += ["--target-dir", str(self.target() / "peers")]
         self._console.print(f"building {' '.join(choice)} of {manifest.relative_to(REPOSITORY)}", style="dim")
         done = subprocess.run(
             [*command, "--message-format", "json-render-diagnostics"],
