@@ -5,7 +5,7 @@ use std::fmt;
 
 use penstock_wire::ErrorKind;
 
-use crate::{Accepts, Decoded, Decoder, Error, ErrorCode, Failed, Frame, Result, StatsResponse, Submit, TaskId};
+use crate::{Accepts, Decoder, Error, ErrorCode, Failed, Frame, Result, StatsResponse, Submit, TaskId};
 
 /// A request, by the order in which they are made, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -227,17 +227,9 @@ impl Client {
     }
 
     /// Octets have come. Fails as a violation, and the connection is over, where the daemon breaks the order of answers.
-    pub fn handle_input(&mut self, mut octets: &[u8]) -> Result<()> {
+    pub fn handle_input(&mut self, octets: &[u8]) -> Result<()> {
         let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Accepts::ToClient));
-        let mut result = Ok(());
-        while result.is_ok()
-            && let Some(decoded) = decoder.next_frame(&mut octets)
-        {
-            result = match decoded {
-                Decoded::Frame(frame) => self.handle_frame(frame),
-                Decoded::Refused(refusal) => Err(Error::malformed(refusal.message)),
-            };
-        }
+        let result = decoder.each_frame(octets, |frame| self.handle_frame(frame));
         self.decoder = decoder;
         result
     }

@@ -1,5 +1,5 @@
 use crate::frame::{HEADER, VERSION};
-use crate::{ErrorCode, Frame, Opcode, TaskId};
+use crate::{Error, ErrorCode, Frame, Opcode, Result, TaskId};
 
 /// Octets of a reason that are kept; the rest is skipped (decision 3).
 pub const REASON: usize = 64 << 10;
@@ -89,6 +89,18 @@ impl Decoder {
     /// Octets kept of a frame that is cut.
     pub fn kept(&self) -> usize {
         self.kept.capacity()
+    }
+
+    /// Hands every frame in what arrived to somebody, until one is not taken. What is refused is malformed: for the
+    /// ends that have nobody to answer.
+    pub(crate) fn each_frame(&mut self, mut input: &[u8], mut take: impl FnMut(Frame<'_>) -> Result<()>) -> Result<()> {
+        while let Some(decoded) = self.next_frame(&mut input) {
+            match decoded {
+                Decoded::Frame(frame) => take(frame)?,
+                Decoded::Refused(refusal) => return Err(Error::malformed(refusal.message)),
+            }
+        }
+        Ok(())
     }
 
     /// The next frame in what arrived, from which what was read is taken away; None when all of it was.

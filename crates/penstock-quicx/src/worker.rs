@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Accepts, Decoded, Decoder, Error, Failed, Frame, Prefetch, Refused, Result, TaskId, Types};
+use crate::{Accepts, Decoder, Error, Failed, Frame, Prefetch, Refused, Result, TaskId, Types};
 
 /// What a worker learns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,17 +91,9 @@ impl Worker {
     }
 
     /// Octets have come. Fails, and the connection is over, where the daemon breaks a rule.
-    pub fn handle_input(&mut self, mut octets: &[u8]) -> Result<()> {
+    pub fn handle_input(&mut self, octets: &[u8]) -> Result<()> {
         let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Accepts::ToClient));
-        let mut result = Ok(());
-        while result.is_ok()
-            && let Some(decoded) = decoder.next_frame(&mut octets)
-        {
-            result = match decoded {
-                Decoded::Frame(frame) => self.handle_frame(frame),
-                Decoded::Refused(refusal) => Err(Error::malformed(refusal.message)),
-            };
-        }
+        let result = decoder.each_frame(octets, |frame| self.handle_frame(frame));
         self.decoder = decoder;
         result
     }
