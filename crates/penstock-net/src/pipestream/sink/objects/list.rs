@@ -192,25 +192,27 @@ pub(super) async fn close_left(place: &Place, session: &str, last_line: Vec<u8>)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use object_store::memory::InMemory;
 
     use super::*;
 
-    fn place() -> Place {
+    /// A sink in memory.
+    pub(in super::super) fn place() -> Place {
         Place::of(Arc::new(InMemory::new()), "sink")
     }
 
-    async fn names(place: &Place) -> Vec<String> {
+    /// All objects of its store.
+    pub(in super::super) async fn names(place: &Place) -> Vec<String> {
         let found: Vec<ObjectMeta> = place.store().list(None).try_collect().await.unwrap();
         let mut names: Vec<_> = found.into_iter().map(|object| object.location.to_string()).collect();
         names.sort();
         names
     }
 
-    fn wait<F: Future>(future: F) -> F::Output {
+    pub(in super::super) fn wait<F: Future>(future: F) -> F::Output {
         crate::runtime::block_on(future).unwrap()
     }
 

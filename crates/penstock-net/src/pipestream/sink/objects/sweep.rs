@@ -116,31 +116,13 @@ async fn prepared(place: &Place, sessions: &[String]) -> Result<HashSet<String>>
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use object_store::memory::InMemory;
-
     use super::super::super::record::closed;
     use super::super::super::transaction::{Act, Order};
+    use super::super::list::tests::{names, place, wait};
     use super::*;
 
     const ONE: &str = "11111111111111111111111111111111";
     const TWO: &str = "22222222222222222222222222222222";
-
-    fn wait<F: Future>(future: F) -> F::Output {
-        crate::runtime::block_on(future).unwrap()
-    }
-
-    fn place() -> Place {
-        Place::of(Arc::new(InMemory::new()), "sink")
-    }
-
-    async fn names(place: &Place) -> Vec<String> {
-        let found: Vec<ObjectMeta> = place.store().list(None).try_collect().await.unwrap();
-        let mut names: Vec<_> = found.into_iter().map(|object| object.location.to_string()).collect();
-        names.sort();
-        names
-    }
 
     /// Each look begins anywhere; so many of them see everything.
     async fn look_everywhere(place: &Place, later: Duration) {
