@@ -26,17 +26,17 @@ def test_our_caller_and_our_worker_pass_them(run_suite: SUITE, translated: Path,
     assert counts["passed"] >= MANY, counts
 
 
-@pytest.mark.parametrize("transport", ["pipe", "unix"])
+@pytest.mark.parametrize("transport", ["pipe", "unix", "shm"])
 def test_our_caller_passes_them_with_the_references_worker(
     run_suite: SUITE, translated: Path, reference: Path, transport: str
 ) -> None:
     worker = ["env", "-u", "PYTHONPATH", str(reference), "-c", _MAIN.format("vgi_rpc.conformance")]
-    spoils = {"SPOILS": "1"} if transport == "pipe" else {}
+    spoils = {"SPOILS": "1"} if transport in ("pipe", "shm") else {}
     counts = run_suite(sys.executable, "vgi_conformance", transport, worker, **_with(translated), **spoils)
     assert counts["passed"] >= MANY, counts
 
 
-@pytest.mark.parametrize("transport", ["pipe", "unix"])
+@pytest.mark.parametrize("transport", ["pipe", "unix", "shm"])
 def test_the_references_caller_passes_them_with_our_worker(
     run_suite: SUITE, translated: Path, reference: Path, transport: str
 ) -> None:

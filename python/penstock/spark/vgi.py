@@ -2,7 +2,7 @@
 
 ::
 
-    Spark ──batches──▶ vgi_map in the Python worker ──a pipe───────────▶ worker of vgi, an exchange stream
+    Spark ──batches──▶ vgi_map in the Python worker ──shared memory──▶ worker of vgi, an exchange stream
                          │ a pool that survives tasks                       │
                          └──◀── rows, or an error row ◀── answers, logs ◀───┘
 """
@@ -10,6 +10,7 @@
 import inspect
 import logging
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ __all__ = ["VgiMap", "vgi_map"]
 
 _log = logging.getLogger("penstock.spark.vgi")
 
+_SEGMENT = 64 << 20
+"""Octets of shared memory beside each worker: a batch of Spark's usual 10,000 rows, there and back."""
+
 
 @dataclass(frozen=True)
 class VgiMap:
@@ -44,6 +48,7 @@ class VgiMap:
     schema: pa.Schema | None = None
     error_column: str = "error"
     timeout: float | None = 600.0
+    shared_memory: int | None = _SEGMENT
     max_idle: int = 4
     idle_timeout: float = 60.0
     logs: WorkerLogs | None = None
@@ -71,6 +76,7 @@ def vgi_map(
     schema: pa.Schema | None = None,
     error_column: str = "error",
     timeout: float | None = 600.0,
+    shared_memory: int | None = _SEGMENT,
     max_idle: int = 4,
     idle_timeout: float = 60.0,
 ) -> VgiMap:
@@ -80,7 +86,8 @@ def vgi_map(
     with ``arguments``. Those are texts, numbers, truth values and octets, or anything that ``protocol`` declares.
 
     Each Python worker of Spark keeps its workers for the tasks that follow: ``max_idle`` of them, ``idle_timeout``
-    seconds long.
+    seconds long. ``shared_memory`` is how many octets each has beside its pipe, None for none; where the system has
+    too little of it, all goes through the pipe.
 
     A worker that ends, an exception of the method, an answer that takes more than ``timeout`` seconds: with
     ``on_failure="retry"`` the task fails, and Spark tries it again; with ``"row"`` the batch's rows come back with
@@ -111,6 +118,7 @@ def vgi_map(
         schema=schema,
         error_column=error_column,
         timeout=timeout,
+        shared_memory=shared_memory,
         max_idle=max_idle,
         idle_timeout=idle_timeout,
         logs=WorkerLogs.of_this_driver(_log),
@@ -150,7 +158,7 @@ class _Task:
 
     def _connect(self) -> "StreamSession":
         options = self._options
-        pool = _pool(os.getpid(), options.max_idle, options.idle_timeout)
+        pool = _pool(os.getpid(), options.max_idle, options.idle_timeout, _segment(options.shared_memory))
         context: Any = pool.connect(_service(options), _command(options.worker), on_log=self._take_log)
         proxy: Any = self._open.enter_context(context)
         proxy._caller.client.timeout = options.timeout
@@ -202,11 +210,22 @@ _LEVELS = {
 
 
 @lru_cache(maxsize=8)
-def _pool(_process: int, max_idle: int, idle_timeout: float) -> "WorkerPool":
+def _pool(_process: int, max_idle: int, idle_timeout: float, segment: int | None) -> "WorkerPool":
     """Give the pool of this process: it outlives the task, and the next task finds its workers warm."""
     from penstock.vgi import WorkerPool
 
-    return WorkerPool(max_idle=max_idle, idle_timeout=idle_timeout)
+    return WorkerPool(max_idle=max_idle, idle_timeout=idle_timeout, shm_size=segment)
+
+
+def _segment(wanted: int | None) -> int | None:
+    """Give how much shared memory a worker has; none where the system has not four times as much left."""
+    if wanted is None:
+        return None
+    try:
+        return wanted if shutil.disk_usage("/dev/shm").free >= 4 * wanted else None  # noqa: S108 -- it is asked about
+    except OSError:
+        # No such folder: a system that keeps its segments elsewhere.
+        return None
 
 
 def _command(worker: tuple[str, ...]) -> list[str]:

@@ -26,6 +26,7 @@ from penstock.vgi.rpc import (
     RpcMethodInfo,
     RpcServer,
     RpcTransport,
+    ShmPipeTransport,
     StderrMode,
     Stream,
     StreamSession,
@@ -40,6 +41,7 @@ from penstock.vgi.rpc import (
     serve_pipe,
     serve_stdio,
 )
+from penstock.vgi.shm import SharedMemorySegment
 from penstock.vgi.utils import (
     ArrowSerializableDataclass,
     ArrowType,
@@ -78,6 +80,8 @@ __all__ = [
     "RpcServer",
     "RpcTransport",
     "ServiceDescription",
+    "SharedMemorySegment",
+    "ShmPipeTransport",
     "StderrMode",
     "Stream",
     "StreamSession",

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from penstock.vgi.rpc._client import OnLog, RpcConnection
-from penstock.vgi.rpc._transport import StderrMode, SubprocessTransport
+from penstock.vgi.rpc._transport import RpcTransport, ShmPipeTransport, StderrMode, SubprocessTransport
+from penstock.vgi.shm import SharedMemorySegment
 from penstock.vgi.utils import IpcValidation
 
 __all__ = ["PoolMetrics", "WorkerPool"]
@@ -69,12 +70,16 @@ class WorkerPool:
         idle_timeout: float = 60.0,
         stderr: StderrMode = StderrMode.INHERIT,
         stderr_logger: logging.Logger | None = None,
+        shm_size: int | None = None,
     ) -> None:
-        """Keep so many idle workers, for so many seconds."""
+        """Keep so many idle workers, for so many seconds.
+
+        With ``shm_size`` each connection has a segment of so many octets of shared memory beside its pipe.
+        """
         if max_idle < 0 or idle_timeout < 0:
             raise ValueError("max_idle and idle_timeout cannot be negative")
         self._max_idle, self._timeout = max_idle, idle_timeout
-        self._stderr, self._logger = stderr, stderr_logger
+        self._stderr, self._logger, self._shm_size = stderr, stderr_logger, shm_size
         self._changed = threading.Condition()
         self._closed = False
         self._forget()
@@ -139,12 +144,13 @@ class WorkerPool:
         worker = self._borrow(tuple(cmd))
         usable = False
         try:
-            connection = RpcConnection(protocol, worker, on_log, ipc_validation=ipc_validation)
-            try:
-                with connection as proxy:
-                    yield proxy
-            finally:
-                usable = connection.usable and worker.proc.poll() is None
+            with _with_segment(worker, self._shm_size) as transport:
+                connection = RpcConnection(protocol, transport, on_log, ipc_validation=ipc_validation)
+                try:
+                    with connection as proxy:
+                        yield proxy
+                finally:
+                    usable = connection.usable and worker.proc.poll() is None
         finally:
             self._give_back(tuple(cmd), worker, usable)
 
@@ -226,3 +232,16 @@ class WorkerPool:
             self._changed.notify()
         for each in idle:
             each.transport.close()
+
+
+@contextlib.contextmanager
+def _with_segment(worker: SubprocessTransport, size: int | None) -> Iterator[RpcTransport]:
+    if size is None:
+        yield worker
+        return
+    segment = SharedMemorySegment.create(size)
+    try:
+        yield ShmPipeTransport(worker, segment)
+    finally:
+        segment.unlink()
+        segment.close()

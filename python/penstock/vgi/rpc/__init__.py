@@ -30,6 +30,7 @@ from penstock.vgi.rpc._serving import (
 from penstock.vgi.rpc._transport import (
     PipeTransport,
     RpcTransport,
+    ShmPipeTransport,
     StderrMode,
     SubprocessTransport,
     UnixTransport,
@@ -66,6 +67,7 @@ __all__ = [
     "RpcMethodInfo",
     "RpcServer",
     "RpcTransport",
+    "ShmPipeTransport",
     "StderrMode",
     "Stream",
     "StreamSession",

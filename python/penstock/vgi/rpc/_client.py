@@ -15,7 +15,7 @@ from penstock.vgi.rpc._batches import AnnotatedBatch
 from penstock.vgi.rpc._calls import annotated, octets
 from penstock.vgi.rpc._common import MethodType, RpcError
 from penstock.vgi.rpc._methods import Values, core_protocol, method_values
-from penstock.vgi.rpc._transport import RpcTransport, endpoints
+from penstock.vgi.rpc._transport import RpcTransport, beside, endpoints
 from penstock.vgi.rpc._types import rpc_methods
 from penstock.vgi.utils import ArrowSerializableDataclass, IpcValidation, validate_batch
 
@@ -296,6 +296,7 @@ class RpcConnection(Generic[P]):
         client = _core.VgiClient(
             core_protocol(protocol.__name__, values),
             *endpoints(transport),
+            segment=beside(transport),
             on_log=on_log_adapter(on_log),
         )
         self._caller = Caller(protocol, client, values, ipc_validation)

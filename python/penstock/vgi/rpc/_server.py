@@ -199,9 +199,9 @@ class RpcServer:
         with self._lock:
             found = self._calls.get(transport)
         if found is None:
-            from penstock.vgi.rpc._transport import endpoints
+            from penstock.vgi.rpc._transport import beside, endpoints
 
-            found = PipeCalls(self, self.core.connection(*endpoints(transport)))
+            found = PipeCalls(self, self.core.connection(*endpoints(transport), segment=beside(transport)))
             with self._lock:
                 self._calls[transport] = found
         return found

@@ -1,4 +1,4 @@
-"""What carries the octets of calls: pipes, sockets, child processes."""
+"""What carries the octets of calls: pipes, sockets, child processes, and shared memory beside them."""
 
 import contextlib
 import fcntl
@@ -10,14 +10,20 @@ import subprocess
 import sys
 import threading
 from enum import Enum
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import IO, TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from penstock import _core
+    from penstock.vgi.shm import SharedMemorySegment
 
 __all__ = [
     "PipeTransport",
     "RpcTransport",
+    "ShmPipeTransport",
     "StderrMode",
     "SubprocessTransport",
     "UnixTransport",
+    "beside",
     "endpoints",
     "make_pipe_pair",
     "make_unix_pair",
@@ -52,6 +58,12 @@ def endpoints(transport: RpcTransport) -> tuple[Any, Any]:
     return _end(transport.reader), _end(transport.writer)
 
 
+def beside(transport: RpcTransport) -> "_core.VgiSegment | None":
+    """Give the segment of shared memory beside a transport as the core takes it."""
+    shm: SharedMemorySegment | None = getattr(transport, "shm", None)
+    return None if shm is None else shm.core
+
+
 def _end(file: io.IOBase) -> Any:
     return file.fileno() if isinstance(file, io.FileIO | socket.SocketIO) else file
 
@@ -78,6 +90,59 @@ class PipeTransport:
         for file in (self._writer, self._reader):
             with contextlib.suppress(OSError):
                 file.close()
+
+
+class ShmPipeTransport:
+    """A pipe, or a Unix socket, and a segment of shared memory beside it that large batches go through.
+
+    The caller has the segment; the server attaches it when a call names it.
+
+    ```python
+    >>> import threading
+    >>> from typing import Protocol
+    >>> import pyarrow as pa
+    >>> from penstock.vgi import RpcConnection, RpcServer, SharedMemorySegment, ShmPipeTransport, make_pipe_pair
+    >>> class Table(Protocol):
+    ...     def zeros(self, n: int) -> bytes: ...
+    >>> class TableImpl:
+    ...     def zeros(self, n: int) -> bytes:
+    ...         return bytes(n)
+    >>> ours, theirs = make_pipe_pair()
+    >>> thread = threading.Thread(target=RpcServer(Table, TableImpl()).serve, args=(theirs,))
+    >>> thread.start()
+    >>> segment = SharedMemorySegment.create(4 << 20)
+    >>> with RpcConnection(Table, ShmPipeTransport(ours, segment)) as table:
+    ...     len(table.zeros(n=1_000_000))
+    1000000
+    >>> ours.close()
+    >>> thread.join()
+    >>> segment.unlink()
+
+    ```
+    """
+
+    def __init__(self, pipe: RpcTransport, shm: "SharedMemorySegment") -> None:
+        """Take a transport to the same machine, and a segment; the segment stays its maker's to close."""
+        self._pipe, self._shm = pipe, shm
+
+    @property
+    def reader(self) -> io.IOBase:
+        """What comes over the pipe."""
+        return self._pipe.reader
+
+    @property
+    def writer(self) -> io.IOBase:
+        """What goes over the pipe."""
+        return self._pipe.writer
+
+    @property
+    def shm(self) -> "SharedMemorySegment":
+        """The segment."""
+        return self._shm
+
+    def close(self) -> None:
+        """Close the pipe. Views of the segment stay good until the last of them goes."""
+        self._pipe.close()
 
 
 class UnixTransport:

@@ -1,0 +1,276 @@
+"""Shared memory beside a pipe (section 11). The core does the work when calls are made; this is what it is made of."""
+
+import mmap
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock import _core
+from penstock.vgi.metadata import (
+    LOG_LEVEL_KEY,
+    SHM_LENGTH_KEY,
+    SHM_OFFSET_KEY,
+    SHM_SOURCE_KEY,
+    merge_metadata,
+    strip_keys,
+)
+from penstock.vgi.utils import IPCError, empty_batch
+
+__all__ = [
+    "SharedMemorySegment",
+    "ShmAllocator",
+    "ShmSegment",
+    "is_shm_pointer_batch",
+    "make_shm_pointer_batch",
+    "maybe_write_to_shm",
+    "resolve_shm_batch",
+]
+
+_HEADER = 65_536
+_FIXED = struct.Struct("<4sIQII")
+_REGION = struct.Struct("<QQ")
+_MOST = (_HEADER - _FIXED.size) // _REGION.size
+
+
+class ShmAllocator:
+    """The table of what is taken in a segment, in its first 64 KiB: first fit, sorted by offset.
+
+    ```python
+    >>> from penstock.vgi.shm import ShmAllocator
+    >>> memory = memoryview(bytearray(1 << 20))
+    >>> ShmAllocator.initialize(memory, len(memory))
+    >>> ShmAllocator(memory, len(memory)).allocate(100)
+    65536
+
+    ```
+    """
+
+    def __init__(self, buf: memoryview, total_size: int) -> None:
+        """Use the table in that memory; ValueError where there is none."""
+        self._buf, self._size = buf, total_size
+        magic, version, data_size, _, _ = _FIXED.unpack_from(buf)
+        if magic != b"VGIS" or version != 1 or data_size != total_size - _HEADER:
+            raise ValueError("the memory has no header of a segment of that size")
+        self._regions()
+
+    @staticmethod
+    def initialize(buf: memoryview, total_size: int) -> None:
+        """Write an empty table; ValueError for a size that has no room for data."""
+        if total_size <= _HEADER:
+            raise ValueError(f"a segment needs more than {_HEADER} octets")
+        _FIXED.pack_into(buf, 0, b"VGIS", 1, total_size - _HEADER, 0, 0)
+
+    def _regions(self) -> list[tuple[int, int]]:
+        """Read the table; ValueError where it is corrupt."""
+        count = _FIXED.unpack_from(self._buf)[3]
+        if count > _MOST:
+            raise ValueError(f"the table says {count} allocations, and has room for {_MOST}")
+        regions = [_REGION.unpack_from(self._buf, _FIXED.size + number * _REGION.size) for number in range(count)]
+        end = _HEADER
+        for offset, length in regions:
+            if offset < end or length > self._size - offset:
+                raise ValueError(f"the table has {length} octets at {offset}, which overlap or leave the segment")
+            end = offset + length
+        return regions
+
+    def _store(self, regions: list[tuple[int, int]]) -> None:
+        for number, region in enumerate(regions):
+            _REGION.pack_into(self._buf, _FIXED.size + number * _REGION.size, *region)
+        struct.pack_into("<I", self._buf, 16, len(regions))
+
+    @property
+    def max_allocs(self) -> int:
+        """So many allocations have room in the table: 4094."""
+        return _MOST
+
+    @property
+    def num_allocs(self) -> int:
+        """So many there are."""
+        return len(self._regions())
+
+    def allocate(self, size: int) -> int | None:
+        """Take the first gap of that size, and give its offset in the segment; None where there is none."""
+        if size <= 0:
+            raise ValueError("an allocation has at least one octet")
+        regions = self._regions()
+        if len(regions) >= _MOST:
+            return None
+        start = _HEADER
+        for number, (offset, length) in enumerate([*regions, (self._size, 0)]):
+            if offset - start >= size:
+                regions.insert(number, (start, size))
+                self._store(regions)
+                return start
+            start = offset + length
+        return None
+
+    def free(self, offset: int) -> None:
+        """Give an allocation back; ValueError where there is none at that offset."""
+        regions = self._regions()
+        left = [region for region in regions if region[0] != offset]
+        if len(left) == len(regions):
+            raise ValueError(f"there is no allocation at {offset}")
+        self._store(left)
+
+    def reset(self) -> None:
+        """Give all back."""
+        self._store([])
+
+
+class SharedMemorySegment:
+    """A segment of shared memory that two processes map.
+
+    ```python
+    >>> import pyarrow as pa
+    >>> from penstock.vgi import SharedMemorySegment
+    >>> segment = SharedMemorySegment.create(1 << 20)
+    >>> offset, length = segment.allocate_and_write(pa.record_batch({"x": [1, 2, 3]}))
+    >>> pa.ipc.open_stream(segment.read_buffer(offset, length)).read_all()["x"].to_pylist()
+    [1, 2, 3]
+    >>> segment.allocator.num_allocs
+    0
+    >>> segment.unlink()
+    >>> segment.close()
+
+    ```
+    """
+
+    def __init__(self, core: "_core.VgiSegment") -> None:
+        """Take the core's segment; ``create`` and ``attach`` make it."""
+        self.core = core
+        """The core's segment."""
+        self._buf: memoryview | None = None
+
+    @classmethod
+    def create(cls, size: int) -> "SharedMemorySegment":
+        """Make a segment of so many octets, of which 64 KiB are its header; only this user may open it."""
+        return cls(_core.VgiSegment.create(size))
+
+    @classmethod
+    def attach(cls, name: str, size: int, *, track: bool = True) -> "SharedMemorySegment":  # noqa: ARG003
+        """Map a segment that another process has made.
+
+        ``track`` says to Python's resource tracker to unlink it; ours is never tracked, as its maker unlinks it.
+        """
+        return cls(_core.VgiSegment.attach(name, size))
+
+    @property
+    def name(self) -> str:
+        """Its name in the system, which the other process attaches by."""
+        return self.core.name
+
+    @property
+    def size(self) -> int:
+        """Its octets, with the header."""
+        return self.core.size
+
+    @property
+    def buf(self) -> memoryview:
+        """All its octets, the header included, as this process maps them a second time; for looking at it."""
+        if self._buf is None:
+            with Path("/dev/shm", self.name).open("r+b") as file:
+                self._buf = memoryview(mmap.mmap(file.fileno(), self.size))
+        return self._buf
+
+    @property
+    def allocator(self) -> "_core.VgiSegment":
+        """Its table, with ``allocate``, ``free``, ``num_allocs``, ``max_allocs`` and ``reset``."""
+        return self.core
+
+    def allocate_and_write(self, batch: pa.RecordBatch) -> tuple[int, int] | None:
+        """Write a batch: where, and how many octets. None where it has no room."""
+        return self.core.write_batch(batch)
+
+    def read_buffer(self, offset: int, length: int) -> pa.Buffer:
+        """Give octets of a region as a view; VgiError where they are not its data.
+
+        The region is given back when the last view of it goes; that is the one way to read it.
+        """
+        return self.core.read_buffer(offset, length)
+
+    def free(self, offset: int) -> None:
+        """Give a region back."""
+        self.core.free(offset)
+
+    def reset(self) -> None:
+        """Give all regions back."""
+        self.core.reset()
+
+    def close(self) -> None:
+        """Unmap it once nothing points into it any more."""
+        self._buf = None
+        self.core.close()
+
+    def unlink(self) -> None:
+        """Remove its name, so that the memory goes with the last who maps it."""
+        self.core.unlink()
+
+
+ShmSegment = SharedMemorySegment
+"""As ``vgi_rpc`` calls it."""
+
+
+def is_shm_pointer_batch(batch: pa.RecordBatch, custom_metadata: pa.KeyValueMetadata | None) -> bool:
+    """Whether a batch stands for one in shared memory (section 7)."""
+    return (
+        batch.num_rows == 0
+        and custom_metadata is not None
+        and SHM_OFFSET_KEY in custom_metadata
+        and LOG_LEVEL_KEY not in custom_metadata
+    )
+
+
+def make_shm_pointer_batch(schema: pa.Schema, offset: int, length: int) -> tuple[pa.RecordBatch, pa.KeyValueMetadata]:
+    """Give what goes over the pipe in the place of a batch in shared memory."""
+    metadata = pa.KeyValueMetadata({SHM_OFFSET_KEY: str(offset).encode(), SHM_LENGTH_KEY: str(length).encode()})
+    return empty_batch(schema), metadata
+
+
+def maybe_write_to_shm(
+    batch: pa.RecordBatch, custom_metadata: pa.KeyValueMetadata | None, shm: ShmSegment | None
+) -> tuple[pa.RecordBatch, pa.KeyValueMetadata | None]:
+    """Put a batch into shared memory and give its pointer; a batch that has no room, or no row, stays as it is."""
+    if shm is None or batch.num_rows == 0 or (place := shm.allocate_and_write(batch)) is None:
+        return batch, custom_metadata
+    pointer, where = make_shm_pointer_batch(batch.schema, *place)
+    return pointer, merge_metadata(custom_metadata, where)
+
+
+def resolve_shm_batch(
+    batch: pa.RecordBatch, custom_metadata: pa.KeyValueMetadata | None, shm: ShmSegment | None
+) -> tuple[pa.RecordBatch, pa.KeyValueMetadata | None, Callable[[], None] | None]:
+    """Give the batch that a pointer stands for, its metadata, and what frees its region (section 11).
+
+    What is no pointer comes back as it is. IPCError where the pointer is wrong.
+    """
+    if shm is None or custom_metadata is None or not is_shm_pointer_batch(batch, custom_metadata):
+        return batch, custom_metadata, None
+    try:
+        offset, length = int(custom_metadata[SHM_OFFSET_KEY]), int(custom_metadata[SHM_LENGTH_KEY])
+    except (KeyError, ValueError) as error:
+        raise IPCError(f"a pointer into shared memory that cannot be read: {error}") from error
+    found = _open(shm.read_buffer(offset, length), batch.schema)
+    metadata = merge_metadata(
+        strip_keys(custom_metadata, SHM_OFFSET_KEY, SHM_LENGTH_KEY), {SHM_SOURCE_KEY: shm.name.encode()}
+    )
+    # The last view of the region gives it back; to release it earlier would pull it from under the batch.
+    return found, metadata, None
+
+
+def _open(buffer: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    try:
+        if any(_has_dictionary(each.type) for each in schema):
+            # Stored without its schema and its end.
+            whole = schema.serialize().to_pybytes() + buffer.to_pybytes() + b"\xff\xff\xff\xff\x00\x00\x00\x00"
+            buffer = pa.py_buffer(whole)
+        return pa.ipc.open_stream(buffer).read_next_batch()
+    except (pa.ArrowInvalid, OSError, StopIteration) as error:
+        raise IPCError(f"what lies in shared memory is no batch: {error}") from error
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_has_dictionary(kind.field(number).type) for number in range(kind.num_fields))
