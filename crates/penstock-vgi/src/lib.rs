@@ -8,6 +8,8 @@ mod error;
 mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod http;
+mod ids;
 pub mod ipc;
 mod limits;
 mod metadata;

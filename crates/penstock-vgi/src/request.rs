@@ -91,7 +91,7 @@ pub fn parse(protocol: &Protocol, batch: Batch, describe: bool) -> Parsed {
     }
 }
 
-fn unknown(protocol: &Protocol, name: &str, describe: bool) -> String {
+pub(crate) fn unknown(protocol: &Protocol, name: &str, describe: bool) -> String {
     let mut names: Vec<&str> = protocol.methods().iter().map(|method| method.name.as_str()).collect();
     names.extend(describe.then_some(DESCRIBE));
     names.sort_unstable();
@@ -137,6 +137,15 @@ fn values(method: &Method, batch: &Batch) -> Result<Vec<Option<ArrayRef>>, Strin
 /// no other value.
 fn fits(is: &DataType, wanted: &DataType) -> bool {
     is == wanted || is.equals_datatype(wanted)
+}
+
+/// What the client of a stream is told whose input does not fit.
+pub(crate) fn mismatch(wanted: &SchemaRef, came: &SchemaRef) -> String {
+    let fields = |schema: &SchemaRef| {
+        let fields = schema.fields().iter().map(|field| format!("{}: {}", field.name(), field.data_type()));
+        fields.collect::<Vec<_>>().join(", ")
+    };
+    format!("Input schema mismatch: expected {}, got {}", fields(wanted), fields(came))
 }
 
 /// Writes a request: a stream of one batch with the method's name and the version.

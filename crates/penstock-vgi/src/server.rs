@@ -8,6 +8,7 @@ use arrow_schema::SchemaRef;
 use crate::cast::conform;
 use crate::describe::Description;
 use crate::failure::{Failure, Log};
+use crate::ids::id;
 use crate::ipc::{self, Batch, Decoder, Encoder, Item, Output};
 use crate::limits::Limits;
 use crate::metadata::key;
@@ -252,8 +253,7 @@ impl Server {
         if let Some(batch) = conform(batch, &wanted) {
             return Ok(Some(batch));
         }
-        let message = format!("Input schema mismatch: expected {}, got {}", fields(&wanted), fields(&came));
-        self.fail(&Failure::new("TypeError", &message))?;
+        self.fail(&Failure::new("TypeError", &request::mismatch(&wanted, &came)))?;
         Ok(None)
     }
 
@@ -409,10 +409,7 @@ impl Server {
     /// 16 hex digits that no other request of this server has.
     fn next_id(&mut self) -> String {
         self.requests = self.requests.wrapping_add(1);
-        let mut mixed = self.config.seed.wrapping_add(self.requests.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        format!("{:016x}", mixed ^ (mixed >> 31))
+        id(self.config.seed, self.requests)
     }
 }
 
@@ -433,10 +430,4 @@ fn is_request(batch: &Batch) -> bool {
 
 fn not_open() -> Error {
     Error::misuse("no stream is open")
-}
-
-/// `name: type, ...`, as messages have it.
-fn fields(schema: &SchemaRef) -> String {
-    let fields = schema.fields().iter().map(|field| format!("{}: {}", field.name(), field.data_type()));
-    fields.collect::<Vec<_>>().join(", ")
 }

@@ -243,8 +243,9 @@ impl Decoder {
         Ok(Message { head, metadata, body, filled: here })
     }
 
-    /// Messages that lie whole in memory: their bodies stay where they are.
-    pub(super) fn in_place(&mut self, octets: &Buffer, on_item: &mut dyn FnMut(Item)) -> Result<()> {
+    /// Messages that lie whole in memory, up to the end of a stream or of the memory: their bodies stay where they are. Gives
+    /// how many octets they have.
+    pub(super) fn in_place(&mut self, octets: &Buffer, on_item: &mut dyn FnMut(Item)) -> Result<usize> {
         let outside = || Error::malformed("an IPC message ends behind its memory");
         let mut at = 0_usize;
         while at < octets.len() {
@@ -253,7 +254,7 @@ impl Decoder {
             let length = self.head_length(prefix)?;
             if length == 0 {
                 on_item(Item::End);
-                return Ok(());
+                return Ok(at.saturating_add(PREFIX));
             }
             let mut head = rest.get(..length).ok_or_else(outside)?.to_vec();
             let metadata = take_custom_metadata(&mut head, &self.limits)?;
@@ -265,7 +266,7 @@ impl Decoder {
             }
             at = end;
         }
-        Ok(())
+        Ok(at)
     }
 
     fn handle_message(&mut self, head: &[u8], metadata: Metadata, body: &Buffer) -> Result<Option<Item>> {

@@ -13,4 +13,4 @@ mod tests;
 pub use batch::Batch;
 pub use decoder::{Decoder, Item};
 pub use encoder::{END, Encoder, Output, stream};
-pub use shared::{read_shared, shared_form};
+pub use shared::{read_schema, read_shared, read_streams, shared_form, write_schema};

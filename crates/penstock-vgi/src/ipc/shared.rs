@@ -1,5 +1,5 @@
 //! Batches as they lie in shared memory (section 11): a whole stream, or without schema and end if there are
-//! dictionaries. They are read in place.
+//! dictionaries. They are read in place, as are the bodies of HTTP.
 
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, SchemaRef};
@@ -15,8 +15,8 @@ fn has_dictionary(schema: &SchemaRef) -> bool {
     schema.fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..)))
 }
 
-/// The octets of a schema message.
-fn schema_message(schema: &SchemaRef) -> Result<Vec<u8>> {
+/// The octets of a schema message, as `pa.Schema.serialize()` has them.
+pub fn write_schema(schema: &SchemaRef) -> Result<Vec<u8>> {
     let mut out = Output::new();
     Encoder::new(schema)?.finish(&mut out)?;
     let mut octets = out.concat();
@@ -33,7 +33,7 @@ pub fn shared_form(batch: &Batch, out: &mut Output) -> Result<()> {
     let mut whole = Output::new();
     stream(&batch.schema, [&plain], &mut whole)?;
     let octets = whole.concat();
-    let schema = schema_message(&batch.schema)?.len();
+    let schema = write_schema(&batch.schema)?.len();
     let kept = octets.get(schema..octets.len().saturating_sub(END.len()));
     out.bytes(kept.ok_or_else(|| Error::misuse("a stream without a schema"))?);
     Ok(())
@@ -45,7 +45,7 @@ pub fn read_shared(octets: Buffer, schema: &SchemaRef) -> Result<Batch> {
     let mut decoder = Decoder::new(Limits::default());
     let mut items = Vec::new();
     if has_dictionary(schema) {
-        decoder.push(&schema_message(schema)?, &mut items)?;
+        decoder.push(&write_schema(schema)?, &mut items)?;
     }
     let mut batch = None;
     decoder.in_place(&octets, &mut |item| {
@@ -58,4 +58,29 @@ pub fn read_shared(octets: Buffer, schema: &SchemaRef) -> Result<Batch> {
         return Err(Error::violation("a batch in shared memory whose schema is not that of its pointer"));
     }
     Ok(batch)
+}
+
+/// A schema message.
+pub fn read_schema(octets: &[u8], limits: &Limits) -> Result<SchemaRef> {
+    let mut items = Vec::new();
+    Decoder::new(limits.clone()).push(octets, &mut items)?;
+    match items.into_iter().next() {
+        Some(Item::Schema(schema)) => Ok(schema),
+        Some(Item::Batch(_) | Item::End) | None => Err(Error::malformed("octets that are no schema")),
+    }
+}
+
+/// All streams that lie one behind the other in memory, whose batches point there; each of them must have its end.
+pub fn read_streams(octets: &Buffer, limits: &Limits) -> Result<Vec<Item>> {
+    let mut items = Vec::new();
+    let mut at = 0_usize;
+    while at < octets.len() {
+        let mut decoder = Decoder::new(limits.clone());
+        let rest = octets.slice(at);
+        at = at.saturating_add(decoder.in_place(&rest, &mut |item| items.push(item))?);
+        if !matches!(items.last(), Some(Item::End)) {
+            return Err(Error::malformed("a body that ends within an IPC stream"));
+        }
+    }
+    Ok(items)
 }

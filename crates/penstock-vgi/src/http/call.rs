@@ -1,0 +1,269 @@
+//! One call over HTTP, and its answer.
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::service::{Config, Service};
+use super::{Request, Response};
+use crate::failure::{Failure, Log};
+use crate::ipc::{self, Batch, Encoder, Output};
+use crate::metadata::{Metadata, key};
+use crate::protocol::{Dialect, Method};
+use crate::request;
+use crate::token::{Identity, Token};
+use crate::{Error, Result};
+
+/// Which endpoint was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `PREFIX/METHOD`.
+    Unary,
+    /// `PREFIX/METHOD/init`.
+    Init,
+    /// `PREFIX/METHOD/exchange`.
+    Exchange,
+}
+
+/// What a stream goes on with.
+#[derive(Debug)]
+pub struct Resumed {
+    /// The state, as it was given to [`Call::finish`].
+    pub state: Vec<u8>,
+    /// What names the stream; dialect 0.10 alone has it.
+    pub stream_id: String,
+    /// The output schema.
+    pub output: SchemaRef,
+    /// The input schema.
+    pub input: SchemaRef,
+    /// The input, in its schema; of a stream that was cancelled as it came.
+    pub batch: Batch,
+    /// The client wants no more.
+    pub cancelled: bool,
+}
+
+/// ```text
+///  Called ── reply, fail ─▶ (answer)
+///    └─ open ─▶ Open ── emit … finish, fail ─▶ (answer)
+/// ```
+enum State {
+    Called,
+    Open(Box<Open>),
+    Done,
+}
+
+struct Open {
+    encoder: Encoder,
+    output: SchemaRef,
+    input: SchemaRef,
+    /// The batch of an exchange waits for the token that goes with it.
+    held: Option<Batch>,
+    producer: bool,
+}
+
+/// A call that waits for its answer.
+pub struct Call {
+    service: Arc<Service>,
+    asked: Request,
+    /// Which endpoint it came by.
+    pub kind: Kind,
+    /// Its ID.
+    pub request_id: String,
+    /// What is called, with what.
+    pub request: request::Request,
+    /// What an exchange goes on with.
+    pub resumed: Option<Resumed>,
+    identity: Identity,
+    stream_id: String,
+    state: State,
+    logs: Vec<Log>,
+    out: Output,
+    fields: Vec<(String, String)>,
+}
+
+impl Call {
+    pub(super) fn new(
+        service: Arc<Service>,
+        asked: Request,
+        kind: Kind,
+        request_id: String,
+        identity: Identity,
+        (request, resumed): (request::Request, Option<Resumed>),
+    ) -> Self {
+        let stream_id = match &resumed {
+            Some(resumed) => resumed.stream_id.clone(),
+            None => format!("{}{}", service.next_id(), service.next_id()),
+        };
+        let (logs, out, fields) = (Vec::new(), Output::new(), Vec::new());
+        Self { service, asked, kind, request_id, request, resumed, identity, stream_id, state: State::Called, logs, out, fields }
+    }
+
+    /// The method.
+    pub fn method(&self) -> Option<&Method> {
+        self.service.protocol.method(self.request.method)
+    }
+
+    /// Appends a field to the answer.
+    pub fn add_header(&mut self, name: &str, value: &str) {
+        self.fields.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// A message in front of the next batch.
+    pub fn log(&mut self, log: Log) {
+        self.logs.push(log);
+    }
+
+    fn write_logs(&mut self, encoder: &mut Encoder, schema: &SchemaRef) -> Result<()> {
+        for log in std::mem::take(&mut self.logs) {
+            let metadata = log.metadata(&self.service.config.server_id, &self.request_id);
+            encoder.batch(&Batch::empty(schema, metadata), &mut self.out)?;
+        }
+        Ok(())
+    }
+
+    fn respond(&mut self, status: u16) -> Response {
+        self.state = State::Done;
+        let mut response = self.service.arrow(status, std::mem::take(&mut self.out));
+        self.fields.drain(..).for_each(|(name, value)| response.headers.push(name, value));
+        self.service.dress(response, &self.asked, Some(self.request_id.clone()))
+    }
+
+    /// Answers a unary call.
+    pub fn reply(&mut self, result: &Batch) -> Result<Response> {
+        let State::Called = self.state else { return Err(answered()) };
+        let mut encoder = Encoder::new(&result.schema)?;
+        self.write_logs(&mut encoder, &result.schema)?;
+        encoder.batch(result, &mut self.out)?;
+        encoder.finish(&mut self.out)?;
+        Ok(self.respond(200))
+    }
+
+    /// Answers with an error: `params` says that what the client sent is at fault, and not the method.
+    pub fn fail(&mut self, params: bool, failure: &Failure) -> Result<Response> {
+        let status = self.status(params, failure);
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Done => Err(answered()),
+            State::Called => {
+                let schema = match (self.kind, self.method(), &self.resumed) {
+                    (Kind::Unary, Some(method), _) => Arc::clone(&method.result),
+                    (_, _, Some(resumed)) => Arc::clone(&resumed.output),
+                    (Kind::Unary | Kind::Init | Kind::Exchange, ..) => Arc::clone(self.service.protocol.empty_schema()),
+                };
+                let encoder = Encoder::new(&schema)?;
+                self.end_with(encoder, &schema, failure)?;
+                Ok(self.respond(status))
+            }
+            State::Open(open) => {
+                let Open { encoder, output, producer, .. } = *open;
+                // The package says 200 of a producer that fails after its beginning, as its batches are good.
+                let inline = producer && self.service.config.dialect == Dialect::V0_10;
+                self.end_with(encoder, &output, failure)?;
+                Ok(self.respond(if inline { 200 } else { status }))
+            }
+        }
+    }
+
+    fn end_with(&mut self, mut encoder: Encoder, schema: &SchemaRef, failure: &Failure) -> Result<()> {
+        self.write_logs(&mut encoder, schema)?;
+        let metadata = failure.metadata(&self.service.config.server_id, &self.request_id);
+        encoder.batch(&Batch::empty(schema, metadata), &mut self.out)?;
+        encoder.finish(&mut self.out)
+    }
+
+    fn status(&self, params: bool, failure: &Failure) -> u16 {
+        let kind = failure.error_type.as_str();
+        let theirs = match (self.service.config.dialect, self.kind) {
+            (Dialect::Spec, _) => kind == "TypeError",
+            (Dialect::V0_10, Kind::Unary | Kind::Init) => kind == "TypeError" || kind == "ArrowInvalid",
+            (Dialect::V0_10, Kind::Exchange) => false,
+        };
+        if params || theirs { 400 } else { 500 }
+    }
+
+    /// Opens the answer of a stream, and writes its header. What a `producer` emits is written at once; what an exchange
+    /// emits goes with its token.
+    pub fn open(&mut self, output: &SchemaRef, input: &SchemaRef, header: Option<&Batch>, producer: bool) -> Result<()> {
+        let State::Called = self.state else { return Err(answered()) };
+        if let Some(header) = header {
+            let mut encoder = Encoder::new(&header.schema)?;
+            self.write_logs(&mut encoder, &header.schema)?;
+            encoder.batch(header, &mut self.out)?;
+            encoder.finish(&mut self.out)?;
+        }
+        let encoder = Encoder::new(output)?;
+        let (output, input) = (Arc::clone(output), Arc::clone(input));
+        self.state = State::Open(Box::new(Open { encoder, output, input, held: None, producer }));
+        Ok(())
+    }
+
+    /// The next batch of the answer.
+    pub fn emit(&mut self, batch: Batch) -> Result<()> {
+        let State::Open(open) = &mut self.state else { return Err(Error::misuse("no stream is open")) };
+        if !open.producer {
+            if open.held.replace(batch).is_some() {
+                return Err(Error::misuse("an input is answered with one batch"));
+            }
+            return Ok(());
+        }
+        for log in self.logs.drain(..) {
+            let metadata = log.metadata(&self.service.config.server_id, &self.request_id);
+            open.encoder.batch(&Batch::empty(&open.output, metadata), &mut self.out)?;
+        }
+        open.encoder.batch(&batch, &mut self.out)
+    }
+
+    /// Whether a producer may go on in this answer.
+    pub fn room(&self) -> bool {
+        let Config { dialect, fills, max_stream_response_bytes, .. } = &self.service.config;
+        if *dialect == Dialect::V0_10 && !fills && max_stream_response_bytes.is_none() {
+            return false;
+        }
+        (self.out.len() as u64) < max_stream_response_bytes.unwrap_or(Config::ANSWER)
+    }
+
+    /// Ends the answer: with a state the client may go on. `now` is in seconds since the Unix epoch.
+    pub fn finish(&mut self, state: Option<Vec<u8>>, now: u64) -> Result<Response> {
+        let State::Open(open) = std::mem::replace(&mut self.state, State::Done) else {
+            return Err(Error::misuse("no stream is open"));
+        };
+        let Open { mut encoder, output, input, held, .. } = *open;
+        let token = state.map(|state| self.token(state, &output, &input, now)).transpose()?;
+        self.write_logs(&mut encoder, &output)?;
+        let last = match (held, token) {
+            (Some(mut batch), Some((name, value))) => {
+                batch.metadata.set(name, value);
+                Some(batch)
+            }
+            (Some(batch), None) => Some(batch),
+            (None, Some(token)) => Some(Batch::empty(&output, std::iter::once(token).collect::<Metadata>())),
+            (None, None) => None,
+        };
+        if let Some(last) = last {
+            encoder.batch(&last, &mut self.out)?;
+        }
+        encoder.finish(&mut self.out)?;
+        Ok(self.respond(200))
+    }
+
+    /// The key and the value of a token, as the dialect has them.
+    fn token(&self, state: Vec<u8>, output: &SchemaRef, input: &SchemaRef, now: u64) -> Result<(&'static [u8], Vec<u8>)> {
+        let token = Token {
+            created_at: now,
+            state,
+            schema: ipc::write_schema(output)?,
+            input_schema: ipc::write_schema(input)?,
+            stream_id: self.stream_id.clone(),
+        };
+        let octets = self.service.signer.seal(&token, &self.identity);
+        Ok(match self.service.config.dialect {
+            Dialect::Spec => (key::STREAM_STATE, octets),
+            Dialect::V0_10 => (key::STREAM_STATE_B64, STANDARD.encode(octets).into_bytes()),
+        })
+    }
+}
+
+fn answered() -> Error {
+    Error::misuse("the call was answered")
+}

@@ -1,0 +1,128 @@
+//! A caller's bodies, and what an answer says.
+
+use std::collections::VecDeque;
+
+use super::{Headers, Response, body};
+use crate::classify::Class;
+use crate::client::Answer;
+use crate::failure::Failure;
+use crate::ipc::{self, Batch, Item, Output};
+use crate::limits::Limits;
+use crate::metadata::{Metadata, key};
+use crate::{Error, Result, request};
+
+/// How much of an answer that is no Arrow an error shows.
+const SHOWN: usize = 200;
+
+/// What a stream goes on with: opaque, and sent back under the key that it came with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamToken {
+    name: &'static [u8],
+    value: Vec<u8>,
+}
+
+impl StreamToken {
+    fn take(metadata: &mut Metadata) -> Option<Self> {
+        [key::STREAM_STATE, key::STREAM_STATE_B64]
+            .into_iter()
+            .find_map(|name| metadata.remove(name).map(|value| Self { name, value }))
+    }
+}
+
+/// The body that calls a method.
+pub fn request_body(method: &str, params: Batch, metadata: Metadata) -> Result<Output> {
+    let mut out = Output::new();
+    request::write(method, params, metadata, &mut out)?;
+    Ok(out)
+}
+
+/// The body that goes on with a stream: an input, or the empty batch of a producer's tick; `cancel` ends it.
+pub fn exchange_body(mut batch: Batch, token: &StreamToken, cancel: bool) -> Result<Output> {
+    batch.metadata.set(token.name, token.value.clone());
+    if cancel {
+        batch.metadata.set(key::CANCEL, b"1".as_slice());
+    }
+    let mut out = Output::new();
+    let schema = batch.schema.clone();
+    ipc::stream(&schema, [&batch], &mut out)?;
+    Ok(out)
+}
+
+/// What an answer says.
+#[derive(Debug, Default)]
+pub struct Answered {
+    /// The header of a stream that was opened.
+    pub header: Option<Batch>,
+    /// Messages, batches, and at most one failure, which is the last.
+    pub answers: VecDeque<Answer>,
+    /// What the stream goes on with.
+    pub token: Option<StreamToken>,
+}
+
+impl Answered {
+    /// An answer that is a failure.
+    fn failed(kind: &str, message: &str) -> Self {
+        // A failure that no server has written has no class before its text.
+        let failure = Failure { message: message.to_owned(), traceback: String::new(), ..Failure::new(kind, message) };
+        Self { answers: VecDeque::from([Answer::Failed(failure)]), ..Self::default() }
+    }
+
+    fn push(&mut self, mut batch: Batch) -> bool {
+        match batch.class() {
+            Class::Log(log) => self.answers.push_back(Answer::Log(log)),
+            Class::Error(failure) => {
+                self.answers.push_back(Answer::Failed(failure));
+                return false;
+            }
+            Class::State => self.token = StreamToken::take(&mut batch.metadata),
+            Class::Data | Class::External | Class::Shared => {
+                self.token = StreamToken::take(&mut batch.metadata);
+                self.answers.push_back(Answer::Batch(batch));
+            }
+        }
+        true
+    }
+}
+
+/// Reads an answer; `header` says that a stream's header comes first.
+pub fn read_answer(response: Response, header: bool, limits: &Limits) -> Result<Answered> {
+    let status = response.status;
+    if status == 401 {
+        return Ok(Answered::failed("AuthenticationError", String::from_utf8_lossy(&response.concat()).trim()));
+    }
+    let octets = plain(&response.headers, &response, limits)?;
+    let Ok(items) = ipc::read_streams(&octets.clone().into(), limits) else {
+        let shown = String::from_utf8_lossy(octets.get(..octets.len().min(SHOWN)).unwrap_or_default()).into_owned();
+        let message =
+            format!("HTTP {status}: response is not a valid Arrow IPC stream (first {SHOWN} bytes: {shown:?})");
+        return Ok(Answered::failed(if status == 413 { "RequestTooLarge" } else { "HttpError" }, &message));
+    };
+    let mut answered = Answered::default();
+    let mut in_header = header;
+    for item in items {
+        match item {
+            Item::Schema(_) => {}
+            Item::End => in_header = false,
+            Item::Batch(batch) if in_header && matches!(batch.class(), Class::Data) => answered.header = Some(batch),
+            Item::Batch(batch) => {
+                if !answered.push(batch) {
+                    return Ok(answered);
+                }
+            }
+        }
+    }
+    if header && answered.header.is_none() {
+        return Err(Error::violation("the answer to a stream with a header has none"));
+    }
+    Ok(answered)
+}
+
+fn plain(headers: &Headers, response: &Response, limits: &Limits) -> Result<Vec<u8>> {
+    let octets = response.concat();
+    let coding = headers.get("X-VGI-Content-Encoding").or_else(|| headers.get("Content-Encoding"));
+    match coding.map(str::trim) {
+        None | Some("" | "identity") => Ok(octets),
+        Some("zstd") => body::inflate(&octets, limits.body),
+        Some(other) => Err(Error::violation(format!("an answer that is coded as {other:?}, which was not asked for"))),
+    }
+}

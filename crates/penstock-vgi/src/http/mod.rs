@@ -1,0 +1,118 @@
+//! vgi-rpc over HTTP (section 10), without IO: a request in, an answer out.
+//!
+//! ```text
+//!  request ─▶ Service::begin ─┬─▶ Done: pages, health, capabilities, 404, 405, 413, 415
+//!                             └─▶ Pending ─ who calls? ─┬─▶ unauthorized: 401
+//!                                                       └─▶ accept ─┬─▶ Done: 400, 404, the description
+//!                                                                   └─▶ Call ─▶ reply | fail | open, emit, finish
+//! ```
+
+mod body;
+mod call;
+mod client;
+mod pages;
+mod service;
+
+use arrow_buffer::Buffer;
+
+pub use body::{compress, inflate};
+pub use call::{Call, Kind, Resumed};
+pub use client::{Answered, StreamToken, exchange_body, read_answer, request_body};
+pub use service::{Begun, Config, Pending, Service};
+
+/// The content type of all requests and of all answers that are Arrow.
+pub const ARROW: &str = "application/vnd.apache.arrow.stream";
+/// Dialect 0.10: the answer is an error although its status is 200.
+pub const RPC_ERROR: &str = "X-VGI-RPC-Error";
+/// The largest request body that a server takes.
+pub const MAX_REQUEST_BYTES: &str = "VGI-Max-Request-Bytes";
+/// What correlates a request and its answer.
+pub const REQUEST_ID: &str = "X-Request-ID";
+
+/// Header fields in the order of the wire; their names have no case.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Headers(Vec<(String, String)>);
+
+impl Headers {
+    /// No fields.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// The first value of a name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    /// Appends a field.
+    pub fn push(&mut self, name: impl Into<String>, value: impl Into<String>) {
+        self.0.push((name.into(), value.into()));
+    }
+
+    /// The fields.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Whether a field that is a list has a word.
+    fn lists(&self, name: &str, word: &str) -> bool {
+        self.0.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name)).any(|(_, value)| {
+            value.split(',').any(|each| {
+                let (each, weight) = each.split_once(';').unwrap_or((each, ""));
+                each.trim().eq_ignore_ascii_case(word) && !matches!(weight.trim(), "q=0" | "q=0.0")
+            })
+        })
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(fields: I) -> Self {
+        Self(fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+/// A request, as a web server hands it over.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// `POST`, ...
+    pub method: String,
+    /// The path, decoded, without the query.
+    pub path: String,
+    /// Its fields.
+    pub headers: Headers,
+    /// The body, or its beginning: one octet more than the limit says that it is too large.
+    pub body: Vec<u8>,
+}
+
+/// An answer.
+#[derive(Debug, Clone, Default)]
+pub struct Response {
+    /// 200, ...
+    pub status: u16,
+    /// Its fields, the length apart.
+    pub headers: Headers,
+    /// The body in pieces, large ones as they lie in the arrays.
+    pub body: Vec<Buffer>,
+}
+
+impl Response {
+    fn text(status: u16, content_type: &str, text: impl Into<Vec<u8>>) -> Self {
+        let headers = [("Content-Type", content_type)].into_iter().collect();
+        Self { status, headers, body: vec![Buffer::from_vec(text.into())] }
+    }
+
+    /// How many octets the body has.
+    pub fn len(&self) -> usize {
+        self.body.iter().map(Buffer::len).sum()
+    }
+
+    /// Whether there is no body.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The body in one piece.
+    pub fn concat(&self) -> Vec<u8> {
+        self.body.iter().map(Buffer::as_slice).collect::<Vec<_>>().concat()
+    }
+}

@@ -1,0 +1,472 @@
+//! What a path is, and what is answered without a method.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow_schema::SchemaRef;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::call::{Call, Kind, Resumed};
+use super::{ARROW, Headers, MAX_REQUEST_BYTES, REQUEST_ID, RPC_ERROR, Request, Response, body, pages};
+use crate::cast::conform;
+use crate::describe::Description;
+use crate::failure::Failure;
+use crate::ids::id;
+use crate::ipc::{self, Batch, Item, Output};
+use crate::limits::Limits;
+use crate::metadata::{Metadata, key};
+use crate::protocol::{DESCRIBE, Dialect, MethodKind, Protocol};
+use crate::request::{self, Parsed, Rejected};
+use crate::token::{Identity, Refused, Signer};
+use crate::{Error, Result};
+
+/// Answers that are shorter are not worth compressing.
+const WORTH: usize = 1 << 10;
+/// IDs of requests that are longer, or not plain text, are replaced.
+const LONGEST_ID: usize = 128;
+/// How long a client may keep what a server is capable of, in seconds.
+const KEEP: &str = "public, max-age=300";
+
+/// What a service over HTTP is made with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What names this server in answers: 12 hex digits.
+    pub server_id: String,
+    /// Whose rules it follows.
+    pub dialect: Dialect,
+    /// What `__describe__` answers, if it does.
+    pub description: Option<Arc<Description>>,
+    /// What a batch may have.
+    pub limits: Limits,
+    /// Where the IDs of requests that have none begin; random.
+    pub seed: u64,
+    /// What stands before the methods' names: `/vgi`, or nothing.
+    pub prefix: String,
+    /// The key of tokens; a fleet shares one.
+    pub signing_key: Vec<u8>,
+    /// How many seconds a token is good for; 0 is for ever.
+    pub token_ttl: u64,
+    /// How many octets a body may have, compressed or not; clients are told if it is there.
+    pub max_request_bytes: Option<u64>,
+    /// How many octets an answer of a producer has before it is cut.
+    pub max_stream_response_bytes: Option<u64>,
+    /// A producer fills its answers, also in dialect 0.10, because something limits them.
+    pub fills: bool,
+    /// The level of zstd for clients that take it; `None` is never.
+    pub compression_level: Option<i32>,
+    /// Pages of which origins may call; `*` is all of them.
+    pub cors_origins: Vec<String>,
+    /// How many seconds a browser may keep that.
+    pub cors_max_age: Option<u64>,
+    /// `GET PREFIX/health`.
+    pub health: bool,
+    /// `GET PREFIX`.
+    pub landing_page: bool,
+    /// `GET PREFIX/describe`, where the service is described.
+    pub describe_page: bool,
+    /// A page says that there is nothing, instead of a line.
+    pub not_found_page: bool,
+    /// Where the service's source is, for its pages.
+    pub repo_url: Option<String>,
+}
+
+impl Config {
+    /// A body without a limit of its own has this many octets at most: 256 MiB.
+    pub const BODY: u64 = 256 << 20;
+    /// An answer of a producer without a limit of its own is cut here: 64 MiB.
+    pub const ANSWER: u64 = 64 << 20;
+}
+
+/// A service: it is one for all requests, and has no state but a counter.
+pub struct Service {
+    pub(super) protocol: Arc<Protocol>,
+    pub(super) config: Config,
+    pub(super) signer: Signer,
+    requests: AtomicU64,
+}
+
+/// What becomes of a request.
+pub enum Begun {
+    /// It is answered.
+    Done(Response),
+    /// It wants a method, once it is known who asks.
+    Call(Box<Pending>),
+}
+
+/// A request for a method, of a caller who is not known yet.
+pub struct Pending {
+    service: Arc<Service>,
+    request: Request,
+    method: String,
+    kind: Kind,
+    request_id: String,
+}
+
+enum Route<'p> {
+    Method(&'p str, Kind),
+    Health,
+    Landing,
+    Describe,
+    Capabilities,
+    Nothing,
+}
+
+impl Service {
+    /// A service with its options.
+    pub fn new(protocol: Arc<Protocol>, config: Config) -> Result<Self> {
+        let whole = config.prefix.is_empty() || (config.prefix.starts_with('/') && !config.prefix.ends_with('/'));
+        if !whole {
+            let message = format!("the prefix {:?} begins with a slash and does not end with one", config.prefix);
+            return Err(Error::misuse(message));
+        }
+        let signer = Signer::new(config.signing_key.clone(), config.dialect, config.token_ttl);
+        Ok(Self { protocol, config, signer, requests: AtomicU64::new(0) })
+    }
+
+    /// How many octets a body may have, compressed or not.
+    pub fn max_body(&self) -> u64 {
+        self.config.max_request_bytes.unwrap_or(Config::BODY)
+    }
+
+    /// What a request wants.
+    pub fn begin(self: &Arc<Self>, request: Request) -> Begun {
+        let given = request.headers.get(REQUEST_ID);
+        let plain = |text: &&str| !text.is_empty() && text.len() <= LONGEST_ID && text.bytes().all(|each| each.is_ascii_graphic());
+        let request_id = given.filter(plain).map(str::to_owned);
+        let refuse = |response| Begun::Done(self.dress(response, &request, request_id.clone()));
+        let (method, kind) = match (self.route(&request.path), request.method.as_str()) {
+            (Route::Nothing, _) => return refuse(pages::not_found(&self.config, self.protocol.name())),
+            (Route::Capabilities, "OPTIONS") => return refuse(Response { status: 200, ..Response::default() }),
+            (Route::Method(..) | Route::Health | Route::Landing | Route::Describe, "OPTIONS") => {
+                return refuse(Response { status: 200, ..Response::default() });
+            }
+            (Route::Health, "GET" | "HEAD") => return refuse(pages::health(&self.config, self.protocol.name())),
+            (Route::Landing, "GET" | "HEAD") => return refuse(pages::landing(&self.config, self.protocol.name())),
+            (Route::Describe, "GET" | "HEAD") => return refuse(pages::describe(&self.config, &self.protocol)),
+            (Route::Method(method, kind), "POST") => (method.to_owned(), kind),
+            (Route::Method(..), _) => return refuse(not_allowed("POST, OPTIONS")),
+            (Route::Health | Route::Landing | Route::Describe, _) => return refuse(not_allowed("GET, OPTIONS")),
+            (Route::Capabilities, _) => return refuse(not_allowed("OPTIONS")),
+        };
+        if request.body.len() as u64 > self.max_body() {
+            let message = format!("the body has more than the {} octets that this server takes\n", self.max_body());
+            return refuse(Response::text(413, "text/plain; charset=utf-8", message));
+        }
+        if !self.is_arrow(request.headers.get("Content-Type")) {
+            return refuse(self.unsupported(request.headers.get("Content-Type")));
+        }
+        let request_id = request_id.unwrap_or_default();
+        Begun::Call(Box::new(Pending { service: Arc::clone(self), request, method, kind, request_id }))
+    }
+
+    fn route<'p>(&self, path: &'p str) -> Route<'p> {
+        let Some(rest) = path.strip_prefix(self.config.prefix.as_str()) else { return Route::Nothing };
+        if matches!(rest, "" | "/") {
+            return if self.config.landing_page { Route::Landing } else { Route::Nothing };
+        }
+        let Some(rest) = rest.strip_prefix('/') else { return Route::Nothing };
+        match rest.split_once('/') {
+            None if rest == "health" && self.config.health => Route::Health,
+            None if rest == "describe" && self.config.describe_page && self.config.description.is_some() => {
+                Route::Describe
+            }
+            None if rest == "__capabilities__" && self.config.dialect == Dialect::Spec => Route::Capabilities,
+            None => Route::Method(rest, Kind::Unary),
+            Some((method, "init")) if !method.is_empty() => Route::Method(method, Kind::Init),
+            Some((method, "exchange")) if !method.is_empty() => Route::Method(method, Kind::Exchange),
+            Some(_) => Route::Nothing,
+        }
+    }
+
+    /// Whether a content type is Arrow's. The package knows no parameters.
+    fn is_arrow(&self, given: Option<&str>) -> bool {
+        let Some(given) = given else { return false };
+        match self.config.dialect {
+            Dialect::V0_10 => given == ARROW,
+            Dialect::Spec => {
+                given.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(ARROW))
+            }
+        }
+    }
+
+    fn unsupported(&self, given: Option<&str>) -> Response {
+        let message = format!("Expected Content-Type: '{ARROW}', got {:?}", given.unwrap_or_default());
+        match self.config.dialect {
+            Dialect::Spec => Response::text(415, "text/plain; charset=utf-8", format!("{message}\n")),
+            Dialect::V0_10 => {
+                self.failure(415, self.protocol.empty_schema(), &Failure::new("TypeError", &message), "")
+            }
+        }
+    }
+
+    pub(super) fn next_id(&self) -> String {
+        id(self.config.seed, self.requests.fetch_add(1, Ordering::Relaxed).wrapping_add(1))
+    }
+
+    /// An error stream as an answer.
+    pub(super) fn failure(&self, status: u16, schema: &SchemaRef, failure: &Failure, request_id: &str) -> Response {
+        let metadata = failure.metadata(&self.config.server_id, request_id);
+        let mut out = Output::new();
+        if ipc::stream(schema, [&Batch::empty(schema, metadata)], &mut out).is_err() {
+            // A schema that cannot be written was refused when the method was declared.
+            return Response::text(500, "text/plain; charset=utf-8", failure.message.clone());
+        }
+        self.arrow(status, out)
+    }
+
+    /// An answer of Arrow. The package has no 500: proxies throw such bodies away.
+    pub(super) fn arrow(&self, status: u16, mut out: Output) -> Response {
+        let mut headers: Headers = [("Content-Type", ARROW)].into_iter().collect();
+        let hidden = status == 500 && self.config.dialect == Dialect::V0_10;
+        if hidden {
+            headers.push(RPC_ERROR, "true");
+        }
+        Response { status: if hidden { 200 } else { status }, headers, body: out.take() }
+    }
+
+    /// What every answer has: its ID, what the server takes, what browsers ask for; zstd for who takes it.
+    pub(super) fn dress(&self, mut response: Response, request: &Request, request_id: Option<String>) -> Response {
+        self.compress(&mut response, &request.headers);
+        let request_id = request_id.filter(|given| !given.is_empty()).unwrap_or_else(|| self.next_id());
+        response.headers.push(REQUEST_ID, request_id);
+        if let Some(most) = self.config.max_request_bytes {
+            response.headers.push(MAX_REQUEST_BYTES, most.to_string());
+        }
+        if request.method == "OPTIONS" && response.status == 200 {
+            response.headers.push("Allow", "GET, POST, OPTIONS");
+            response.headers.push("Cache-Control", KEEP);
+            // RFC 9110, 12.5.3: which codings a request to this server may have.
+            response.headers.push("Accept-Encoding", "zstd");
+        }
+        self.allow_origin(&mut response, request);
+        response
+    }
+
+    fn compress(&self, response: &mut Response, asked: &Headers) {
+        let Some(level) = self.config.compression_level else { return };
+        let own = asked.lists("X-VGI-Accept-Encoding", "zstd");
+        if response.headers.get("Content-Type") != Some(ARROW)
+            || response.len() < WORTH
+            || !(own || asked.lists("Accept-Encoding", "zstd"))
+        {
+            return;
+        }
+        // What cannot be compressed goes as it is.
+        let Ok(smaller) = body::compress(&response.body, level) else { return };
+        if smaller.len() < response.len() {
+            response.body = vec![smaller.into()];
+            response.headers.push(if own { "X-VGI-Content-Encoding" } else { "Content-Encoding" }, "zstd");
+        }
+    }
+
+    fn allow_origin(&self, response: &mut Response, request: &Request) {
+        let Some(origin) = request.headers.get("Origin") else { return };
+        let all = self.config.cors_origins.iter().any(|each| each == "*");
+        if !all && !self.config.cors_origins.iter().any(|each| each == origin) {
+            return;
+        }
+        response.headers.push("Access-Control-Allow-Origin", if all { "*" } else { origin });
+        response.headers.push("Vary", "Origin");
+        let exposed = format!("WWW-Authenticate, {REQUEST_ID}, X-VGI-Content-Encoding, {RPC_ERROR}, {MAX_REQUEST_BYTES}");
+        response.headers.push("Access-Control-Expose-Headers", exposed);
+        if request.method == "OPTIONS" {
+            response.headers.push("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+            let wanted = request.headers.get("Access-Control-Request-Headers").unwrap_or("*");
+            response.headers.push("Access-Control-Allow-Headers", wanted);
+            if let Some(seconds) = self.config.cors_max_age {
+                response.headers.push("Access-Control-Max-Age", seconds.to_string());
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// The request, for who looks at its caller.
+    pub const fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// The caller is not let in.
+    pub fn unauthorized(self, message: &str, challenge: Option<&str>) -> Response {
+        let mut response = match self.service.config.dialect {
+            Dialect::Spec => Response::text(401, "text/plain; charset=utf-8", message),
+            Dialect::V0_10 => pages::unauthorized(message),
+        };
+        if let Some(challenge) = challenge {
+            response.headers.push("WWW-Authenticate", challenge);
+        }
+        self.done(response)
+    }
+
+    /// Something is wrong that is no method's.
+    pub fn error(self, status: u16, message: &str) -> Response {
+        self.done(Response::text(status, "text/plain; charset=utf-8", format!("{message}\n")))
+    }
+
+    fn done(self, response: Response) -> Response {
+        self.service.dress(response, &self.request, Some(self.request_id))
+    }
+
+    /// The caller is known: the body is read. `now` is in seconds since the Unix epoch.
+    pub fn accept(mut self, identity: Identity, now: u64) -> std::result::Result<Box<Call>, Response> {
+        match self.parse(&identity, now) {
+            Ok(Found::Call(call, given)) => {
+                if self.request_id.is_empty() {
+                    self.request_id = given.filter(|id| !id.is_empty()).unwrap_or_else(|| self.service.next_id());
+                }
+                let Self { service, mut request, kind, request_id, .. } = self;
+                request.body = Vec::new();
+                Ok(Box::new(Call::new(service, request, kind, request_id, identity, *call)))
+            }
+            Ok(Found::Description) => {
+                let mut out = Output::new();
+                let description = self.service.config.description.clone();
+                let written = description.map(|about| ipc::stream(&about.batch().schema, [about.batch()], &mut out));
+                let response = match written {
+                    Some(Ok(())) => self.service.arrow(200, out),
+                    Some(Err(_)) | None => Response::text(500, "text/plain", "the description cannot be written\n"),
+                };
+                Err(self.done(response))
+            }
+            Err((status, schema, failure)) => {
+                let schema = schema.unwrap_or_else(|| Arc::clone(self.service.protocol.empty_schema()));
+                let response = self.service.failure(status, &schema, &failure, &self.request_id);
+                Err(self.done(response))
+            }
+        }
+    }
+
+    fn parse(&mut self, identity: &Identity, now: u64) -> std::result::Result<Found, Refusal> {
+        let refused = |status, kind: &str, message: &str| (status, None, Failure::new(kind, message));
+        let service = Arc::clone(&self.service);
+        let describes = service.config.description.is_some() && self.method == DESCRIBE && self.kind == Kind::Unary;
+        let index = service.protocol.find(&self.method);
+        let method = index.and_then(|index| Some((index, service.protocol.method(index)?)));
+        let kind = method.map(|(_, method)| method.kind);
+        let name = &self.method;
+        match (kind, self.kind) {
+            (None, _) if !describes => {
+                let message = request::unknown(&service.protocol, name, service.config.description.is_some());
+                return Err(refused(404, "AttributeError", &message));
+            }
+            (Some(MethodKind::Stream), Kind::Unary) => {
+                let message = format!("Stream method '{name}' requires /init and /exchange endpoints");
+                return Err(refused(400, "TypeError", &message));
+            }
+            (Some(MethodKind::Unary), Kind::Init) => {
+                return Err(refused(400, "TypeError", &format!("Method '{name}' is not a stream")));
+            }
+            (Some(MethodKind::Unary), Kind::Exchange) => {
+                return Err(refused(400, "TypeError", &format!("Method '{name}' does not support /exchange")));
+            }
+            (None | Some(MethodKind::Unary), Kind::Unary)
+            | (None | Some(MethodKind::Stream), Kind::Init | Kind::Exchange) => {}
+        }
+        let batch = self.first_batch()?;
+        match (self.kind, index) {
+            (Kind::Exchange, Some(index)) => self.resume(index, batch, identity, now),
+            (Kind::Unary | Kind::Init | Kind::Exchange, _) => self.called(batch),
+        }
+    }
+
+    /// The first batch of the body. Further ones are tolerated, as on a pipe.
+    fn first_batch(&mut self) -> std::result::Result<Batch, Refusal> {
+        let refused = |error: &Error| (400, None, Failure::new("ProtocolError", error.message()));
+        let headers = &self.request.headers;
+        let coding = headers.get("X-VGI-Content-Encoding").or_else(|| headers.get("Content-Encoding"));
+        let octets = std::mem::take(&mut self.request.body);
+        let octets = match coding.map(str::trim) {
+            None | Some("" | "identity") => octets,
+            Some("zstd") => body::inflate(&octets, self.service.max_body()).map_err(|error| refused(&error))?,
+            Some(other) => {
+                let message = format!("the body is coded as {other:?}: \"zstd\" is understood");
+                return Err((415, None, Failure::new("ProtocolError", &message)));
+            }
+        };
+        let items = ipc::read_streams(&octets.into(), &self.service.config.limits).map_err(|error| refused(&error))?;
+        let mut batches = items.into_iter().filter_map(|item| match item {
+            Item::Batch(batch) => Some(batch),
+            Item::Schema(_) | Item::End => None,
+        });
+        batches.next().ok_or_else(|| refused(&Error::malformed("a request without a batch")))
+    }
+
+    fn called(&self, batch: Batch) -> std::result::Result<Found, Refusal> {
+        let service = &self.service;
+        if let Some(named) = batch.metadata.get(key::METHOD).filter(|named| *named != self.method.as_bytes()) {
+            let message = format!(
+                "Method name mismatch: URL path has '{}' but Arrow IPC custom_metadata 'vgi_rpc.method' has '{}'. \
+                 These must match.",
+                self.method,
+                named.escape_ascii()
+            );
+            return Err((400, None, Failure::new("TypeError", &message)));
+        }
+        let request_id = batch.metadata.text(key::REQUEST_ID).map(str::to_owned);
+        match request::parse(&service.protocol, batch, service.config.description.is_some()) {
+            Parsed::Describe => Ok(Found::Description),
+            Parsed::Call(request) => Ok(Found::Call(Box::new((request, None)), request_id)),
+            Parsed::Rejected(why, schema, failure) => Err(match why {
+                Rejected::Method => (404, None, failure),
+                Rejected::Params if service.config.dialect == Dialect::Spec => (400, Some(schema), failure),
+                Rejected::Params | Rejected::Protocol | Rejected::Version => (400, None, failure),
+            }),
+        }
+    }
+
+    /// What a stream goes on with: its token says it, once it was verified.
+    fn resume(&self, index: usize, mut batch: Batch, identity: &Identity, now: u64) -> std::result::Result<Found, Refusal> {
+        let service = &self.service;
+        let refused = |message: &str| (400, None, Failure::new("RuntimeError", message));
+        let token = match service.config.dialect {
+            Dialect::Spec => batch.metadata.remove(key::STREAM_STATE),
+            Dialect::V0_10 => batch
+                .metadata
+                .remove(key::STREAM_STATE_B64)
+                .map(|text| STANDARD.decode(text).map_err(|_| refused(Refused::Malformed.message())))
+                .transpose()?,
+        };
+        let token = token.ok_or_else(|| refused("Missing state token in exchange request"))?;
+        let token = service.signer.open(&token, identity, now).map_err(|why| refused(why.message()))?;
+        let read = |octets: &[u8]| {
+            ipc::read_schema(octets, &service.config.limits).map_err(|_| refused(Refused::Malformed.message()))
+        };
+        let (output, input) = (read(&token.schema)?, read(&token.input_schema)?);
+        let octets = batch.octets;
+        let metadata = std::mem::take(&mut batch.metadata);
+        let cancelled = batch.rows == 0 && metadata.contains(key::CANCEL);
+        if !cancelled {
+            let came = Arc::clone(&batch.schema);
+            batch = conform(batch, &input).ok_or_else(|| {
+                let message = request::mismatch(&input, &came);
+                (400, Some(Arc::clone(&output)), Failure::new("TypeError", &message))
+            })?;
+        }
+        let resumed = Resumed {
+            state: token.state,
+            stream_id: token.stream_id,
+            output,
+            input,
+            batch: batch.with_metadata(metadata.clone()),
+            cancelled,
+        };
+        let request = request::Request { method: index, values: Vec::new(), metadata: Metadata::new(), octets };
+        let request_id = metadata.text(key::REQUEST_ID).map(str::to_owned);
+        Ok(Found::Call(Box::new((request, Some(resumed))), request_id))
+    }
+}
+
+/// A status, the schema of the error stream where it is not the empty one, and the error.
+type Refusal = (u16, Option<SchemaRef>, Failure);
+
+enum Found {
+    Call(Box<(request::Request, Option<Resumed>)>, Option<String>),
+    Description,
+}
+
+fn not_allowed(allow: &str) -> Response {
+    let mut response = Response::text(405, "text/plain; charset=utf-8", format!("{allow} only\n"));
+    response.headers.push("Allow", allow);
+    response
+}
