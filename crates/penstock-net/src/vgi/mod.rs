@@ -1,8 +1,9 @@
-//! The driver of vgi-rpc: pipes and sockets. Calls are lockstep, so a connection is used by one thread at a time, which
+//! The driver of vgi-rpc: pipes, sockets and HTTP. Over the first two calls are lockstep, so a connection is used by one thread at a time, which
 //! waits in the system and not in a runtime: nothing is faster for a call that takes microseconds.
 
 mod channel;
 mod client;
+pub mod http;
 mod mapping;
 mod raw;
 mod segment;

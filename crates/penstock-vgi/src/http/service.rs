@@ -236,9 +236,9 @@ impl Service {
         if request.method == "OPTIONS" && response.status == 200 {
             response.headers.push("Allow", "GET, POST, OPTIONS");
             response.headers.push("Cache-Control", KEEP);
-            // RFC 9110, 12.5.3: which codings a request to this server may have.
-            response.headers.push("Accept-Encoding", "zstd");
         }
+        // RFC 9110, 12.5.3: which codings a request to this server may have.
+        response.headers.push("Accept-Encoding", "zstd");
         self.allow_origin(&mut response, request);
         response
     }

@@ -1,0 +1,17 @@
+//! vgi-rpc over HTTP: the server on hyper, the caller on reqwest. Both own sockets and timers; what is said is the core's.
+
+mod client;
+mod pieces;
+mod queue;
+mod server;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub use client::{ClientOptions, HttpClient, HttpSender, HttpStream, Retry};
+pub use queue::Waiting;
+pub use server::HttpListener;
+
+/// Seconds since the Unix epoch, for tokens.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
