@@ -86,6 +86,8 @@ mod _core {
     use super::vgi::{
         client::{VgiClient, VgiClientStream},
         codec::{vgi_decode, vgi_encode},
+        http_client::{VgiHttpClient, VgiHttpClientStream},
+        http_server::{VgiHttp, VgiHttpCall, VgiHttpServer},
         protocol::VgiProtocol,
         segment::VgiSegment,
         server::{VgiCall, VgiConnection, VgiServer},

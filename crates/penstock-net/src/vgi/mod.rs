@@ -1,5 +1,6 @@
-//! The driver of vgi-rpc: pipes, sockets and HTTP. Over the first two calls are lockstep, so a connection is used by one thread at a time, which
-//! waits in the system and not in a runtime: nothing is faster for a call that takes microseconds.
+//! The driver of vgi-rpc: pipes and sockets, and HTTP in [`http`]. Over pipes and sockets calls are lockstep, so a connection is
+//! used by one thread at a time, which waits in the system and not in a runtime: nothing is faster for a call that takes
+//! microseconds.
 
 mod channel;
 mod client;

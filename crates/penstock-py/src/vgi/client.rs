@@ -45,6 +45,10 @@ pub(crate) fn busy() -> Error {
 /// What the server has sent as an error, as `RpcError`.
 pub(crate) fn rpc_error(py: Python<'_>, failure: &Failure) -> PyErr {
     let raise = || {
+        if failure.error_type == "HttpTransientError" {
+            // It was made here, out of a status.
+            return py.import("penstock.vgi.http")?.getattr("HttpTransientError")?.call_method1("of", (&failure.extra,));
+        }
         let class = py.import("penstock.vgi.rpc")?.getattr("RpcError")?;
         let fields = (&failure.error_type, &failure.message, &failure.traceback);
         class.call(fields, Some(&[("request_id", &failure.request_id)].into_py_dict(py)?))
@@ -61,10 +65,26 @@ pub(crate) struct VgiClient {
 struct Shared {
     protocol: Arc<penstock_vgi::Protocol>,
     connection: Mutex<ClientConnection>,
-    on_log: Option<Py<PyAny>>,
+    logger: Logger,
     timeout: Mutex<Option<f64>>,
     /// Counts the streams: one that is not the latest has ended.
     streams: Mutex<u64>,
+}
+
+/// Hands a server's messages on.
+pub(crate) struct Logger {
+    on_log: Option<Py<PyAny>>,
+}
+
+impl Logger {
+    pub(crate) fn new(on_log: Option<Py<PyAny>>) -> Self {
+        Self { on_log }
+    }
+
+    pub(crate) fn log(&self, py: Python<'_>, log: &Log) -> PyResult<()> {
+        let Some(on_log) = &self.on_log else { return Ok(()) };
+        on_log.call1(py, (&log.level, &log.message, &log.extra, &log.server_id, &log.request_id)).map(drop)
+    }
 }
 
 /// A stream of a [`VgiClient`].
@@ -102,24 +122,37 @@ impl Shared {
             connection.next_answer(check)
         })?;
         while let Answer::Log(log) = answer {
-            self.log(py, &log)?;
+            self.logger.log(py, &log)?;
             answer = self.with(py, |connection, check| connection.next_answer(check))?;
         }
         Ok(answer)
     }
 
-    fn log(&self, py: Python<'_>, log: &Log) -> PyResult<()> {
-        let Some(on_log) = &self.on_log else { return Ok(()) };
-        on_log.call1(py, (&log.level, &log.message, &log.extra, &log.server_id, &log.request_id)).map(drop)
-    }
+}
 
-    fn method(&self, name: &str, kind: MethodKind) -> PyResult<&Method> {
-        let method = self.protocol.find(name).and_then(|index| self.protocol.method(index));
-        let method = method.ok_or_else(|| misuse(&format!("{} has no method {name:?}", self.protocol.name())))?;
-        if method.kind != kind {
-            return Err(misuse(&format!("{name} is {}, not {}", method.kind.name(), kind.name())));
+/// The method of a name and a kind.
+pub(crate) fn method_of<'p>(
+    protocol: &'p penstock_vgi::Protocol,
+    name: &str,
+    kind: MethodKind,
+) -> PyResult<&'p Method> {
+    let method = protocol.find(name).and_then(|index| protocol.method(index));
+    let method = method.ok_or_else(|| misuse(&format!("{} has no method {name:?}", protocol.name())))?;
+    if method.kind != kind {
+        return Err(misuse(&format!("{name} is {}, not {}", method.kind.name(), kind.name())));
+    }
+    Ok(method)
+}
+
+/// The value of a unary answer.
+pub(crate) fn result_of<'py>(py: Python<'py>, method: &Method, batch: &Batch) -> PyResult<Bound<'py, PyAny>> {
+    let Some(field) = method.result.fields().first() else { return Ok(py.None().into_bound(py)) };
+    match batch.columns.first() {
+        Some(column) if batch.rows == 1 => values::to_python(py, column, field),
+        _ => {
+            let message = format!("the result of {} is not one row", method.name);
+            Err(Error::new(ErrorKind::Violation, message).into_vgi_err())
         }
-        Ok(method)
     }
 }
 
@@ -129,7 +162,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The batch of a request: a column for each parameter that is given.
-fn params(method: &Method, given: &Bound<'_, PyDict>) -> PyResult<Batch> {
+pub(crate) fn params(method: &Method, given: &Bound<'_, PyDict>) -> PyResult<Batch> {
     let mut fields = Vec::with_capacity(given.len());
     let mut columns = Vec::with_capacity(given.len());
     let what = format!("{}() parameter", method.name);
@@ -176,7 +209,7 @@ impl VgiClient {
         let shared = Shared {
             protocol: Arc::clone(&protocol.get().protocol),
             connection: Mutex::new(connection),
-            on_log,
+            logger: Logger::new(on_log),
             timeout: Mutex::default(),
             streams: Mutex::default(),
         };
@@ -210,15 +243,10 @@ impl VgiClient {
         values: &Bound<'py, PyDict>,
         metadata: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let called = self.shared.method(method, MethodKind::Unary)?;
+        let called = method_of(&self.shared.protocol, method, MethodKind::Unary)?;
         let (batch, metadata) = (params(called, values)?, self::metadata(metadata)?);
         let answer = self.shared.ask(py, |connection, check| connection.call(method, batch, metadata, check))?;
-        let batch = expect_batch(py, answer)?;
-        let Some(field) = called.result.fields().first() else { return Ok(py.None().into_bound(py)) };
-        match batch.columns.first() {
-            Some(column) if batch.rows == 1 => values::to_python(py, column, field),
-            _ => Err(Error::new(ErrorKind::Violation, format!("the result of {method} is not one row")).into_vgi_err()),
-        }
+        result_of(py, called, &expect_batch(py, answer)?)
     }
 
     /// Opens a stream; of one with a header, that is waited for.
@@ -230,7 +258,7 @@ impl VgiClient {
         values: &Bound<'_, PyDict>,
         metadata: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<VgiClientStream> {
-        let called = self.shared.method(method, MethodKind::Stream)?;
+        let called = method_of(&self.shared.protocol, method, MethodKind::Stream)?;
         let (batch, metadata) = (params(called, values)?, self::metadata(metadata)?);
         let has_header = called.header.is_some();
         let header = if has_header {
@@ -257,7 +285,7 @@ impl VgiClient {
     }
 }
 
-fn expect_batch(py: Python<'_>, answer: Answer) -> PyResult<Batch> {
+pub(crate) fn expect_batch(py: Python<'_>, answer: Answer) -> PyResult<Batch> {
     match answer {
         Answer::Batch(batch) => Ok(batch),
         Answer::Failed(failure) => Err(rpc_error(py, &failure)),
@@ -299,7 +327,7 @@ impl VgiClientStream {
                 }
             })
         })?;
-        logs.iter().try_for_each(|log| self.shared.log(py, log))
+        logs.iter().try_for_each(|log| self.shared.logger.log(py, log))
     }
 }
 

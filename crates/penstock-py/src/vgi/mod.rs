@@ -4,6 +4,8 @@ pub(crate) mod batches;
 pub(crate) mod client;
 pub(crate) mod codec;
 pub(crate) mod files;
+pub(crate) mod http_client;
+pub(crate) mod http_server;
 pub(crate) mod protocol;
 pub(crate) mod segment;
 pub(crate) mod server;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, TryLockError};
 
 use penstock_net::vgi::{Channel, ServerConnection};
+use penstock_vgi::http::Service;
 use penstock_vgi::{Batch, Call, Description, Dialect, Event, Failure, Limits, Log, MethodKind, ServerConfig};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -10,6 +11,7 @@ use pyo3::types::PyDict;
 use super::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python, schema};
 use super::client::{IntoVgiErr, busy, misuse};
 use super::files::{channel, waiting};
+use super::http_server::{HttpOptions, VgiHttp};
 use super::protocol::VgiProtocol;
 use super::segment::VgiSegment;
 use super::values;
@@ -19,6 +21,7 @@ use super::values;
 pub(crate) struct VgiServer {
     protocol: Arc<penstock_vgi::Protocol>,
     config: ServerConfig,
+    dialect: Dialect,
 }
 
 /// A connection whose requests Python asks for.
@@ -63,7 +66,14 @@ impl VgiServer {
         let description = describe.then(|| Arc::new(Description::new(&protocol, dialect, &server_id)));
         let mut limits = Limits::default();
         limits.body = max_message.unwrap_or(limits.body);
-        Ok(Self { protocol, config: ServerConfig { server_id, description, limits, seed: penstock_net::vgi::seed() } })
+        let config = ServerConfig { server_id, description, limits, seed: penstock_net::vgi::seed() };
+        Ok(Self { protocol, config, dialect })
+    }
+
+    /// The same service over HTTP.
+    fn http(&self, options: HttpOptions) -> PyResult<VgiHttp> {
+        let service = Service::new(Arc::clone(&self.protocol), options.config(&self.config, self.dialect));
+        Ok(VgiHttp::new(service.map_err(IntoVgiErr::into_vgi_err)?))
     }
 
     /// A connection over two descriptors, which are used and not owned, or two binary files.

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::{Headers, Response, body};
+use arrow_buffer::Buffer;
+
+use super::{Response, body};
 use crate::classify::Class;
 use crate::client::Answer;
 use crate::failure::Failure;
@@ -85,13 +87,13 @@ impl Answered {
 }
 
 /// Reads an answer; `header` says that a stream's header comes first.
-pub fn read_answer(response: Response, header: bool, limits: &Limits) -> Result<Answered> {
+pub fn read_answer(response: &Response, header: bool, limits: &Limits) -> Result<Answered> {
     let status = response.status;
     if status == 401 {
         return Ok(Answered::failed("AuthenticationError", String::from_utf8_lossy(&response.concat()).trim()));
     }
-    let octets = plain(&response.headers, &response, limits)?;
-    let Ok(items) = ipc::read_streams(&octets.clone().into(), limits) else {
+    let octets = plain(&response, limits)?;
+    let Ok(items) = ipc::read_streams(&octets, limits) else {
         let shown = String::from_utf8_lossy(octets.get(..octets.len().min(SHOWN)).unwrap_or_default()).into_owned();
         let message =
             format!("HTTP {status}: response is not a valid Arrow IPC stream (first {SHOWN} bytes: {shown:?})");
@@ -117,12 +119,17 @@ pub fn read_answer(response: Response, header: bool, limits: &Limits) -> Result<
     Ok(answered)
 }
 
-fn plain(headers: &Headers, response: &Response, limits: &Limits) -> Result<Vec<u8>> {
-    let octets = response.concat();
+/// The body as it was before it was coded; what came in one piece stays where it is.
+fn plain(response: &Response, limits: &Limits) -> Result<Buffer> {
+    let octets = match response.body.as_slice() {
+        [whole] => whole.clone(),
+        _ => response.concat().into(),
+    };
+    let headers = &response.headers;
     let coding = headers.get("X-VGI-Content-Encoding").or_else(|| headers.get("Content-Encoding"));
     match coding.map(str::trim) {
         None | Some("" | "identity") => Ok(octets),
-        Some("zstd") => body::inflate(&octets, limits.body),
+        Some("zstd") => Ok(body::inflate(&octets, limits.body)?.into()),
         Some(other) => Err(Error::violation(format!("an answer that is coded as {other:?}, which was not asked for"))),
     }
 }

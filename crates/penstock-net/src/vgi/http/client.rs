@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use penstock_vgi::http::{self as core, Answered, Headers, Response, StreamToken};
 use penstock_vgi::ipc::Output;
-use penstock_vgi::{Answer, Batch, Error, ErrorKind, Limits, Metadata, Result};
+use penstock_vgi::{Answer, Batch, Error, ErrorKind, Failure, Limits, Log, Metadata, Result};
 use percent_encoding::{NON_ALPHANUMERIC, AsciiSet, utf8_percent_encode};
 use reqwest::{Client, Method};
 
@@ -20,6 +20,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 const PREFIX: &str = "/vgi";
 /// Bodies that are shorter are not worth compressing.
 const WORTH: usize = 1 << 10;
+/// How much of an answer an error shows.
+const SHOWN: usize = 200;
 /// What stands in a path as it is.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-').remove(b'.').remove(b'~');
 
@@ -100,6 +102,29 @@ pub struct HttpStream {
     token: Option<StreamToken>,
 }
 
+impl HttpStream {
+    /// The messages in front of all else.
+    pub fn take_logs(&mut self) -> Vec<Log> {
+        let mut logs = Vec::new();
+        while let Some(answer) = self.answers.pop_front() {
+            match answer {
+                Answer::Log(log) => logs.push(log),
+                answer @ (Answer::Batch(_) | Answer::End | Answer::Failed(_)) => {
+                    self.answers.push_front(answer);
+                    break;
+                }
+            }
+        }
+        logs
+    }
+
+    /// There is no more of it.
+    pub fn forget(&mut self) {
+        self.answers.clear();
+        self.token = None;
+    }
+}
+
 impl HttpClient {
     /// A caller of the server at a base URL.
     pub fn connect(base_url: &str, tls: Option<&ClientTls>, options: ClientOptions) -> Result<Self> {
@@ -167,13 +192,12 @@ impl HttpClient {
     /// The next answer of a stream: to an input, or of a producer without one. An input is sent once only: nobody knows
     /// whether a method has seen it.
     pub fn next(&self, stream: &mut HttpStream, input: Option<Batch>, check: Check<'_>) -> Result<Answer> {
-        if let Some(answer) = stream.answers.pop_front() {
-            if input.is_none() || !matches!(answer, Answer::Batch(_)) {
-                // What the beginning of an exchange has said comes before the answer to its first input.
-                return Ok(answer);
+        match stream.answers.pop_front() {
+            Some(Answer::Batch(_)) if input.is_some() => {
+                return Err(Error::new(ErrorKind::Misuse, "the stream is a producer: it takes no input"));
             }
-            stream.answers.push_front(answer);
-            return Err(Error::new(ErrorKind::Misuse, "the stream is a producer: it takes no input"));
+            Some(answer) => return Ok(answer),
+            None => {}
         }
         let Some(token) = stream.token.take() else { return Ok(Answer::End) };
         let again = input.is_none();
@@ -183,11 +207,6 @@ impl HttpClient {
         stream.answers = answers;
         stream.token = token;
         Ok(stream.answers.pop_front().unwrap_or(Answer::End))
-    }
-
-    /// Whether an answer of the stream is here already, or can be asked for.
-    pub fn has_next(stream: &HttpStream) -> bool {
-        stream.token.is_some() || !stream.answers.is_empty()
     }
 
     /// Tells the server that nobody wants more of a stream. It may be gone: nobody waits for its word.
@@ -210,7 +229,11 @@ impl HttpClient {
     ) -> Result<Answered> {
         let path = format!("{}/{}{endpoint}", self.prefix(check)?, utf8_percent_encode(method, PLAIN));
         let response = self.send("POST", &path, body.concat(), again, check)?;
-        core::read_answer(response, header, &self.options.limits)
+        let retried = self.options.retry.as_ref().filter(|_| again);
+        if retried.is_some_and(|retry| retry.status_codes.contains(&response.status)) {
+            return Ok(transient(&response));
+        }
+        core::read_answer(&response, header, &self.options.limits)
     }
 
     fn send(&self, method: &str, path: &str, body: Vec<u8>, again: bool, check: Check<'_>) -> Result<Response> {
@@ -245,6 +268,20 @@ impl HttpClient {
             waited(async { Ok(tokio::time::sleep(pause).await) }, None, check)?;
         }
     }
+}
+
+/// A status that did not go away.
+fn transient(response: &Response) -> Answered {
+    let body = response.concat();
+    let shown = String::from_utf8_lossy(body.get(..body.len().min(SHOWN)).unwrap_or_default()).into_owned();
+    let mut failure = Failure::new("HttpTransientError", &shown);
+    failure.extra = serde_json::json!({
+        "status_code": response.status,
+        "body_preview": shown,
+        "retry_after": response.headers.get("Retry-After").and_then(|text| text.trim().parse::<f64>().ok()),
+    })
+    .to_string();
+    Answered { answers: VecDeque::from([Answer::Failed(failure)]), ..Answered::default() }
 }
 
 fn tick() -> Batch {

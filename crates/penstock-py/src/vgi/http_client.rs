@@ -1,0 +1,289 @@
+//! The caller's end over HTTP for Python.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use penstock_net::tls::{ClientTls, Trust};
+use penstock_net::vgi::Check;
+use penstock_net::vgi::http::{ClientOptions, HttpClient, HttpSender, HttpStream, Retry};
+use penstock_vgi::http::{Answered, Headers, Response};
+use penstock_vgi::{Answer, Batch, Error, ErrorKind, Limits, MethodKind};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use super::batches::{Annotated, PyBatch, annotated, metadata, to_python};
+use super::client::{IntoVgiErr, Logger, expect_batch, method_of, misuse, params, result_of};
+use super::files::waiting;
+use super::protocol::VgiProtocol;
+use crate::error::IntoPyErr;
+use crate::pipestream::options::{pair, trust};
+
+/// The attributes of `penstock.vgi.http.HttpRetryConfig`.
+#[derive(FromPyObject)]
+pub(crate) struct RetryFields {
+    max_retries: u32,
+    backoff_base: f64,
+    backoff_max: f64,
+    retryable_status_codes: Vec<u16>,
+    retry_on_connection_error: bool,
+    respect_retry_after: bool,
+}
+
+impl RetryFields {
+    fn retry(self) -> PyResult<Retry> {
+        let seconds = |name: &str, value: f64| {
+            let made = Duration::try_from_secs_f64(value);
+            made.map_err(|error| PyValueError::new_err(format!("{name}={value}: {error}")))
+        };
+        Ok(Retry {
+            max_retries: self.max_retries,
+            backoff_base: seconds("backoff_base", self.backoff_base)?,
+            backoff_max: seconds("backoff_max", self.backoff_max)?,
+            status_codes: self.retryable_status_codes,
+            connection_errors: self.retry_on_connection_error,
+            retry_after: self.respect_retry_after,
+        })
+    }
+}
+
+/// Sends requests by a client that the user has.
+struct PythonSender {
+    send: Py<PyAny>,
+}
+
+impl HttpSender for PythonSender {
+    fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &Headers,
+        body: Vec<u8>,
+        _deadline: Option<Instant>,
+        _check: Check<'_>,
+    ) -> penstock_vgi::Result<Response> {
+        Python::attach(|py| {
+            let fields: Vec<(&str, &str)> = headers.iter().collect();
+            let answer = self.send.call1(py, (method, path, fields, PyBytes::new(py, &body)))?;
+            let (status, fields, body) = answer.extract::<(u16, Vec<(String, String)>, Vec<u8>)>(py)?;
+            Ok(Response { status, headers: fields.into_iter().collect(), body: vec![body.into()] })
+        })
+        .map_err(|error: PyErr| Error::new(ErrorKind::Io, error.to_string()))
+    }
+}
+
+/// Calls the methods of a service at a URL.
+#[pyclass(frozen, name = "VgiHttpClient", module = "penstock._core")]
+pub(crate) struct VgiHttpClient {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    protocol: Arc<penstock_vgi::Protocol>,
+    client: HttpClient,
+    logger: Logger,
+    timeout: Mutex<Option<f64>>,
+}
+
+/// A stream of a [`VgiHttpClient`].
+#[pyclass(frozen, name = "VgiHttpClientStream", module = "penstock._core")]
+pub(crate) struct VgiHttpClientStream {
+    shared: Arc<Shared>,
+    stream: Mutex<HttpStream>,
+}
+
+impl Shared {
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&HttpClient, Check<'_>) -> penstock_vgi::Result<T> + Send,
+    ) -> PyResult<T> {
+        let (result, raised) = waiting(py, |check| work(&self.client, check));
+        result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))
+    }
+
+    /// The answer behind the messages.
+    fn answer(&self, py: Python<'_>, answered: Answered) -> PyResult<Batch> {
+        for answer in answered.answers {
+            match answer {
+                Answer::Log(log) => self.logger.log(py, &log)?,
+                answer @ (Answer::Batch(_) | Answer::Failed(_) | Answer::End) => return expect_batch(py, answer),
+            }
+        }
+        expect_batch(py, Answer::End)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[pymethods]
+impl VgiHttpClient {
+    #[new]
+    #[pyo3(signature = (
+        protocol, base_url, *, prefix=None, on_log=None, compression_level=None, retry=None, headers=Vec::new(),
+        fingerprint=None, ca=None, system_ca=false, cert=None, key=None, send=None, max_message=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python's")]
+    fn new(
+        protocol: &Bound<'_, VgiProtocol>,
+        base_url: &str,
+        prefix: Option<String>,
+        on_log: Option<Py<PyAny>>,
+        compression_level: Option<i32>,
+        retry: Option<RetryFields>,
+        headers: Vec<(String, String)>,
+        fingerprint: Option<&str>,
+        ca: Option<PathBuf>,
+        system_ca: bool,
+        cert: Option<PathBuf>,
+        key: Option<PathBuf>,
+        send: Option<Py<PyAny>>,
+        max_message: Option<u64>,
+    ) -> PyResult<Self> {
+        let mut limits = Limits::default();
+        limits.body = max_message.unwrap_or(limits.body);
+        let retry = retry.map(RetryFields::retry).transpose()?;
+        let options = ClientOptions { prefix, compression_level, retry, limits, headers: headers.into_iter().collect() };
+        let client = match send {
+            Some(send) => HttpClient::new(Box::new(PythonSender { send }), options),
+            None => {
+                let identity = pair(cert.as_ref(), key.as_ref()).map_err(IntoPyErr::into_py_err)?;
+                let named = fingerprint.is_some() || ca.is_some() || system_ca;
+                let trust = if named {
+                    trust(fingerprint, ca.as_ref(), system_ca).map_err(IntoPyErr::into_py_err)?
+                } else {
+                    Trust::System
+                };
+                let secure = base_url.starts_with("https://");
+                if !secure && (named || identity.is_some()) {
+                    return Err(misuse("whom to trust, and a certificate, are for https://"));
+                }
+                let tls = secure.then_some(ClientTls { trust, identity });
+                HttpClient::connect(base_url, tls.as_ref(), options).map_err(IntoVgiErr::into_vgi_err)?
+            }
+        };
+        let protocol = Arc::clone(&protocol.get().protocol);
+        let shared = Shared { protocol, client, logger: Logger::new(on_log), timeout: Mutex::default() };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    #[getter]
+    fn timeout(&self) -> Option<f64> {
+        *lock(&self.shared.timeout)
+    }
+
+    /// How many seconds the server may take for one answer; `None` is for ever.
+    #[setter]
+    fn set_timeout(&self, seconds: Option<f64>) -> PyResult<()> {
+        let timeout = seconds.map(Duration::try_from_secs_f64).transpose();
+        self.shared.client.set_timeout(timeout.map_err(|error| PyValueError::new_err(format!("timeout: {error}")))?);
+        *lock(&self.shared.timeout) = seconds;
+        Ok(())
+    }
+
+    /// Calls a unary method.
+    #[pyo3(signature = (method, values, metadata=None))]
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        values: &Bound<'py, PyDict>,
+        metadata: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let called = method_of(&self.shared.protocol, method, MethodKind::Unary)?;
+        let (batch, metadata) = (params(called, values)?, self::metadata(metadata)?);
+        let answered = self.shared.with(py, |client, check| client.call(method, batch, metadata, check))?;
+        result_of(py, called, &self.shared.answer(py, answered)?)
+    }
+
+    /// Opens a stream.
+    #[pyo3(signature = (method, values, metadata=None))]
+    fn open(
+        &self,
+        py: Python<'_>,
+        method: &str,
+        values: &Bound<'_, PyDict>,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<VgiHttpClientStream> {
+        let called = method_of(&self.shared.protocol, method, MethodKind::Stream)?;
+        let (batch, metadata) = (params(called, values)?, self::metadata(metadata)?);
+        let header = called.header.is_some();
+        let mut stream =
+            self.shared.with(py, |client, check| client.open(method, batch, metadata, header, check))?;
+        stream.take_logs().iter().try_for_each(|log| self.shared.logger.log(py, log))?;
+        Ok(VgiHttpClientStream { shared: Arc::clone(&self.shared), stream: Mutex::new(stream) })
+    }
+
+    /// Asks for the description of the service.
+    fn describe(&self, py: Python<'_>) -> PyResult<Annotated> {
+        let empty = Batch::new(Arc::clone(self.shared.protocol.empty_schema()), Vec::new(), 1);
+        let metadata = penstock_vgi::Metadata::new();
+        let answered =
+            self.shared.with(py, |client, check| client.call(penstock_vgi::DESCRIBE, empty, metadata, check))?;
+        annotated(py, &self.shared.answer(py, answered)?)
+    }
+
+    /// What the server is capable of: the fields of its answer.
+    fn capabilities(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+        let headers = self.shared.with(py, HttpClient::capabilities)?;
+        Ok(headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+}
+
+impl VgiHttpClientStream {
+    fn next(&self, py: Python<'_>, mut input: Option<Batch>) -> PyResult<Option<Annotated>> {
+        loop {
+            let now = input.take();
+            let (shared, stream) = (&self.shared, &self.stream);
+            let answer = shared.with(py, |client, check| client.next(&mut lock(stream), now, check))?;
+            match answer {
+                Answer::Log(log) => shared.logger.log(py, &log)?,
+                Answer::End => return Ok(None),
+                Answer::Batch(batch) => return annotated(py, &batch).map(Some),
+                answer @ Answer::Failed(_) => return expect_batch(py, answer).map(|_| None),
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl VgiHttpClientStream {
+    /// The header, of a stream that has one.
+    fn header(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let stream = lock(&self.stream);
+        if let Some(header) = &stream.header {
+            return to_python(py, header).map(|batch| Some(batch.unbind()));
+        }
+        Ok(None)
+    }
+
+    /// Sends an input and waits for its answer; `None` when the server has ended the stream.
+    #[pyo3(signature = (batch, metadata=None))]
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        batch: PyBatch,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Option<Annotated>> {
+        let batch = batch.0.with_metadata(self::metadata(metadata)?);
+        self.next(py, Some(batch))
+    }
+
+    /// The next batch of a producer; `None` when it has finished.
+    fn tick(&self, py: Python<'_>) -> PyResult<Option<Annotated>> {
+        self.next(py, None)
+    }
+
+    /// Tells the server that nobody wants more.
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        self.shared.with(py, |client, check| client.cancel(&mut lock(&self.stream), check))
+    }
+
+    /// Lets go of the stream: the server keeps nothing of it.
+    fn close(&self) {
+        lock(&self.stream).forget();
+    }
+}

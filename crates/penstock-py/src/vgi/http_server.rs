@@ -1,0 +1,481 @@
+//! The server's end over HTTP for Python: requests come from our own server, or from the user's.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use penstock_net::tls::{Identity as Certificate, ServerTls};
+use penstock_net::vgi::http::{HttpListener, now};
+use penstock_vgi::http::{Begun, Call, Config, Headers, Kind, Pending, Request, Response, Resumed, Service};
+use penstock_vgi::{Batch, Failure, Identity, Log, Metadata};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use pyo3_arrow::PySchema;
+
+use super::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python, schema};
+use super::client::{IntoVgiErr, misuse};
+use super::values;
+use crate::error::IntoPyErr;
+use crate::pipestream::address;
+use crate::pipestream::options::pair;
+
+/// What Python may set: the attributes of a dataclass of `penstock.vgi.http`.
+#[derive(FromPyObject)]
+pub(crate) struct HttpOptions {
+    prefix: String,
+    signing_key: Vec<u8>,
+    token_ttl: u64,
+    max_request_bytes: Option<u64>,
+    max_stream_response_bytes: Option<u64>,
+    fills: bool,
+    compression_level: Option<i32>,
+    cors_origins: Vec<String>,
+    cors_max_age: Option<u64>,
+    health: bool,
+    landing_page: bool,
+    describe_page: bool,
+    not_found_page: bool,
+    repo_url: Option<String>,
+}
+
+impl HttpOptions {
+    pub(super) fn config(self, server: &penstock_vgi::ServerConfig, dialect: penstock_vgi::Dialect) -> Config {
+        Config {
+            server_id: server.server_id.clone(),
+            dialect,
+            description: server.description.clone(),
+            limits: server.limits.clone(),
+            seed: penstock_net::vgi::seed(),
+            prefix: self.prefix,
+            signing_key: self.signing_key,
+            token_ttl: self.token_ttl,
+            max_request_bytes: self.max_request_bytes,
+            max_stream_response_bytes: self.max_stream_response_bytes,
+            fills: self.fills,
+            compression_level: self.compression_level,
+            cors_origins: self.cors_origins,
+            cors_max_age: self.cors_max_age,
+            health: self.health,
+            landing_page: self.landing_page,
+            describe_page: self.describe_page,
+            not_found_page: self.not_found_page,
+            repo_url: self.repo_url,
+        }
+    }
+}
+
+/// A service over HTTP. Any number of threads may use it.
+#[pyclass(frozen, name = "VgiHttp", module = "penstock._core")]
+pub(crate) struct VgiHttp {
+    service: Arc<Service>,
+}
+
+impl VgiHttp {
+    pub(super) fn new(service: Service) -> Self {
+        Self { service: Arc::new(service) }
+    }
+}
+
+#[pymethods]
+impl VgiHttp {
+    /// How many octets a body may have.
+    #[getter]
+    fn max_body(&self) -> u64 {
+        self.service.max_body()
+    }
+
+    /// Takes a request of a web server: the path is decoded, the body whole, or longer than it may be by an octet.
+    #[pyo3(signature = (method, path, query, headers, body, remote))]
+    fn begin(
+        &self,
+        method: String,
+        path: String,
+        query: String,
+        headers: Vec<(String, String)>,
+        body: Vec<u8>,
+        remote: String,
+    ) -> VgiHttpCall {
+        let request = Request { method, path, headers: headers.into_iter().collect(), body };
+        let asked = Asked::new(&request, query, remote);
+        let stage = match self.service.begin(request) {
+            Begun::Done(response) => Stage::Done(Some(response)),
+            Begun::Call(pending) => Stage::Pending(pending),
+        };
+        VgiHttpCall { asked, stage: Mutex::new(stage), answer: Mutex::default() }
+    }
+
+    /// Listens with the core's own server; with a certificate over TLS.
+    #[pyo3(signature = (address, *, cert=None, key=None, client_ca=None))]
+    fn listen(
+        &self,
+        address: &str,
+        cert: Option<PathBuf>,
+        key: Option<PathBuf>,
+        client_ca: Option<PathBuf>,
+    ) -> PyResult<VgiHttpServer> {
+        let tls = match pair(cert.as_ref(), key.as_ref()).map_err(IntoPyErr::into_py_err)? {
+            Some((cert, key)) => Some(ServerTls { identity: Certificate::Files { cert, key }, client_ca }),
+            None if client_ca.is_some() => return Err(misuse("a CA for callers is for TLS: give cert and key too")),
+            None => None,
+        };
+        let (addresses, _) = address::resolve(address).map_err(IntoPyErr::into_py_err)?;
+        let listen: SocketAddr = *addresses.first().ok_or_else(|| misuse(&format!("{address} has no address")))?;
+        let listener = HttpListener::bind(Arc::clone(&self.service), listen, tls.as_ref());
+        Ok(VgiHttpServer { listener: listener.map_err(IntoPyErr::into_py_err)? })
+    }
+}
+
+/// A server that listens.
+#[pyclass(frozen, name = "VgiHttpServer", module = "penstock._core")]
+pub(crate) struct VgiHttpServer {
+    listener: HttpListener,
+}
+
+#[pymethods]
+impl VgiHttpServer {
+    #[getter]
+    fn port(&self) -> u16 {
+        self.listener.address().port()
+    }
+
+    #[getter]
+    fn fingerprint(&self) -> Option<String> {
+        self.listener.fingerprint().map(|fingerprint| fingerprint.to_string())
+    }
+
+    /// Waits for the next call; `None` when the server was closed. Not for the thread that gets signals.
+    fn next(&self, py: Python<'_>) -> Option<VgiHttpCall> {
+        let waiting = py.detach(|| self.listener.next_call())?;
+        let asked = Asked::new(waiting.pending.request(), waiting.query.clone(), waiting.remote.clone());
+        let (pending, answer) = waiting.into_parts();
+        let answer: Answerer = Box::new(answer);
+        Some(VgiHttpCall { asked, stage: Mutex::new(Stage::Pending(pending)), answer: Mutex::new(Some(answer)) })
+    }
+
+    /// Takes no more calls, and waits for those that run.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.listener.close()).map_err(IntoPyErr::into_py_err)
+    }
+}
+
+/// What `authenticate` looks at.
+struct Asked {
+    method: String,
+    path: String,
+    query: String,
+    headers: Headers,
+    remote: String,
+}
+
+impl Asked {
+    fn new(request: &Request, query: String, remote: String) -> Self {
+        let Request { method, path, headers, .. } = request;
+        Self { method: method.clone(), path: path.clone(), query, headers: headers.clone(), remote }
+    }
+}
+
+/// ```text
+///  Pending ── authenticated ─▶ Call ── reply, fail, finish ─▶ Done
+///     └── unauthorized, error ─────────────────────────────────▲
+/// ```
+enum Stage {
+    Pending(Box<Pending>),
+    Call(Box<Call>),
+    /// The answer, until it was taken.
+    Done(Option<Response>),
+}
+
+type Answerer = Box<dyn FnOnce(Response) + Send>;
+
+/// A request: who asks is to be said, then a method answers.
+#[pyclass(frozen, name = "VgiHttpCall", module = "penstock._core")]
+pub(crate) struct VgiHttpCall {
+    asked: Asked,
+    stage: Mutex<Stage>,
+    /// Where the answer goes that our own server sends.
+    answer: Mutex<Option<Answerer>>,
+}
+
+impl VgiHttpCall {
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answered(&self, stage: &mut Stage, response: Response) {
+        let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        *stage = Stage::Done(match answer {
+            Some(answer) => {
+                answer(response);
+                None
+            }
+            None => Some(response),
+        });
+    }
+
+    fn pending(&self, work: impl FnOnce(Box<Pending>) -> Response) -> PyResult<()> {
+        let mut stage = self.stage();
+        match std::mem::replace(&mut *stage, Stage::Done(None)) {
+            Stage::Pending(pending) => {
+                self.answered(&mut stage, work(pending));
+                Ok(())
+            }
+            other => {
+                *stage = other;
+                Err(misuse("it is known already who calls"))
+            }
+        }
+    }
+
+    /// Looks at the call, or works on its answer.
+    fn call<T>(&self, work: impl FnOnce(&mut Call) -> PyResult<T>) -> PyResult<T> {
+        match &mut *self.stage() {
+            Stage::Call(call) => work(call),
+            Stage::Pending(_) => Err(misuse("it is not known yet who calls")),
+            Stage::Done(_) => Err(misuse("the call was answered")),
+        }
+    }
+
+    /// Answers.
+    fn end(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Call) -> penstock_vgi::Result<Response> + Send,
+    ) -> PyResult<()> {
+        let mut stage = self.stage();
+        let Stage::Call(call) = &mut *stage else { return Err(misuse("the call was answered")) };
+        let response = py.detach(|| work(call)).map_err(IntoVgiErr::into_vgi_err)?;
+        self.answered(&mut stage, response);
+        Ok(())
+    }
+
+    fn resumed<T>(&self, look: impl FnOnce(&Resumed) -> PyResult<T>) -> PyResult<T> {
+        self.call(|call| look(call.resumed.as_ref().ok_or_else(|| misuse("the call goes on with no stream"))?))
+    }
+}
+
+#[pymethods]
+impl VgiHttpCall {
+    /// Whether it was answered.
+    #[getter]
+    fn done(&self) -> bool {
+        matches!(*self.stage(), Stage::Done(_))
+    }
+
+    #[getter]
+    fn http_method(&self) -> &str {
+        &self.asked.method
+    }
+
+    #[getter]
+    fn path(&self) -> &str {
+        &self.asked.path
+    }
+
+    #[getter]
+    fn query(&self) -> &str {
+        &self.asked.query
+    }
+
+    #[getter]
+    fn headers(&self) -> Vec<(&str, &str)> {
+        self.asked.headers.iter().collect()
+    }
+
+    #[getter]
+    fn remote(&self) -> &str {
+        &self.asked.remote
+    }
+
+    /// Says who calls: nobody known, or somebody whom a domain vouches for. What is wrong is answered then.
+    #[pyo3(signature = (identity=None))]
+    fn authenticated(&self, py: Python<'_>, identity: Option<(String, String)>) -> PyResult<()> {
+        let identity = identity
+            .map_or(Identity::Anonymous, |(domain, principal)| Identity::Principal { domain, principal });
+        let mut stage = self.stage();
+        match std::mem::replace(&mut *stage, Stage::Done(None)) {
+            Stage::Pending(pending) => {
+                match py.detach(|| pending.accept(identity, now())) {
+                    Ok(call) => *stage = Stage::Call(call),
+                    Err(response) => self.answered(&mut stage, response),
+                }
+                Ok(())
+            }
+            other => {
+                *stage = other;
+                Err(misuse("it is known already who calls"))
+            }
+        }
+    }
+
+    /// The caller is not let in.
+    #[pyo3(signature = (message, challenge=None))]
+    fn unauthorized(&self, message: &str, challenge: Option<&str>) -> PyResult<()> {
+        self.pending(|pending| pending.unauthorized(message, challenge))
+    }
+
+    /// Something is wrong that is no method's.
+    fn error(&self, status: u16, message: &str) -> PyResult<()> {
+        self.pending(|pending| pending.error(status, message))
+    }
+
+    #[getter]
+    fn kind(&self) -> PyResult<&'static str> {
+        self.call(|call| {
+            Ok(match call.kind {
+                Kind::Unary => "unary",
+                Kind::Init => "init",
+                Kind::Exchange => "exchange",
+            })
+        })
+    }
+
+    #[getter]
+    fn method(&self) -> PyResult<String> {
+        self.call(|call| call.method().map(|method| method.name.clone()).ok_or_else(|| misuse("the method is gone")))
+    }
+
+    #[getter]
+    fn request_id(&self) -> PyResult<String> {
+        self.call(|call| Ok(call.request_id.clone()))
+    }
+
+    #[getter]
+    fn bytes_in(&self) -> PyResult<u64> {
+        self.call(|call| Ok(call.request.octets))
+    }
+
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.call(|call| metadata_to_python(py, &call.request.metadata))
+    }
+
+    /// The parameters that came.
+    #[getter]
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.call(|call| {
+            let dict = PyDict::new(py);
+            let params = call.method().map(|method| method.params.fields().clone()).unwrap_or_default();
+            for (field, value) in params.iter().zip(&call.request.values) {
+                if let Some(value) = value {
+                    dict.set_item(field.name(), values::to_python(py, value, field)?)?;
+                }
+            }
+            Ok(dict)
+        })
+    }
+
+    /// Appends a field to the answer.
+    fn add_header(&self, name: &str, value: &str) -> PyResult<()> {
+        self.call(|call| {
+            call.add_header(name, value);
+            Ok(())
+        })
+    }
+
+    /// A message in front of the answer, or of the stream's next batch.
+    fn log(&self, level: String, message: String, extra_json: Option<String>) -> PyResult<()> {
+        self.call(|call| {
+            call.log(Log::new(level, message, extra_json));
+            Ok(())
+        })
+    }
+
+    /// Answers a unary call.
+    fn reply(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let batch = self.call(|call| {
+            let Some(method) = call.method().filter(|_| call.kind == Kind::Unary) else {
+                return Err(misuse("a stream is opened, not replied to"));
+            };
+            match method.result.fields().first() {
+                None => Ok(Batch::empty(&method.result, Metadata::new())),
+                Some(field) => {
+                    let array = values::from_python(value, field, "the result")?;
+                    Ok(Batch::new(Arc::clone(&method.result), vec![array], 1))
+                }
+            }
+        })?;
+        self.end(py, |call| call.reply(&batch))
+    }
+
+    /// Answers with an error.
+    fn fail(&self, py: Python<'_>, kind: &str, error_type: String, message: String, extra_json: String) -> PyResult<()> {
+        if !matches!(kind, "params" | "method") {
+            return Err(misuse("a failure is one of \"params\" or of the \"method\""));
+        }
+        let failure =
+            Failure { error_type, message, extra: extra_json, traceback: String::new(), request_id: String::new() };
+        self.end(py, |call| call.fail(kind == "params", &failure))
+    }
+
+    /// The state of the stream that goes on.
+    #[getter]
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.resumed(|resumed| Ok(PyBytes::new(py, &resumed.state)))
+    }
+
+    #[getter]
+    fn output_schema(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let schema = self.resumed(|resumed| Ok(Arc::clone(&resumed.output)))?;
+        Ok(PySchema::new(schema).into_pyarrow(py)?.unbind())
+    }
+
+    #[getter]
+    fn input_schema(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let schema = self.resumed(|resumed| Ok(Arc::clone(&resumed.input)))?;
+        Ok(PySchema::new(schema).into_pyarrow(py)?.unbind())
+    }
+
+    /// Whether the client has cancelled the stream.
+    #[getter]
+    fn cancelled(&self) -> PyResult<bool> {
+        self.resumed(|resumed| Ok(resumed.cancelled))
+    }
+
+    /// The stream's input.
+    fn input(&self, py: Python<'_>) -> PyResult<Annotated> {
+        self.resumed(|resumed| annotated(py, &resumed.batch))
+    }
+
+    /// Opens the answer of a stream. A `producer` may emit any number of batches, an exchange one.
+    fn open(
+        &self,
+        output_schema: &Bound<'_, PyAny>,
+        input_schema: &Bound<'_, PyAny>,
+        header: Option<PyBatch>,
+        producer: bool,
+    ) -> PyResult<()> {
+        let (output, input) = (schema(output_schema)?, schema(input_schema)?);
+        let header = header.map(|PyBatch(batch)| batch);
+        self.call(|call| {
+            call.open(&output, &input, header.as_ref(), producer).map_err(IntoVgiErr::into_vgi_err)
+        })
+    }
+
+    /// The next batch of the answer.
+    fn emit(&self, batch: PyBatch, metadata: Option<Bound<'_, PyDict>>) -> PyResult<()> {
+        let batch = batch.0.with_metadata(self::metadata(metadata.as_ref())?);
+        self.call(|call| call.emit(batch).map_err(IntoVgiErr::into_vgi_err))
+    }
+
+    /// Whether a producer may go on in this answer.
+    fn room(&self) -> PyResult<bool> {
+        self.call(|call| Ok(call.room()))
+    }
+
+    /// Ends the answer; with a state the stream goes on.
+    #[pyo3(signature = (state=None))]
+    fn finish(&self, py: Python<'_>, state: Option<Vec<u8>>) -> PyResult<()> {
+        self.end(py, |call| call.finish(state, now()))
+    }
+
+    /// The answer, for who has begun it: status, fields, body.
+    fn response<'py>(&self, py: Python<'py>) -> PyResult<(u16, Vec<(String, String)>, Bound<'py, PyBytes>)> {
+        let response = match &mut *self.stage() {
+            Stage::Done(response) => response.take(),
+            Stage::Pending(_) | Stage::Call(_) => return Err(misuse("the call was not answered yet")),
+        };
+        let response = response.ok_or_else(|| misuse("the answer was sent"))?;
+        let headers = response.headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Ok((response.status, headers, PyBytes::new(py, &response.concat())))
+    }
+}
