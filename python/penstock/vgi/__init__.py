@@ -4,6 +4,19 @@ A service is a ``typing.Protocol``; its methods are called over pipes and socket
 was written for ``vgi_rpc`` runs after ``from penstock import vgi as vgi_rpc``.
 """
 
+from penstock.vgi.http import (
+    MAX_REQUEST_BYTES_HEADER,
+    HttpRetryConfig,
+    HttpServerCapabilities,
+    HttpStreamSession,
+    HttpTransientError,
+    StateToken,
+    http_capabilities,
+    http_connect,
+    http_introspect,
+    make_sync_client,
+    make_wsgi_app,
+)
 from penstock.vgi.introspect import MethodDescription, ServiceDescription, introspect
 from penstock.vgi.log import Level, Message
 from penstock.vgi.otel import OtelConfig, instrument_server
@@ -54,6 +67,7 @@ from penstock.vgi.utils import (
 
 __all__ = [
     "DESCRIBE_METHOD_NAME",
+    "MAX_REQUEST_BYTES_HEADER",
     "REQUEST_VERSION",
     "AnnotatedBatch",
     "ArrowSerializableDataclass",
@@ -63,6 +77,10 @@ __all__ = [
     "CallStatistics",
     "ClientLog",
     "ExchangeState",
+    "HttpRetryConfig",
+    "HttpServerCapabilities",
+    "HttpStreamSession",
+    "HttpTransientError",
     "IPCError",
     "IpcValidation",
     "Level",
@@ -82,6 +100,7 @@ __all__ = [
     "ServiceDescription",
     "SharedMemorySegment",
     "ShmPipeTransport",
+    "StateToken",
     "StderrMode",
     "Stream",
     "StreamSession",
@@ -93,9 +112,14 @@ __all__ = [
     "WorkerPool",
     "connect",
     "describe_rpc",
+    "http_capabilities",
+    "http_connect",
+    "http_introspect",
     "instrument_server",
     "introspect",
     "make_pipe_pair",
+    "make_sync_client",
+    "make_wsgi_app",
     "rpc_methods",
     "run_server",
     "serve_pipe",

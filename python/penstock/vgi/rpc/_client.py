@@ -141,7 +141,10 @@ class StreamSession:
         """Send a batch and give the answer."""
         self._check_open()
         with self._use("exchange"):
-            return self._given(self._stream.exchange(input.batch, octets(input.custom_metadata)))
+            item = self._stream.exchange(input.batch, octets(input.custom_metadata))
+            if item is None:
+                raise RpcError("ProtocolError", "Stream has finished: there is no answer to an input any more", "")
+            return self._given(item)
 
     def cancel(self) -> None:
         """Give the stream up; the method's ``on_cancel`` hears of it."""
@@ -202,9 +205,16 @@ class _Failed:
 class Caller:
     """Calls the methods of one service by way of one client of the core. It is what proxies stand on."""
 
-    def __init__(self, protocol: type, client: Any, values: dict[str, Values], ipc_validation: IpcValidation) -> None:
+    def __init__(
+        self,
+        protocol: type,
+        client: Any,
+        values: dict[str, Values],
+        ipc_validation: IpcValidation,
+        session: type[StreamSession] = StreamSession,
+    ) -> None:
         self.protocol, self.client = protocol, client
-        self._values, self._validation = values, ipc_validation
+        self._values, self._validation, self._session = values, ipc_validation, session
         self._open: StreamSession | None = None
         self.broken = False
         """Whether octets went wrong: the connection cannot be used any more."""
@@ -225,7 +235,7 @@ class Caller:
             except RpcError as error:
                 # A stream with a header hears of it at once, and its caller at the first use, like all others.
                 stream = _Failed(error)
-        self._open = StreamSession(stream, values.info.header_type, self._validation, self)
+        self._open = self._session(stream, values.info.header_type, self._validation, self)
         return self._open
 
     def settle(self) -> None:

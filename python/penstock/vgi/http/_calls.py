@@ -1,0 +1,227 @@
+"""How a call over HTTP runs: who calls, the method, its state out of a token and into the next one."""
+
+import io
+import logging
+import time
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from penstock import _core
+from penstock.vgi.http._auth import Authenticate, Request
+from penstock.vgi.log import Message
+from penstock.vgi.metadata import encode_metadata
+from penstock.vgi.rpc._batches import AnnotatedBatch, OutputCollector
+from penstock.vgi.rpc._calls import Invocation, annotated, octets, step
+from penstock.vgi.rpc._common import AuthContext, MethodType
+from penstock.vgi.rpc._server import RpcServer, result_states
+from penstock.vgi.rpc._types import ExchangeState, StreamState
+from penstock.vgi.utils import deserialize_record_batch, empty_batch, serialize_record_batch
+
+__all__ = ["HttpCalls"]
+
+_log = logging.getLogger("vgi_rpc.http")
+
+_METHOD = "penstock.method"
+"""Whose state a token carries: it is good for no other method."""
+_CLASS = "penstock.state"
+"""Which class the state has: a method may have several."""
+
+
+class HttpCalls:
+    """Answers calls that come over HTTP; any number of threads may use it."""
+
+    def __init__(self, server: RpcServer, authenticate: Authenticate | None, response_seconds: float | None) -> None:
+        self._server = server
+        self._authenticate = authenticate
+        self._seconds = response_seconds
+        self._states: Mapping[str, tuple[type[StreamState], ...]] = {
+            name: result_states(getattr(server.implementation, name))
+            for name, info in server.methods.items()
+            if info.method_type is MethodType.STREAM
+        }
+
+    def handle(self, call: "_core.VgiHttpCall") -> None:
+        """Answer a request; the answer goes with the call."""
+        if call.done:
+            return
+        request = Request(call.http_method, call.path, call.query, call.headers, call.remote)
+        try:
+            auth = AuthContext.anonymous() if self._authenticate is None else self._authenticate(request)
+        except (ValueError, PermissionError) as error:
+            _log.warning("a caller at %s was not let in: %s", call.remote, error)
+            call.unauthorized(str(error), "Bearer")
+            return
+        except Exception:  # noqa: BLE001 -- what looks at callers is broken, and the next one is served
+            _log.exception("authenticate failed: %s %s", call.http_method, call.path)
+            call.error(500, "the server failed; its log says why")
+            return
+        call.authenticated((auth.domain or "", auth.principal or "") if auth.authenticated else None)
+        if not call.done:
+            self._dispatch(call, request, auth)
+
+    def _dispatch(self, call: "_core.VgiHttpCall", request: Request, auth: AuthContext) -> None:
+        transport = {"remote_addr": request.remote_addr, "user_agent": request.user_agent or ""}
+        invocation = Invocation(self._server, call, auth, transport)
+        if invocation.ctx is not None:
+            invocation.ctx._cookies = request.cookies
+        try:
+            if call.kind == "unary":
+                self._unary(call, invocation)
+            elif call.kind == "init":
+                self._init(call, invocation)
+            else:
+                self._exchange(call, invocation)
+        except Exception as error:  # noqa: BLE001 -- a fault of ours is an answer too
+            _log.exception("a call could not be answered: %s", call.path)
+            if not call.done:
+                invocation.failed("method", error)
+        finally:
+            invocation.done()
+
+    @staticmethod
+    def _unary(call: "_core.VgiHttpCall", invocation: Invocation) -> None:
+        cookies: list[str] = []
+        if invocation.ctx is not None:
+            invocation.ctx.set_cookie_headers = cookies
+
+        def add_cookies() -> None:
+            # They go before the answer, and only the method knows them.
+            while cookies:
+                call.add_header("Set-Cookie", cookies.pop(0))
+
+        invocation.before_answer = add_cookies
+        invocation.unary()
+
+    def _init(self, call: "_core.VgiHttpCall", invocation: Invocation) -> None:
+        stream = invocation.open()
+        if stream is None:
+            return
+        output, given = stream.output_schema, stream.input_schema
+        producer = self._is_producer(call.method, invocation, given)
+        try:
+            state = None if producer else self._pack(call.method, stream.state)
+        except Exception as error:  # noqa: BLE001 -- a state that no token can carry is the method's fault
+            invocation.failed("method", error)
+            return
+        call.open(output, given, invocation.header(stream), producer)
+        if producer:
+            self._produce(call, invocation, stream.state, output, AnnotatedBatch(empty_batch(given)))
+        else:
+            call.finish(state)
+
+    def _exchange(self, call: "_core.VgiHttpCall", invocation: Invocation) -> None:
+        method = call.method
+        try:
+            state = self._unpack(method, call.state)
+            state.rehydrate(self._server.implementation)
+        except Exception as error:  # noqa: BLE001 -- a token of another method, or of another version of the service
+            invocation.failed("params", error)
+            return
+        output, given = call.output_schema, call.input_schema
+        producer = self._is_producer(method, invocation, given)
+        if call.cancelled:
+            self._cancel(invocation, state)
+            call.open(output, given, None, producer)
+            call.finish()
+            return
+        item = annotated(*call.input())
+        call.open(output, given, None, producer)
+        if producer:
+            self._produce(call, invocation, state, output, item)
+            return
+        out = OutputCollector(output, producer_mode=False)
+        try:
+            self._step(call, invocation, state, item, out)
+            left = self._pack(method, state)
+        except Exception as error:  # noqa: BLE001 -- every exception of a method is its caller's
+            invocation.failed("method", error)
+            return
+        call.finish(left)
+
+    def _produce(
+        self,
+        call: "_core.VgiHttpCall",
+        invocation: Invocation,
+        state: StreamState,
+        output: pa.Schema,
+        item: AnnotatedBatch,
+    ) -> None:
+        """Let a producer put out what fits into this answer; what is left goes on with the state."""
+        end = None if self._seconds is None else time.monotonic() + self._seconds
+        total, left = 0, None
+        try:
+            while True:
+                out = OutputCollector(output, prior_data_bytes=total)
+                self._step(call, invocation, state, item, out)
+                if out.finished:
+                    break
+                total = out.total_data_bytes
+                if not call.room() or (end is not None and time.monotonic() >= end):
+                    left = self._pack(call.method, state)
+                    break
+        except Exception as error:  # noqa: BLE001 -- every exception of a method is its caller's
+            invocation.failed("method", error)
+            return
+        call.finish(left)
+
+    @staticmethod
+    def _step(
+        call: "_core.VgiHttpCall",
+        invocation: Invocation,
+        state: StreamState,
+        item: AnnotatedBatch,
+        out: OutputCollector,
+    ) -> None:
+        assert invocation.ctx is not None  # noqa: S101 -- every stream has one
+        failed = True
+        try:
+            step(state, item, out, invocation.ctx)
+            failed = False
+        finally:
+            for entry in out.entries:
+                if isinstance(entry, Message):
+                    call.log(entry.level.value, entry.message, entry.extra_json())
+                elif not failed:
+                    call.emit(entry.batch, octets(entry.custom_metadata))
+        if invocation.watch is not None:
+            invocation.watch.stepped(item, out)
+
+    @staticmethod
+    def _cancel(invocation: Invocation, state: StreamState) -> None:
+        assert invocation.ctx is not None  # noqa: S101 -- every stream has one
+        invocation.ctx.emit_client_log = lambda _message: None
+        try:
+            state.on_cancel(invocation.ctx)
+        except Exception as error:  # noqa: BLE001 -- the caller has gone
+            invocation.ctx.logger.warning("on_cancel failed: %s", error)
+
+    def _is_producer(self, method: str, invocation: Invocation, given: pa.Schema) -> bool:
+        if len(given) or invocation.values.info.is_exchange:
+            return False
+        return not any(issubclass(each, ExchangeState) for each in self._states[method])
+
+    def _pack(self, method: str, state: StreamState) -> bytes:
+        """Give a state as a token carries it."""
+        classes = self._states[method]
+        if type(state) not in classes:
+            named = ", ".join(each.__name__ for each in classes) or "none"
+            raise TypeError(
+                f"{method}() has a state of class {type(state).__name__}, and its return annotation names {named}: "
+                "over HTTP the implementation's annotation must name the class, as in -> Stream[Class]"
+            )
+        sink = io.BytesIO()
+        serialize_record_batch(
+            sink, state._to_batch(), encode_metadata({_METHOD: method, _CLASS: type(state).__name__})
+        )
+        return sink.getvalue()
+
+    def _unpack(self, method: str, data: bytes) -> StreamState:
+        """Read a state out of a token, which is ours: its signature holds."""
+        batch, metadata = deserialize_record_batch(data)
+        said = dict(metadata or {})
+        if said.get(_METHOD.encode()) == method.encode():
+            for each in self._states[method]:
+                if each.__name__.encode() == said.get(_CLASS.encode()):
+                    return each.deserialize_from_batch(batch)
+        raise RuntimeError(f"the state token is not one of {method}()")
