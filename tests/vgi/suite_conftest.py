@@ -43,7 +43,8 @@ def place():
     try:
         said = worker.stdout.readline().strip().partition(":")[2]
         # The reference says so before it listens.
-        while TRANSPORT == "unix" and not _listens(path):
+        where = path if TRANSPORT == "unix" else ("127.0.0.1", int(said))
+        while not _listens(where):
             time.sleep(0.01)
         yield said
     finally:
@@ -51,9 +52,9 @@ def place():
         worker.wait()
 
 
-def _listens(path):
-    with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(path) == 0
+def _listens(where):
+    with socket.socket(socket.AF_UNIX if isinstance(where, str) else socket.AF_INET) as probe:
+        return probe.connect_ex(where) == 0
 
 
 @pytest.fixture(params=[TRANSPORT])

@@ -85,7 +85,7 @@ mod _core {
     #[pymodule_export]
     use super::vgi::{
         client::{VgiClient, VgiClientStream},
-        codec::{vgi_decode, vgi_encode},
+        codec::{vgi_decode, vgi_encode, vgi_token_open, vgi_token_seal},
         http_client::{VgiHttpClient, VgiHttpClientStream},
         http_server::{VgiHttp, VgiHttpCall, VgiHttpServer},
         protocol::VgiProtocol,

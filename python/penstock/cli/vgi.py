@@ -1,14 +1,18 @@
 """``penstock vgi``: serve Arrow functions, ask what a server has, call it."""
 
 import json
+import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
+from urllib.parse import urlsplit
 
 import typer
 
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+from penstock.cli._trust import CaOption, CertOption, FingerprintOption, KeyOption, SystemCaOption, trust
 
 __all__ = ["register"]
 
@@ -17,7 +21,7 @@ commands = typer.Typer(
 )
 
 _Target = Annotated[
-    str, typer.Argument(metavar="TARGET", help="unix:PATH, tcp:HOST:PORT, or the command of a worker in quotes.")
+    str, typer.Argument(metavar="TARGET", help="A URL, unix:PATH, tcp:HOST:PORT, or the command of a worker in quotes.")
 ]
 
 
@@ -33,6 +37,12 @@ def _serve(
     ],
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve on standard input and output.")] = False,
     unix: Annotated[str | None, typer.Option(metavar="PATH", help="Serve on a Unix socket; prints UNIX:PATH.")] = None,
+    http: Annotated[bool, typer.Option("--http", help="Serve HTTP; prints PORT:N.")] = False,
+    host: Annotated[str, typer.Option(metavar="H", help="Where HTTP listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="P", help="Its port; 0 picks a free one.")] = 0,
+    cert: Annotated[Path | None, typer.Option(metavar="F", help="HTTP over TLS: the certificate, PEM.")] = None,
+    key: Annotated[Path | None, typer.Option(metavar="F", help="Its key.")] = None,
+    client_ca: Annotated[Path | None, typer.Option(metavar="F", help="Callers must have a certificate of it.")] = None,
     dialect: Annotated[
         str | None,
         typer.Option(
@@ -44,8 +54,10 @@ def _serve(
     log_format: LogFormatOption = "text",
 ) -> None:
     """Answer the calls of a service."""
-    if stdio == (unix is not None):
-        raise typer.BadParameter("say where: either --stdio or --unix PATH")
+    if [stdio, unix is not None, http].count(True) != 1:
+        raise typer.BadParameter("say where: one of --stdio, --unix PATH and --http")
+    if (cert is None) != (key is None) or (cert is None and client_ca is not None):
+        raise typer.BadParameter("a certificate and its key go together, and --client-ca needs both")
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     # The service is looked for where the command is run.
@@ -55,7 +67,11 @@ def _serve(
 
     configure(log_level, log_format)
     server = load_server(service, describe=describe, dialect=dialect)
-    if unix is not None:
+    if http:
+        from penstock.vgi.http import serve_http
+
+        serve_http(server, host=host, port=port, cert=cert, key=key, client_ca=client_ca)
+    elif unix is not None:
         serve_unix(server, unix, threaded=True, announce=lambda: print(f"UNIX:{unix}", flush=True))  # noqa: T201
     else:
         serve_stdio(server)
@@ -65,14 +81,37 @@ def _stop(*_: object) -> NoReturn:
     raise typer.Exit
 
 
+def _trusted(
+    target: str, fingerprint: str | None, ca: Path | None, system_ca: bool, cert: Path | None, key: Path | None
+) -> Mapping[str, Any]:
+    """Give whom a caller of a URL trusts; in plain nobody is asked beyond this machine."""
+    from penstock.lumberjack._options import is_local
+
+    if target.startswith("https://"):
+        return trust(fingerprint, ca, system_ca, cert, key)
+    if system_ca or any(each is not None for each in (fingerprint, ca, cert, key)):
+        raise typer.BadParameter("whom to trust, and a certificate, are for https://")
+    if target.startswith("http://"):
+        place = urlsplit(target).netloc
+        if not is_local(place if re.search(r":\d+$", place) else f"{place}:80"):
+            raise typer.BadParameter(f"{place} is not on this machine: plain HTTP is for this machine, use https://")
+    return {}
+
+
 def _describe(
     target: _Target,
+    fingerprint: FingerprintOption = None,
+    ca: CaOption = None,
+    system_ca: SystemCaOption = False,
+    cert: CertOption = None,
+    key: KeyOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each method.")] = False,
 ) -> None:
     """Print what a server has. It must answer __describe__."""
     from penstock.vgi._targets import open_target
 
-    with _errors(), open_target(target) as opened:
+    trusted = _trusted(target, fingerprint, ca, system_ca, cert, key)
+    with _errors(), open_target(target, trusted) as opened:
         about = opened.description
         if not as_json:
             typer.echo(str(about))
@@ -97,6 +136,11 @@ def _call(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Its arguments; a value is JSON, else a text.")
     ] = None,
+    fingerprint: FingerprintOption = None,
+    ca: CaOption = None,
+    system_ca: SystemCaOption = False,
+    cert: CertOption = None,
+    key: KeyOption = None,
 ) -> None:
     """Call a method and print its result, or the rows of its stream, as lines of JSON.
 
@@ -105,7 +149,8 @@ def _call(
     from penstock.vgi._targets import log_line, open_target
 
     values = dict(_argument(each) for each in arguments or ())
-    with _errors(), open_target(target) as opened:
+    trusted = _trusted(target, fingerprint, ca, system_ca, cert, key)
+    with _errors(), open_target(target, trusted) as opened:
         said = opened.call(method, values, _input(), lambda message: typer.echo(log_line(message), err=True))
         for row in said:
             typer.echo(json.dumps(row, default=str))

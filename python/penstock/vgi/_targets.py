@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock import _core
 from penstock.errors import VgiError
+from penstock.vgi.http._client import http_introspect
 from penstock.vgi.introspect import MethodDescription, ServiceDescription, introspect
 from penstock.vgi.log import Message
 from penstock.vgi.rpc._client import on_log_adapter, transport_errors
@@ -25,10 +26,12 @@ __all__ = ["Target", "open_target"]
 class Target:
     """A server, and what it told of itself."""
 
-    def __init__(self, description: ServiceDescription, transport: RpcTransport) -> None:
-        """Call over a transport."""
+    def __init__(
+        self, description: ServiceDescription, place: RpcTransport | str, trust: Mapping[str, Any] | None = None
+    ) -> None:
+        """Call over a transport, or at a URL whose server is trusted as ``http_connect`` says."""
         self.description = description
-        self._transport = transport
+        self._place, self._trust = place, trust or {}
 
     def call(
         self, method: str, arguments: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], on_log: Any
@@ -57,7 +60,9 @@ class Target:
     def _client(self, about: MethodDescription, on_log: Any) -> Any:
         protocol = _core.VgiProtocol(self.description.protocol_name, [_core_method(about)])
         adapted = on_log_adapter(on_log)
-        return _core.VgiClient(protocol, *endpoints(self._transport), on_log=adapted)
+        if isinstance(self._place, str):
+            return _core.VgiHttpClient(protocol, self._place, on_log=adapted, compression_level=3, **self._trust)
+        return _core.VgiClient(protocol, *endpoints(self._place), on_log=adapted)
 
 
 def _rows(stream: Any, about: MethodDescription, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -141,11 +146,15 @@ def _shown(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def open_target(target: str) -> Iterator[Target]:
+def open_target(target: str, trust: Mapping[str, Any] | None = None) -> Iterator[Target]:
     """Connect to a server, and ask it what it has.
 
-    A target is ``unix:PATH``, ``tcp:HOST:PORT``, or the command of a worker.
+    A target is a URL, ``unix:PATH``, ``tcp:HOST:PORT``, or the command of a worker; ``trust`` is for https://, as
+    ``http_connect`` has it.
     """
+    if target.startswith(("http://", "https://")):
+        yield Target(http_introspect(target, **(trust or {})), target, trust)
+        return
     transport = _transport(target)
     try:
         yield Target(introspect(transport), transport)

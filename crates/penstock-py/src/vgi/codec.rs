@@ -1,9 +1,9 @@
-//! IPC streams with custom metadata, as octets.
+//! IPC streams with custom metadata, and state tokens, as octets.
 
 use std::sync::Arc;
 
-use penstock_vgi::ipc::{Decoder, Item, Output, stream};
-use penstock_vgi::{Batch, Error, ErrorKind, Limits};
+use penstock_vgi::ipc::{Decoder, Item, Output, read_schema as parse_schema, stream, write_schema};
+use penstock_vgi::{Batch, Dialect, Error, ErrorKind, Identity, Limits, Signer, Token};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3_arrow::PySchema;
@@ -54,4 +54,53 @@ pub(crate) fn vgi_decode(
     let missing = || Error::new(ErrorKind::Malformed, "the octets end before an IPC stream does").into_vgi_err();
     let schema = schema.ok_or_else(missing)?;
     Ok((PySchema::new(schema).into_pyarrow(py)?.unbind(), batches))
+}
+
+/// When it was made, the state, the output and the input schema, and what names the stream.
+type TokenFields<'py> = (u64, Vec<u8>, Bound<'py, PyAny>, Bound<'py, PyAny>, String);
+
+fn identity(given: Option<(String, String)>) -> Identity {
+    given.map_or(Identity::Anonymous, |(domain, principal)| Identity::Principal { domain, principal })
+}
+
+fn signer(key: Vec<u8>, dialect: &str, ttl: u64) -> PyResult<Signer> {
+    Ok(Signer::new(key, Dialect::parse(dialect).map_err(IntoVgiErr::into_vgi_err)?, ttl))
+}
+
+/// The octets of a state token.
+#[pyfunction]
+#[pyo3(signature = (key, dialect, fields, identity))]
+pub(crate) fn vgi_token_seal<'py>(
+    py: Python<'py>,
+    key: Vec<u8>,
+    dialect: &str,
+    fields: TokenFields<'py>,
+    identity: Option<(String, String)>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let (created_at, state, output, input, stream_id) = fields;
+    let octets = |schema| write_schema(&read_schema(schema)?).map_err(IntoVgiErr::into_vgi_err);
+    let token = Token { created_at, state, schema: octets(&output)?, input_schema: octets(&input)?, stream_id };
+    Ok(PyBytes::new(py, &signer(key, dialect, 0)?.seal(&token, &self::identity(identity))))
+}
+
+/// What a state token says, once its signature was verified.
+#[pyfunction]
+#[pyo3(signature = (token, key, dialect, identity, ttl, now))]
+pub(crate) fn vgi_token_open<'py>(
+    py: Python<'py>,
+    token: &[u8],
+    key: Vec<u8>,
+    dialect: &str,
+    identity: Option<(String, String)>,
+    ttl: u64,
+    now: u64,
+) -> PyResult<(u64, Bound<'py, PyBytes>, Bound<'py, PyAny>, Bound<'py, PyAny>, String)> {
+    let refused = |why: penstock_vgi::Refused| Error::new(ErrorKind::Violation, why.message()).into_vgi_err();
+    let token = signer(key, dialect, ttl)?.open(token, &self::identity(identity), now).map_err(refused)?;
+    let schema = |octets: &[u8]| {
+        let schema = parse_schema(octets, &Limits::default()).map_err(IntoVgiErr::into_vgi_err)?;
+        PySchema::new(schema).into_pyarrow(py)
+    };
+    let (output, input) = (schema(&token.schema)?, schema(&token.input_schema)?);
+    Ok((token.created_at, PyBytes::new(py, &token.state), output, input, token.stream_id))
 }

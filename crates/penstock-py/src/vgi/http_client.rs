@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, to_python};
-use super::client::{IntoVgiErr, Logger, expect_batch, method_of, misuse, params, result_of};
+use super::client::{IntoVgiErr, Logger, expect_batch, method_of, misuse, params, result_of, rpc_error};
 use super::files::waiting;
 use super::protocol::VgiProtocol;
 use crate::error::IntoPyErr;
@@ -254,10 +254,12 @@ impl VgiHttpClientStream {
     /// The header, of a stream that has one.
     fn header(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let stream = lock(&self.stream);
-        if let Some(header) = &stream.header {
-            return to_python(py, header).map(|batch| Some(batch.unbind()));
+        match (&stream.header, stream.failure()) {
+            (Some(header), _) => to_python(py, header).map(|batch| Some(batch.unbind())),
+            // The method has failed before there was one.
+            (None, Some(failure)) => Err(rpc_error(py, failure)),
+            (None, None) => Ok(None),
         }
-        Ok(None)
     }
 
     /// Sends an input and waits for its answer; `None` when the server has ended the stream.

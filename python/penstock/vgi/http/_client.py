@@ -212,13 +212,19 @@ def http_introspect(
     client: Any = None,
     ipc_validation: IpcValidation = IpcValidation.FULL,
     retry: HttpRetryConfig | None = None,
+    fingerprint: str | None = None,
+    ca: str | PathLike[str] | None = None,
+    system_ca: bool = False,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
 ) -> ServiceDescription:
-    """Ask a server what it has; RpcError where it does not tell."""
-    core = _core_client(_core.VgiProtocol("", []), base_url, prefix, client, retry=retry)
+    """Ask a server what it has; RpcError where it does not tell. The arguments are those of ``http_connect``."""
+    trust = _Trust(fingerprint, ca, system_ca, cert, key)
+    core = _core_client(_core.VgiProtocol("", []), base_url, prefix, client, retry=retry, trust=trust)
     with transport_errors(DESCRIBE_METHOD_NAME):
         batch, metadata = core.describe()
     validate_batch(batch, ipc_validation)
-    return parse_describe_batch(batch, pa.KeyValueMetadata(metadata))
+    return parse_describe_batch(batch, pa.KeyValueMetadata(metadata or {}))
 
 
 def http_capabilities(

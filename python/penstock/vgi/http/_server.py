@@ -54,8 +54,8 @@ class WsgiApp:
             for key, value in environ.items()
             if key.startswith("HTTP_") or (key in ("CONTENT_TYPE", "CONTENT_LENGTH") and value)
         ]
-        # WSGI has the path's octets as latin-1; what the application is mounted at belongs to the path.
-        path = (environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).encode("latin-1")
+        # WSGI has the path's octets as latin-1; what the application is mounted at is no part of it.
+        path = environ.get("PATH_INFO", "").encode("latin-1")
         status, answer, body = self.respond(
             environ["REQUEST_METHOD"],
             path.decode("utf-8", "replace"),
@@ -103,8 +103,10 @@ def make_asgi_app(server: RpcServer, **options: Unpack[HttpOptions]) -> Callable
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         remote = (scope.get("client") or ("",))[0]
         query = scope.get("query_string", b"").decode("latin-1")
+        # What the application is mounted at is no part of its paths.
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
         status, answer, data = await asyncio.to_thread(
-            app.respond, scope["method"], scope["path"], query, headers, body, remote
+            app.respond, scope["method"], path, query, headers, body, remote
         )
         packed = [(name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in answer]
         packed.append((b"content-length", str(len(data)).encode()))

@@ -2,6 +2,8 @@
 
 import argparse
 import logging
+import signal
+from typing import NoReturn
 
 from penstock.vgi.rpc._server import RpcServer
 from penstock.vgi.rpc._serving import serve_stdio, serve_unix
@@ -12,9 +14,9 @@ __all__ = ["run_server"]
 def run_server(protocol_or_server: "type | RpcServer", implementation: object | None = None) -> None:
     """Serve as the command line of this process says; the last line of a worker.
 
-    Without flags it serves on standard input and output; ``--unix PATH`` prints ``UNIX:<path>``. ``--describe``
-    answers ``__describe__``, ``--access-log PATH`` appends a line of JSON for each call, ``--dialect spec|0.10``
-    chooses the dialect.
+    Without flags it serves on standard input and output. ``--http`` serves HTTP and prints ``PORT:<n>``, with
+    ``--host`` and ``--port``; ``--unix PATH`` prints ``UNIX:<path>``. ``--describe`` answers ``__describe__``,
+    ``--access-log PATH`` appends a line of JSON for each call, ``--dialect spec|0.10`` chooses the dialect.
     """
     options = _parser().parse_args()
     if isinstance(protocol_or_server, RpcServer):
@@ -31,7 +33,14 @@ def run_server(protocol_or_server: "type | RpcServer", implementation: object | 
         )
     if options.access_log:
         _log_accesses(options.access_log)
-    if options.unix:
+    if options.http:
+        from penstock.vgi.http import serve_http
+
+        # Calls that run are finished first.
+        signal.signal(signal.SIGTERM, _stop)
+        signal.signal(signal.SIGINT, _stop)
+        serve_http(server, host=options.host, port=options.port)
+    elif options.unix:
         # Printed when it listens: it is how a caller finds it.
         where = options.unix
         serve_unix(server, where, threaded=True, announce=lambda: print(f"UNIX:{where}", flush=True))  # noqa: T201
@@ -39,9 +48,17 @@ def run_server(protocol_or_server: "type | RpcServer", implementation: object | 
         serve_stdio(server)
 
 
+def _stop(*_: object) -> NoReturn:
+    raise SystemExit(0)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Answer calls of vgi-rpc.", allow_abbrev=False)
-    parser.add_argument("--unix", metavar="PATH", help="serve on a Unix socket, and print UNIX:<path>")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--http", action="store_true", help="serve HTTP, and print PORT:<n>")
+    where.add_argument("--unix", metavar="PATH", help="serve on a Unix socket, and print UNIX:<path>")
+    parser.add_argument("--host", default="127.0.0.1", help="where HTTP listens")
+    parser.add_argument("--port", type=int, default=0, help="its port; 0 picks a free one")
     parser.add_argument("--describe", action="store_true", help="answer __describe__")
     parser.add_argument("--access-log", metavar="PATH", help="append a line of JSON for each call")
     parser.add_argument("--dialect", choices=("spec", "0.10"), help="by default that of PENSTOCK_VGI_DIALECT")

@@ -118,6 +118,14 @@ impl HttpStream {
         logs
     }
 
+    /// Why the stream never began.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self.answers.front() {
+            Some(Answer::Failed(failure)) => Some(failure),
+            Some(Answer::Log(_) | Answer::Batch(_) | Answer::End) | None => None,
+        }
+    }
+
     /// There is no more of it.
     pub fn forget(&mut self) {
         self.answers.clear();
