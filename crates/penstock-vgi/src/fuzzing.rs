@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 
+use crate::http::{ARROW, Begun, Config, Request, Response, Service, read_answer};
 use crate::ipc::{Decoder, Item};
 use crate::shm_layout::{HEADER, Table};
-use crate::{Batch, Client, ErrorKind, Event, Failure, Limits, Method, MethodKind, Protocol, Server, ServerConfig};
+use crate::{Batch, Client, Dialect, ErrorKind, Event, Failure, Identity, Limits, Method, MethodKind, Protocol, Server, ServerConfig};
 
 /// Small, so that arbitrary octets reach them.
 fn limits() -> Limits {
@@ -79,6 +80,51 @@ pub fn vgi_connection(input: &[u8]) {
         }
         while client.poll_answer().is_some() {}
     }
+}
+
+/// A body that a server gets, and one that a caller gets: neither panics, and every request has an answer.
+pub fn vgi_http(input: &[u8]) {
+    let (Some(protocol), Some((choice, body))) = (protocol(), input.split_first()) else { return };
+    let config = Config {
+        server_id: "fuzz".into(),
+        dialect: if choice & 1 == 0 { Dialect::Spec } else { Dialect::V0_10 },
+        description: None,
+        limits: limits(),
+        seed: 1,
+        prefix: String::new(),
+        signing_key: b"a key of 16 octets".to_vec(),
+        token_ttl: 0,
+        max_request_bytes: Some(1 << 16),
+        max_stream_response_bytes: None,
+        fills: false,
+        compression_level: None,
+        cors_origins: Vec::new(),
+        cors_max_age: None,
+        health: true,
+        landing_page: true,
+        describe_page: true,
+        not_found_page: true,
+        repo_url: None,
+    };
+    let Ok(service) = Service::new(protocol, config).map(Arc::new) else { return };
+    let path = ["/add", "/nothing", "/count/init", "/count/exchange"].get(usize::from(choice >> 1) % 4);
+    let mut headers: crate::http::Headers = [("Content-Type", ARROW)].into_iter().collect();
+    if choice & 0x80 != 0 {
+        headers.push("Content-Encoding", "zstd");
+    }
+    let path = path.copied().unwrap_or_default().to_owned();
+    let answer = Response { status: 200, headers: headers.clone(), body: vec![body.to_vec().into()] };
+    // What a caller gets is read or refused.
+    drop(read_answer(&answer, choice & 8 != 0, &limits()));
+    let request = Request { method: "POST".into(), path, headers, body: body.to_vec() };
+    let status = match service.begin(request) {
+        Begun::Done(response) => response.status,
+        Begun::Call(pending) => match pending.accept(Identity::Anonymous, 0) {
+            Err(response) => response.status,
+            Ok(mut call) => call.fail(false, &Failure::new("ValueError", "no")).map_or(0, |response| response.status),
+        },
+    };
+    assert!(matches!(status, 200 | 400 | 404 | 413 | 415 | 500), "an answer with the status {status}");
 }
 
 fn protocol() -> Option<Arc<Protocol>> {

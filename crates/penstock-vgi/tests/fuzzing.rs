@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, StringArray};
 use arrow_schema::{DataType, Field, Schema};
-use penstock_vgi::fuzzing::{vgi_connection, vgi_ipc, vgi_shm_header};
+use penstock_vgi::fuzzing::{vgi_connection, vgi_http, vgi_ipc, vgi_shm_header};
 use penstock_vgi::ipc::Output;
 use penstock_vgi::shm_layout::{HEADER, Table};
 use penstock_vgi::{Batch, key, write_request};
@@ -41,6 +41,7 @@ proptest! {
         let octets = changed([request("add"), request("count")].concat(), changes);
         vgi_ipc(&[[cut].as_slice(), &octets].concat());
         vgi_connection(&octets);
+        vgi_http(&[[cut].as_slice(), &octets].concat());
     }
 
     #[test]
@@ -48,6 +49,7 @@ proptest! {
         vgi_ipc(&input);
         vgi_connection(&input);
         vgi_shm_header(&input);
+        vgi_http(&input);
     }
 
     #[test]
