@@ -14,7 +14,7 @@ from penstock.vgi.shm import ShmAllocator
 
 _FOLDER = Path(__file__).resolve().parents[1] / "vectors" / "vgi"
 STREAMS = json.loads((_FOLDER / "streams.json").read_text())
-OCTETS = json.loads((_FOLDER / "octets.json").read_text())
+(OCTETS,) = json.loads((_FOLDER / "octets.json").read_text())
 
 
 @pytest.mark.parametrize("vector", STREAMS, ids=[each["name"] for each in STREAMS])

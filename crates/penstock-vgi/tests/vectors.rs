@@ -64,6 +64,10 @@ struct SealedToken {
     hex: Hex,
 }
 
+fn octets() -> Octets {
+    load("vgi", "octets").expect("vectors").pop().expect("one of them")
+}
+
 fn check(stream: &Stream, items: &[Item]) {
     let Item::Schema(schema) = &items[0] else { unreachable!("{}: no schema", stream.name) };
     let fields: Vec<_> = schema.fields().iter().map(|field| (field.name().clone(), field.is_nullable())).collect();
@@ -98,7 +102,7 @@ fn batches(items: Vec<Item>) -> Vec<Batch> {
 
 #[test]
 fn streams_say_what_the_specification_says_whole_and_octet_by_octet() {
-    let streams: Vec<Stream> = load("vgi/streams.json");
+    let streams: Vec<Stream> = load("vgi", "streams").expect("vectors");
     assert!(streams.len() >= 8);
     for stream in &streams {
         let whole = read_streams(&stream.hex.0.clone().into(), &Limits::default()).expect("readable");
@@ -114,7 +118,7 @@ fn streams_say_what_the_specification_says_whole_and_octet_by_octet() {
 
 #[test]
 fn each_batch_is_of_the_class_that_section_7_gives_it() {
-    let streams: Vec<Stream> = load("vgi/streams.json");
+    let streams: Vec<Stream> = load("vgi", "streams").expect("vectors");
     let classes = |name: &str| -> Vec<Class> {
         let stream = streams.iter().find(|stream| stream.name == name).expect("a vector of that name");
         let items = read_streams(&stream.hex.0.clone().into(), &Limits::default()).expect("readable");
@@ -129,7 +133,7 @@ fn each_batch_is_of_the_class_that_section_7_gives_it() {
 
 #[test]
 fn the_empty_schema_is_read_and_ours_says_the_same() {
-    let octets: Octets = load("vgi/octets.json");
+    let octets = octets();
     let schema = read_schema(&octets.empty_schema.hex.0, &Limits::default()).expect("a schema");
     assert!(schema.fields().is_empty());
     let ours = write_schema(&schema).expect("writable");
@@ -138,7 +142,7 @@ fn the_empty_schema_is_read_and_ours_says_the_same() {
 
 #[test]
 fn the_header_of_a_segment_is_written_octet_for_octet() {
-    let Header { hex, size, regions, explained } = load::<Octets>("vgi/octets.json").segment_header;
+    let Header { hex, size, regions, explained } = octets().segment_header;
     let table = Table::read(&hex.0, size).expect("a header");
     let expected: Vec<Region> = regions.iter().map(|&(offset, length)| Region { offset, length }).collect();
     assert_eq!(table.regions(), expected);
@@ -150,7 +154,7 @@ fn the_header_of_a_segment_is_written_octet_for_octet() {
 
 #[test]
 fn tokens_are_opened_and_sealed_octet_for_octet() {
-    let octets: Octets = load("vgi/octets.json");
+    let octets = octets();
     assert!(octets.tokens.len() >= 3);
     for vector in octets.tokens {
         let signer = Signer::new(vector.key.0, Dialect::parse(&vector.dialect).expect("a dialect"), 0);
