@@ -70,6 +70,7 @@ __all__ = [
     "VgiProtocol",
     "VgiSegment",
     "VgiServer",
+    "VgiTls",
     "__version__",
     "decode_barrier",
     "decode_capabilities",
@@ -980,13 +981,34 @@ class VgiSegment:
     def unlink(self) -> None: ...
 
 @final
+class VgiTls:
+    """How connections over TCP are encrypted."""
+
+    @staticmethod
+    def server(cert: PathLike, key: PathLike, client_ca: PathLike | None = None) -> VgiTls: ...
+    @staticmethod
+    def client(
+        server_name: str,
+        *,
+        fingerprint: str | None = None,
+        ca: PathLike | None = None,
+        system_ca: bool = False,
+        cert: PathLike | None = None,
+        key: PathLike | None = None,
+    ) -> VgiTls: ...
+    @property
+    def fingerprint(self) -> str | None: ...
+
+@final
 class VgiServer:
     """A service with an identity and a dialect."""
 
     def __new__(
         cls, protocol: VgiProtocol, *, server_id: str, dialect: str, describe: bool, max_message: int | None = None
     ) -> Self: ...
-    def connection(self, reader: object, writer: object = None, segment: VgiSegment | None = None) -> VgiConnection: ...
+    def connection(
+        self, reader: object, writer: object = None, segment: VgiSegment | None = None, tls: VgiTls | None = None
+    ) -> VgiConnection: ...
     def http(self, options: CoreOptions) -> VgiHttp: ...
 
 @final
@@ -1032,6 +1054,7 @@ class VgiClient:
         writer: object = None,
         *,
         segment: VgiSegment | None = None,
+        tls: VgiTls | None = None,
         on_log: Callable[[str, str, str | None, str | None, str | None], object] | None = None,
         max_message: int | None = None,
     ) -> Self: ...

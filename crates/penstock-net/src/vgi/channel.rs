@@ -147,7 +147,14 @@ impl Channel {
                 Err(error) => return Err(failed("writing to the peer", &error)),
             }
         }
-        self.sink.flush().map_err(|error| failed("writing to the peer", &error))
+        loop {
+            match self.sink.flush() {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == IoKind::Interrupted => check().map_err(interrupted)?,
+                Err(error) if error.kind() == IoKind::WouldBlock => self.wait(PollFlags::OUT, deadline, check)?,
+                Err(error) => return Err(failed("writing to the peer", &error)),
+            }
+        }
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -157,8 +164,13 @@ impl Channel {
     /// Waits until the system can read or write, or until the time is over.
     fn wait(&self, what: PollFlags, deadline: Option<Instant>, check: Check<'_>) -> Result<()> {
         let descriptor = if what == PollFlags::IN { self.source.descriptor() } else { self.sink.descriptor() };
-        // An object of somebody else's waits as it likes.
-        let Some(descriptor) = descriptor else { return Ok(()) };
+        let Some(descriptor) = descriptor else {
+            // An object of somebody else's waits as it likes; between its waits the caller is asked.
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(Error::new(ErrorKind::Deadline, "the peer has not answered within the time-out"));
+            }
+            return check().map_err(interrupted);
+        };
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {

@@ -9,6 +9,7 @@ mod mapping;
 mod raw;
 mod segment;
 mod server;
+mod tls;
 
 pub use channel::{Channel, Check, Interrupted, Sink, Source};
 pub use client::ClientConnection;
@@ -16,6 +17,7 @@ pub use penstock_vgi::{Error, Result};
 pub use raw::duplicate;
 pub use segment::{Segment, THRESHOLD};
 pub use server::ServerConnection;
+pub use tls::Tls;
 
 /// Where the IDs of requests begin: they shall differ between connections, and need not be secret.
 pub fn seed() -> u64 {

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, to_python};
-use super::files::{channel, waiting};
+use super::files::{VgiTls, channel, waiting};
 use super::protocol::VgiProtocol;
 use super::segment::VgiSegment;
 use super::values;
@@ -193,19 +193,20 @@ pub(crate) fn params(method: &Method, given: &Bound<'_, PyDict>) -> PyResult<Bat
 #[pymethods]
 impl VgiClient {
     #[new]
-    #[pyo3(signature = (protocol, reader, writer=None, *, segment=None, on_log=None, max_message=None))]
+    #[pyo3(signature = (protocol, reader, writer=None, *, segment=None, tls=None, on_log=None, max_message=None))]
     fn new(
         protocol: &Bound<'_, VgiProtocol>,
         reader: &Bound<'_, PyAny>,
         writer: Option<&Bound<'_, PyAny>>,
         segment: Option<&Bound<'_, VgiSegment>>,
+        tls: Option<&Bound<'_, VgiTls>>,
         on_log: Option<Py<PyAny>>,
         max_message: Option<u64>,
     ) -> PyResult<Self> {
         let segment = segment.map(|segment| segment.get().segment()).transpose()?;
         let mut limits = Limits::default();
         limits.body = max_message.unwrap_or(limits.body);
-        let connection = ClientConnection::new(limits, channel(reader, writer)?, segment);
+        let connection = ClientConnection::new(limits, channel(reader, writer, tls)?, segment);
         let shared = Shared {
             protocol: Arc::clone(&protocol.get().protocol),
             connection: Mutex::new(connection),

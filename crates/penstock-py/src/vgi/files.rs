@@ -2,15 +2,72 @@
 
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 
-use penstock_net::vgi::{Channel, Interrupted, Sink, Source, duplicate};
+use penstock_net::tls::{ClientTls, Identity, ServerTls};
+use penstock_net::vgi::{Channel, Interrupted, Sink, Source, Tls, duplicate};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::error::IntoPyErr;
+use crate::pipestream::options::{pair, trust};
+
+/// How connections over TCP are encrypted.
+#[pyclass(frozen, name = "VgiTls", module = "penstock._core")]
+pub(crate) struct VgiTls {
+    tls: Tls,
+}
+
+#[pymethods]
+impl VgiTls {
+    /// For the end that was called: its certificate, and the CA of those who may call.
+    #[staticmethod]
+    #[pyo3(signature = (cert, key, client_ca=None))]
+    fn server(cert: PathBuf, key: PathBuf, client_ca: Option<PathBuf>) -> PyResult<Self> {
+        let tls = ServerTls { identity: Identity::Files { cert, key }, client_ca };
+        Ok(Self { tls: Tls::server(&tls).map_err(IntoPyErr::into_py_err)? })
+    }
+
+    /// For the end that calls: whom it trusts, and its own certificate.
+    #[staticmethod]
+    #[pyo3(signature = (server_name, *, fingerprint=None, ca=None, system_ca=false, cert=None, key=None))]
+    fn client(
+        server_name: &str,
+        fingerprint: Option<&str>,
+        ca: Option<PathBuf>,
+        system_ca: bool,
+        cert: Option<PathBuf>,
+        key: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let made = (|| {
+            let trust = trust(fingerprint, ca.as_ref(), system_ca)?;
+            Tls::client(&ClientTls { trust, identity: pair(cert.as_ref(), key.as_ref())? }, server_name)
+        })();
+        Ok(Self { tls: made.map_err(IntoPyErr::into_py_err)? })
+    }
+
+    /// What callers may pin; `None` at the end that calls.
+    #[getter]
+    fn fingerprint(&self) -> Option<String> {
+        match &self.tls {
+            Tls::Server(_, fingerprint) => Some(fingerprint.to_string()),
+            Tls::Client(..) => None,
+        }
+    }
+}
+
 /// A channel of two descriptors or two files. `writer` is `None` for a socket, which is both.
-pub(crate) fn channel(reader: &Bound<'_, PyAny>, writer: Option<&Bound<'_, PyAny>>) -> PyResult<Channel> {
+pub(crate) fn channel(
+    reader: &Bound<'_, PyAny>,
+    writer: Option<&Bound<'_, PyAny>>,
+    tls: Option<&Bound<'_, VgiTls>>,
+) -> PyResult<Channel> {
     let writer = writer.unwrap_or(reader);
+    if let Some(tls) = tls {
+        let socket = duplicate(reader.extract::<i32>()?)?;
+        return tls.get().tls.channel(socket).map_err(IntoPyErr::into_py_err);
+    }
     if let (Ok(read), Ok(write)) = (reader.extract::<i32>(), writer.extract::<i32>()) {
         return Ok(Channel::descriptors(duplicate(read)?, duplicate(write)?));
     }

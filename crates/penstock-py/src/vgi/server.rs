@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python, schema};
 use super::client::{IntoVgiErr, busy, misuse};
-use super::files::{channel, waiting};
+use super::files::{VgiTls, channel, waiting};
 use super::http_server::{HttpOptions, VgiHttp};
 use super::protocol::VgiProtocol;
 use super::segment::VgiSegment;
@@ -77,15 +77,16 @@ impl VgiServer {
     }
 
     /// A connection over two descriptors, which are used and not owned, or two binary files.
-    #[pyo3(signature = (reader, writer=None, segment=None))]
+    #[pyo3(signature = (reader, writer=None, segment=None, tls=None))]
     fn connection(
         &self,
         reader: &Bound<'_, PyAny>,
         writer: Option<&Bound<'_, PyAny>>,
         segment: Option<&Bound<'_, VgiSegment>>,
+        tls: Option<&Bound<'_, VgiTls>>,
     ) -> PyResult<VgiConnection> {
         let segment = segment.map(|segment| segment.get().segment()).transpose()?;
-        let channel: Channel = channel(reader, writer)?;
+        let channel: Channel = channel(reader, writer, tls)?;
         let config = ServerConfig { seed: penstock_net::vgi::seed(), ..self.config.clone() };
         let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment);
         let shared = Shared { protocol: Arc::clone(&self.protocol), connection: Mutex::new(connection) };

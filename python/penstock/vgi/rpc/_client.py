@@ -306,7 +306,7 @@ class RpcConnection(Generic[P]):
         client = _core.VgiClient(
             core_protocol(protocol.__name__, values),
             *endpoints(transport),
-            segment=beside(transport),
+            **beside(transport),
             on_log=on_log_adapter(on_log),
         )
         self._caller = Caller(protocol, client, values, ipc_validation)

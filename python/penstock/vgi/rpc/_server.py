@@ -201,7 +201,7 @@ class RpcServer:
         if found is None:
             from penstock.vgi.rpc._transport import beside, endpoints
 
-            found = PipeCalls(self, self.core.connection(*endpoints(transport), segment=beside(transport)))
+            found = PipeCalls(self, self.core.connection(*endpoints(transport), **beside(transport)))
             with self._lock:
                 self._calls[transport] = found
         return found

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from penstock import _core
 from penstock.errors import VgiError
 from penstock.vgi.rpc._client import OnLog, RpcConnection
 from penstock.vgi.rpc._server import RpcServer
@@ -176,12 +177,26 @@ def tcp_connect(
     *,
     on_log: OnLog | None = None,
     ipc_validation: IpcValidation = IpcValidation.FULL,
+    fingerprint: str | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    system_ca: bool = False,
+    cert: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
 ) -> Iterator[P]:
-    """Connect to the TCP port of a server, and give a proxy. The octets are those of a Unix socket, in plain."""
+    """Connect to the TCP port of a server, and give a proxy. The octets are those of a Unix socket.
+
+    They go over TLS where one of ``fingerprint``, ``ca`` and ``system_ca`` says whom to trust; ``cert`` and ``key`` are
+    the caller's own certificate then.
+    """
+    tls = None
+    if fingerprint is not None or ca is not None or system_ca:
+        tls = _core.VgiTls.client(host, fingerprint=fingerprint, ca=ca, system_ca=system_ca, cert=cert, key=key)
+    elif cert is not None or key is not None:
+        raise ValueError("a certificate is for TLS: say whom to trust")
     connection = socket.create_connection((host, port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.settimeout(None)
-    with _connected(protocol, UnixTransport(connection), on_log, ipc_validation) as proxy:
+    with _connected(protocol, UnixTransport(connection, tls), on_log, ipc_validation) as proxy:
         yield proxy
 
 
@@ -235,14 +250,37 @@ def serve_unix(
             place.unlink(missing_ok=True)
 
 
-def serve_tcp(server: RpcServer, host: str = "127.0.0.1", port: int = 0, *, max_connections: int | None = None) -> None:
-    """Serve on a TCP port, in plain, until the process ends; ``TCP:HOST:PORT`` on standard output says where."""
+def serve_tcp(
+    server: RpcServer,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    max_connections: int | None = None,
+    cert: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
+    client_ca: str | os.PathLike[str] | None = None,
+) -> None:
+    """Serve on a TCP port until the process ends; ``TCP:HOST:PORT`` on standard output says where.
+
+    With ``cert`` and ``key`` over TLS, and then ``client_ca`` may say whose callers are let in; the line ends with
+    `` fingerprint sha256:HEX`` then.
+    """
+    if (cert is None) != (key is None) or (cert is None and client_ca is not None):
+        raise ValueError("a certificate and its key go together, and client_ca needs both")
+    tls = None if cert is None or key is None else _core.VgiTls.server(cert, key, client_ca)
+    pinned = "" if tls is None else f" fingerprint {tls.fingerprint}"
     with socket.create_server((host, port), backlog=_WAITING) as listener:
-        print(f"TCP:{host}:{listener.getsockname()[1]}", flush=True)  # noqa: T201 -- it is how a caller finds it
-        _accept(server, listener, True, max_connections)
+        print(f"TCP:{host}:{listener.getsockname()[1]}{pinned}", flush=True)  # noqa: T201 -- it is how a caller finds it
+        _accept(server, listener, True, max_connections, tls)
 
 
-def _accept(server: RpcServer, listener: socket.socket, threaded: bool, max_connections: int | None) -> None:
+def _accept(
+    server: RpcServer,
+    listener: socket.socket,
+    threaded: bool,
+    max_connections: int | None,
+    tls: "_core.VgiTls | None" = None,
+) -> None:
     room = threading.BoundedSemaphore(max_connections) if threaded and max_connections else None
     while True:
         if room is not None:
@@ -250,7 +288,7 @@ def _accept(server: RpcServer, listener: socket.socket, threaded: bool, max_conn
         connection, _ = listener.accept()
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        transport = UnixTransport(connection)
+        transport = UnixTransport(connection, tls)
         if threaded:
             threading.Thread(target=_serve_and_leave, args=(server, transport, room), daemon=True).start()
         else:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from enum import Enum
-from typing import IO, TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypedDict, runtime_checkable
 
 if TYPE_CHECKING:
     from penstock import _core
@@ -58,10 +58,17 @@ def endpoints(transport: RpcTransport) -> tuple[Any, Any]:
     return _end(transport.reader), _end(transport.writer)
 
 
-def beside(transport: RpcTransport) -> "_core.VgiSegment | None":
-    """Give the segment of shared memory beside a transport as the core takes it."""
+class Beside(TypedDict):
+    """What the core takes with a transport's descriptors."""
+
+    segment: "_core.VgiSegment | None"
+    tls: "_core.VgiTls | None"
+
+
+def beside(transport: RpcTransport) -> Beside:
+    """Give the segment of shared memory beside a transport, and how it is encrypted, as the core takes them."""
     shm: SharedMemorySegment | None = getattr(transport, "shm", None)
-    return None if shm is None else shm.core
+    return {"segment": None if shm is None else shm.core, "tls": getattr(transport, "tls", None)}
 
 
 def _end(file: io.IOBase) -> Any:
@@ -148,9 +155,10 @@ class ShmPipeTransport:
 class UnixTransport:
     """A transport over a connected stream socket, Unix or TCP."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        """Take the socket over; closing this closes it."""
+    def __init__(self, sock: socket.socket, tls: "_core.VgiTls | None" = None) -> None:
+        """Take the socket over; closing this closes it. With ``tls`` the core encrypts what goes over it."""
         self._socket = sock
+        self.tls = tls
         # Without buffers, so that the core reads and writes the socket itself.
         self._file = socket.SocketIO(sock, "rw")
 
