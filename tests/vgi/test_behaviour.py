@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from worker import About, Color, Point, Service, ServiceImpl
 
+from penstock.tls import write_certificates
 from penstock.vgi import (
     AnnotatedBatch,
     Message,
@@ -25,7 +26,7 @@ from penstock.vgi import (
     rpc_methods,
     serve_pipe,
 )
-from penstock.vgi.rpc import serve_unix_pipe, unix_connect
+from penstock.vgi.rpc import serve_unix_pipe, tcp_connect, unix_connect
 from penstock.vgi.utils import serialize_record_batch
 
 WORKER = [sys.executable, str(Path(__file__).with_name("worker.py"))]
@@ -275,6 +276,34 @@ def test_a_worker_serves_on_a_socket_and_logs_its_calls(tmp_path: Path) -> None:
     seen = [(each["method"], each["status"]) for each in lines]
     assert seen[:3] == [("add", "ok"), ("add", "ok"), ("boom", "error")]
     assert lines[2]["error_type"] == "ValueError"
+
+
+def test_tcp_carries_the_same_over_tls(tmp_path: Path) -> None:
+    pinned = write_certificates(tmp_path)
+    serve = (
+        "import sys; from worker import *; from penstock.vgi import RpcServer; from penstock.vgi.rpc import serve_tcp; "
+        "serve_tcp(RpcServer(Service, ServiceImpl()), cert=sys.argv[1], key=sys.argv[2], client_ca=sys.argv[3])"
+    )
+    files = [str(tmp_path / name) for name in ("cert.pem", "key.pem", "ca.pem")]
+    command = [sys.executable, "-c", serve, *files]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent) as process:
+        try:
+            assert process.stdout is not None
+            where, _, fingerprint = process.stdout.readline().strip().partition(" fingerprint ")
+            assert fingerprint == pinned
+            host, port = where.removeprefix("TCP:").split(":")
+            ours = {"cert": files[0], "key": files[1]}
+            with tcp_connect(Service, host, int(port), fingerprint=fingerprint, **ours) as service:
+                assert service.add(a=1.0) == 3.0
+                with service.scale(factor=2.0) as stream:
+                    many = values(*[1.5] * 200_000)
+                    assert stream.exchange(many).batch["value"][199_999].as_py() == 3.0
+            for wrong in ({"ca": files[2]}, {"fingerprint": "0" * 64, **ours}):
+                with tcp_connect(Service, host, int(port), **wrong) as service, pytest.raises(RpcError) as raised:
+                    service.add(a=1.0)
+                assert raised.value.error_type == "TransportError"
+        finally:
+            process.terminate()
 
 
 def test_files_are_as_good_as_descriptors(tmp_path: Path) -> None:

@@ -84,17 +84,19 @@ def _stop(*_: object) -> NoReturn:
 def _trusted(
     target: str, fingerprint: str | None, ca: Path | None, system_ca: bool, cert: Path | None, key: Path | None
 ) -> Mapping[str, Any]:
-    """Give whom a caller of a URL trusts; in plain nobody is asked beyond this machine."""
+    """Give whom a caller trusts; in plain nobody is asked beyond this machine."""
     from penstock.lumberjack._options import is_local
 
     if target.startswith("https://"):
         return trust(fingerprint, ca, system_ca, cert, key)
     if system_ca or any(each is not None for each in (fingerprint, ca, cert, key)):
-        raise typer.BadParameter("whom to trust, and a certificate, are for https://")
-    if target.startswith("http://"):
-        place = urlsplit(target).netloc
+        if target.startswith("tcp:"):
+            return trust(fingerprint, ca, system_ca, cert, key)
+        raise typer.BadParameter("whom to trust, and a certificate, are for https:// and tcp:")
+    if target.startswith(("http://", "tcp:")):
+        place = target.removeprefix("tcp:") if target.startswith("tcp:") else urlsplit(target).netloc
         if not is_local(place if re.search(r":\d+$", place) else f"{place}:80"):
-            raise typer.BadParameter(f"{place} is not on this machine: plain HTTP is for this machine, use https://")
+            raise typer.BadParameter(f"{place} is not on this machine: say whom to trust, with https:// or tcp:")
     return {}
 
 

@@ -17,7 +17,7 @@ from penstock.vgi.log import Message
 from penstock.vgi.rpc._client import on_log_adapter, transport_errors
 from penstock.vgi.rpc._common import MethodType
 from penstock.vgi.rpc._methods import simple
-from penstock.vgi.rpc._transport import RpcTransport, SubprocessTransport, UnixTransport, endpoints
+from penstock.vgi.rpc._transport import RpcTransport, SubprocessTransport, UnixTransport, beside, endpoints
 from penstock.vgi.utils import deserialize_record_batch
 
 __all__ = ["Target", "open_target"]
@@ -62,7 +62,7 @@ class Target:
         adapted = on_log_adapter(on_log)
         if isinstance(self._place, str):
             return _core.VgiHttpClient(protocol, self._place, on_log=adapted, compression_level=3, **self._trust)
-        return _core.VgiClient(protocol, *endpoints(self._place), on_log=adapted)
+        return _core.VgiClient(protocol, *endpoints(self._place), **beside(self._place), on_log=adapted)
 
 
 def _rows(stream: Any, about: MethodDescription, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -149,27 +149,34 @@ def _shown(value: Any) -> Any:
 def open_target(target: str, trust: Mapping[str, Any] | None = None) -> Iterator[Target]:
     """Connect to a server, and ask it what it has.
 
-    A target is a URL, ``unix:PATH``, ``tcp:HOST:PORT``, or the command of a worker; ``trust`` is for https://, as
-    ``http_connect`` has it.
+    A target is a URL, ``unix:PATH``, ``tcp:HOST:PORT``, or the command of a worker; ``trust`` is for https:// and tcp:,
+    as ``http_connect`` has it.
     """
     if target.startswith(("http://", "https://")):
         yield Target(http_introspect(target, **(trust or {})), target, trust)
         return
-    transport = _transport(target)
+    transport = _transport(target, trust)
     try:
-        yield Target(introspect(transport), transport)
+        description = introspect(transport)
+        if trust:
+            # One conversation of TLS is one client of the core.
+            transport.close()
+            transport = _transport(target, trust)
+        yield Target(description, transport)
     finally:
         transport.close()
 
 
-def _transport(target: str) -> RpcTransport:
+def _transport(target: str, trust: Mapping[str, Any] | None) -> RpcTransport:
     if target.startswith("unix:"):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(target.removeprefix("unix:"))
         return UnixTransport(connection)
     if target.startswith("tcp:"):
-        host, _, port = target.removeprefix("tcp:").rpartition(":")
-        return UnixTransport(socket.create_connection((host.strip("[]"), int(port))))
+        place, _, port = target.removeprefix("tcp:").rpartition(":")
+        host = place.strip("[]")
+        tls = _core.VgiTls.client(host, **trust) if trust else None
+        return UnixTransport(socket.create_connection((host, int(port))), tls)
     return SubprocessTransport(shlex.split(target))
 
 

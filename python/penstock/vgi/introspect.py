@@ -12,7 +12,7 @@ from penstock import _core
 from penstock.vgi.rpc._client import transport_errors
 from penstock.vgi.rpc._common import DESCRIBE_METHOD_NAME, REQUEST_VERSION, MethodType, RpcError
 from penstock.vgi.rpc._methods import core_protocol, method_values
-from penstock.vgi.rpc._transport import RpcTransport, endpoints
+from penstock.vgi.rpc._transport import RpcTransport, beside, endpoints
 from penstock.vgi.rpc._types import RpcMethodInfo
 from penstock.vgi.utils import IpcValidation, validate_batch
 
@@ -115,7 +115,7 @@ def introspect(transport: RpcTransport, ipc_validation: IpcValidation = IpcValid
 
     ```
     """
-    client = _core.VgiClient(_core.VgiProtocol("", []), *endpoints(transport))
+    client = _core.VgiClient(_core.VgiProtocol("", []), *endpoints(transport), **beside(transport))
     with transport_errors(DESCRIBE_METHOD_NAME):
         batch, metadata = client.describe()
     validate_batch(batch, ipc_validation)
