@@ -67,6 +67,7 @@ __all__ = [
     "VgiHttpClient",
     "VgiHttpClientStream",
     "VgiHttpServer",
+    "VgiMetrics",
     "VgiProtocol",
     "VgiSegment",
     "VgiServer",
@@ -981,6 +982,15 @@ class VgiSegment:
     def unlink(self) -> None: ...
 
 @final
+class VgiMetrics:
+    """An endpoint that tells of a server's counters."""
+
+    @property
+    def address(self) -> str | None: ...
+    def stopping(self) -> None: ...
+    def close(self) -> None: ...
+
+@final
 class VgiTls:
     """How connections over TCP are encrypted."""
 
@@ -1010,6 +1020,7 @@ class VgiServer:
         self, reader: object, writer: object = None, segment: VgiSegment | None = None, tls: VgiTls | None = None
     ) -> VgiConnection: ...
     def http(self, options: CoreOptions) -> VgiHttp: ...
+    def metrics(self, address: str) -> VgiMetrics: ...
 
 @final
 class VgiConnection:

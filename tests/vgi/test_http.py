@@ -4,9 +4,11 @@ import asyncio
 import http.client
 import io
 import json
+import re
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -406,14 +408,22 @@ def test_a_server_that_stops_finishes_its_calls(tmp_path: Path) -> None:
 
 
 def test_a_worker_serves_http_and_the_command_line_calls_it() -> None:
-    worker = [sys.executable, str(Path(__file__).with_name("worker.py")), "--http", "--describe"]
-    with subprocess.Popen(worker, stdout=subprocess.PIPE, text=True) as process:
+    worker = [sys.executable, "-m", "penstock", "vgi", "serve", "worker:ServiceImpl", "--http", "--describe"]
+    worker += ["--metrics", "127.0.0.1:0"]
+    pipe = subprocess.PIPE
+    here = Path(__file__).parent
+    with subprocess.Popen(worker, stdout=pipe, stderr=pipe, text=True, cwd=here) as process:
         try:
             assert process.stdout is not None
+            assert process.stderr is not None
             port = process.stdout.readline().strip().removeprefix("PORT:")
+            found = re.search(r"metrics at http://127\.0\.0\.1:(\d+)/", process.stderr.readline())
+            assert found is not None
             command = [sys.executable, "-m", "penstock", "vgi", "call", f"http://127.0.0.1:{port}", "add", "a=1.5"]
             done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
             assert json.loads(done.stdout) == {"result": 3.5}
+            with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/metrics") as page:
+                assert "penstock_vgi_calls_total 1\n" in page.read().decode()
             far = [*command[:5], "http://192.0.2.1:80", "add"]
             assert subprocess.run(far, capture_output=True, check=False).returncode == 2
         finally:

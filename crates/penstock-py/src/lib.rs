@@ -91,6 +91,6 @@ mod _core {
         http_server::{VgiHttp, VgiHttpCall, VgiHttpServer},
         protocol::VgiProtocol,
         segment::VgiSegment,
-        server::{VgiCall, VgiConnection, VgiServer},
+        server::{VgiCall, VgiConnection, VgiMetrics, VgiServer},
     };
 }

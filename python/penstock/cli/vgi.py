@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import typer
 
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+from penstock.cli._serving import MetricsOption
 from penstock.cli._trust import CaOption, CertOption, FingerprintOption, KeyOption, SystemCaOption, trust
 
 __all__ = ["register"]
@@ -50,6 +51,7 @@ def _serve(
         ),
     ] = None,
     describe: Annotated[bool, typer.Option("--describe", help="Answer __describe__.")] = False,
+    metrics: MetricsOption = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
@@ -67,14 +69,19 @@ def _serve(
 
     configure(log_level, log_format)
     server = load_server(service, describe=describe, dialect=dialect)
-    if http:
-        from penstock.vgi.http import serve_http
+    endpoint = None if metrics is None else server.core.metrics(metrics)
+    try:
+        if http:
+            from penstock.vgi.http import serve_http
 
-        serve_http(server, host=host, port=port, cert=cert, key=key, client_ca=client_ca)
-    elif unix is not None:
-        serve_unix(server, unix, threaded=True, announce=lambda: print(f"UNIX:{unix}", flush=True))  # noqa: T201
-    else:
-        serve_stdio(server)
+            serve_http(server, host=host, port=port, cert=cert, key=key, client_ca=client_ca)
+        elif unix is not None:
+            serve_unix(server, unix, threaded=True, announce=lambda: print(f"UNIX:{unix}", flush=True))  # noqa: T201
+        else:
+            serve_stdio(server)
+    finally:
+        if endpoint is not None:
+            endpoint.close()
 
 
 def _stop(*_: object) -> NoReturn:

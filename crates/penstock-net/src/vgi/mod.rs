@@ -4,6 +4,7 @@
 
 mod channel;
 mod client;
+mod counters;
 pub mod http;
 mod mapping;
 mod raw;
@@ -13,6 +14,7 @@ mod tls;
 
 pub use channel::{Channel, Check, Interrupted, Sink, Source};
 pub use client::ClientConnection;
+pub use counters::{Counters, MetricsEndpoint};
 pub use penstock_vgi::{Error, Result};
 pub use raw::duplicate;
 pub use segment::{Segment, THRESHOLD};

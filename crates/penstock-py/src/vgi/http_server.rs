@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use penstock_net::tls::{Identity as Certificate, ServerTls};
+use penstock_net::vgi::Counters;
 use penstock_net::vgi::http::{HttpListener, now};
 use penstock_vgi::http::{Begun, Call, Config, Headers, Kind, Pending, Request, Response, Resumed, Service};
 use penstock_vgi::{Batch, Failure, Identity, Log, Metadata};
@@ -68,11 +69,12 @@ impl HttpOptions {
 #[pyclass(frozen, name = "VgiHttp", module = "penstock._core")]
 pub(crate) struct VgiHttp {
     service: Arc<Service>,
+    counters: Arc<Counters>,
 }
 
 impl VgiHttp {
-    pub(super) fn new(service: Service) -> Self {
-        Self { service: Arc::new(service) }
+    pub(super) fn new(service: Service, counters: Arc<Counters>) -> Self {
+        Self { service: Arc::new(service), counters }
     }
 }
 
@@ -101,7 +103,8 @@ impl VgiHttp {
             Begun::Done(response) => Stage::Done(Some(response)),
             Begun::Call(pending) => Stage::Pending(pending),
         };
-        VgiHttpCall { asked, stage: Mutex::new(stage), answer: Mutex::default() }
+        let counters = Arc::clone(&self.counters);
+        VgiHttpCall { asked, stage: Mutex::new(stage), answer: Mutex::default(), counters }
     }
 
     /// Listens with the core's own server; with a certificate over TLS.
@@ -121,7 +124,8 @@ impl VgiHttp {
         let (addresses, _) = address::resolve(address).map_err(IntoPyErr::into_py_err)?;
         let listen: SocketAddr = *addresses.first().ok_or_else(|| misuse(&format!("{address} has no address")))?;
         let listener = HttpListener::bind(Arc::clone(&self.service), listen, tls.as_ref());
-        Ok(VgiHttpServer { listener: listener.map_err(IntoPyErr::into_py_err)? })
+        let listener = listener.map_err(IntoPyErr::into_py_err)?;
+        Ok(VgiHttpServer { listener, counters: Arc::clone(&self.counters) })
     }
 }
 
@@ -129,6 +133,7 @@ impl VgiHttp {
 #[pyclass(frozen, name = "VgiHttpServer", module = "penstock._core")]
 pub(crate) struct VgiHttpServer {
     listener: HttpListener,
+    counters: Arc<Counters>,
 }
 
 #[pymethods]
@@ -149,7 +154,8 @@ impl VgiHttpServer {
         let asked = Asked::new(waiting.pending.request(), waiting.query.clone(), waiting.remote.clone());
         let (pending, answer) = waiting.into_parts();
         let answer: Answerer = Box::new(answer);
-        Some(VgiHttpCall { asked, stage: Mutex::new(Stage::Pending(pending)), answer: Mutex::new(Some(answer)) })
+        let (stage, counters) = (Mutex::new(Stage::Pending(pending)), Arc::clone(&self.counters));
+        Some(VgiHttpCall { asked, stage, answer: Mutex::new(Some(answer)), counters })
     }
 
     /// Takes no more calls, and waits for those that run.
@@ -194,6 +200,7 @@ pub(crate) struct VgiHttpCall {
     stage: Mutex<Stage>,
     /// Where the answer goes that our own server sends.
     answer: Mutex<Option<Answerer>>,
+    counters: Arc<Counters>,
 }
 
 impl VgiHttpCall {
@@ -216,6 +223,7 @@ impl VgiHttpCall {
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, Stage::Done(None)) {
             Stage::Pending(pending) => {
+                self.counters.refused();
                 self.answered(&mut stage, work(pending));
                 Ok(())
             }
@@ -295,8 +303,14 @@ impl VgiHttpCall {
         match std::mem::replace(&mut *stage, Stage::Done(None)) {
             Stage::Pending(pending) => {
                 match py.detach(|| pending.accept(identity, now())) {
-                    Ok(call) => *stage = Stage::Call(call),
-                    Err(response) => self.answered(&mut stage, response),
+                    Ok(call) => {
+                        self.counters.call(call.request.octets);
+                        *stage = Stage::Call(call);
+                    }
+                    Err(response) => {
+                        self.counters.refused();
+                        self.answered(&mut stage, response);
+                    }
                 }
                 Ok(())
             }
@@ -404,6 +418,7 @@ impl VgiHttpCall {
         }
         let failure =
             Failure { error_type, message, extra: extra_json, traceback: String::new(), request_id: String::new() };
+        self.counters.failure();
         self.end(py, |call| call.fail(kind == "params", &failure))
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, TryLockError};
 
-use penstock_net::vgi::{Channel, ServerConnection};
+use penstock_net::vgi::{Channel, Counters, MetricsEndpoint, ServerConnection};
 use penstock_vgi::http::Service;
 use penstock_vgi::{Batch, Call, Description, Dialect, Event, Failure, Limits, Log, MethodKind, ServerConfig};
 use pyo3::prelude::*;
@@ -15,6 +15,8 @@ use super::http_server::{HttpOptions, VgiHttp};
 use super::protocol::VgiProtocol;
 use super::segment::VgiSegment;
 use super::values;
+use crate::error::IntoPyErr;
+use crate::pipestream::address;
 
 /// A service with an identity and a dialect.
 #[pyclass(frozen, name = "VgiServer", module = "penstock._core")]
@@ -22,6 +24,7 @@ pub(crate) struct VgiServer {
     protocol: Arc<penstock_vgi::Protocol>,
     config: ServerConfig,
     dialect: Dialect,
+    counters: Arc<Counters>,
 }
 
 /// A connection whose requests Python asks for.
@@ -33,6 +36,7 @@ pub(crate) struct VgiConnection {
 struct Shared {
     protocol: Arc<penstock_vgi::Protocol>,
     connection: Mutex<ServerConnection>,
+    counters: Arc<Counters>,
 }
 
 /// A call that waits for its answer.
@@ -67,13 +71,21 @@ impl VgiServer {
         let mut limits = Limits::default();
         limits.body = max_message.unwrap_or(limits.body);
         let config = ServerConfig { server_id, description, limits, seed: penstock_net::vgi::seed() };
-        Ok(Self { protocol, config, dialect })
+        Ok(Self { protocol, config, dialect, counters: Arc::default() })
     }
 
     /// The same service over HTTP.
     fn http(&self, options: HttpOptions) -> PyResult<VgiHttp> {
         let service = Service::new(Arc::clone(&self.protocol), options.config(&self.config, self.dialect));
-        Ok(VgiHttp::new(service.map_err(IntoVgiErr::into_vgi_err)?))
+        Ok(VgiHttp::new(service.map_err(IntoVgiErr::into_vgi_err)?, Arc::clone(&self.counters)))
+    }
+
+    /// Serves the server's counters for Prometheus.
+    fn metrics(&self, address: &str) -> PyResult<VgiMetrics> {
+        let (addresses, _) = address::resolve(address).map_err(IntoPyErr::into_py_err)?;
+        let listen = *addresses.first().ok_or_else(|| misuse(&format!("{address} has no address")))?;
+        let endpoint = MetricsEndpoint::bind(listen, Arc::clone(&self.counters));
+        Ok(VgiMetrics { endpoint: Mutex::new(Some(endpoint.map_err(IntoPyErr::into_py_err)?)) })
     }
 
     /// A connection over two descriptors, which are used and not owned, or two binary files.
@@ -89,8 +101,42 @@ impl VgiServer {
         let channel: Channel = channel(reader, writer, tls)?;
         let config = ServerConfig { seed: penstock_net::vgi::seed(), ..self.config.clone() };
         let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment);
-        let shared = Shared { protocol: Arc::clone(&self.protocol), connection: Mutex::new(connection) };
+        self.counters.connection();
+        let shared = Shared {
+            protocol: Arc::clone(&self.protocol),
+            connection: Mutex::new(connection),
+            counters: Arc::clone(&self.counters),
+        };
         Ok(VgiConnection { shared: Arc::new(shared) })
+    }
+}
+
+/// An endpoint that tells of a server's counters.
+#[pyclass(frozen, name = "VgiMetrics", module = "penstock._core")]
+pub(crate) struct VgiMetrics {
+    endpoint: Mutex<Option<MetricsEndpoint>>,
+}
+
+#[pymethods]
+impl VgiMetrics {
+    /// Where it listens; `None` once it was closed.
+    #[getter]
+    fn address(&self) -> Option<String> {
+        let endpoint = self.endpoint.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        endpoint.as_ref().map(|endpoint| endpoint.address().to_string())
+    }
+
+    /// The server is told to stop: it is not healthy from here on.
+    fn stopping(&self) {
+        let endpoint = self.endpoint.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(endpoint) = endpoint.as_ref() {
+            endpoint.stopping();
+        }
+    }
+
+    /// Ends it.
+    fn close(&self) {
+        self.endpoint.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     }
 }
 
@@ -125,6 +171,9 @@ impl VgiConnection {
                 }
             }
         })?;
+        if let Some(call) = &call {
+            self.shared.counters.call(call.request.octets);
+        }
         Ok(call.map(|call| VgiCall { shared: Arc::clone(&self.shared), call, state: Mutex::default() }))
     }
 }
@@ -242,6 +291,7 @@ impl VgiCall {
         }
         let failure =
             Failure { error_type, message, extra: extra_json, traceback: String::new(), request_id: String::new() };
+        self.shared.counters.failure();
         self.answer(py, |connection| connection.machine().fail(&failure))?;
         self.state().done = true;
         Ok(())
