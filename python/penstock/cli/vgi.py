@@ -70,6 +70,14 @@ def _serve(
     configure(log_level, log_format)
     server = load_server(service, describe=describe, dialect=dialect)
     endpoint = None if metrics is None else server.core.metrics(metrics)
+
+    def stop(*_: object) -> NoReturn:
+        if endpoint is not None:
+            endpoint.stopping()
+        raise typer.Exit
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
     try:
         if http:
             from penstock.vgi.http import serve_http

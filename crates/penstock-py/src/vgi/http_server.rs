@@ -308,7 +308,10 @@ impl VgiHttpCall {
                         *stage = Stage::Call(call);
                     }
                     Err(response) => {
-                        self.counters.refused();
+                        // The description is answered without a method, and refused nobody.
+                        if response.status >= 400 {
+                            self.counters.refused();
+                        }
                         self.answered(&mut stage, response);
                     }
                 }
