@@ -87,7 +87,8 @@ def said(answer: bytes) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:
 
 
 def kind_of(answer: bytes) -> str:
-    return str(json.loads(said(answer)[1][b"vgi_rpc.log_extra"])["exception_type"])
+    """The class of the error that an answer is, nothing for a result."""
+    return str(json.loads(said(answer)[1].get(b"vgi_rpc.log_extra", b"{}")).get("exception_type", ""))
 
 
 def values(*numbers: float) -> AnnotatedBatch:

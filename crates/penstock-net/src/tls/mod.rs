@@ -168,6 +168,14 @@ impl ClientTls {
     }
 }
 
+/// For a client that speaks in plain, and trusts nobody it may be sent to.
+pub(crate) fn nobody() -> Result<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| Error::Tls(error.to_string()))?;
+    Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
 /// The one place that names the cryptography; nothing depends on a process-wide default.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())

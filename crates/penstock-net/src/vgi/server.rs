@@ -32,25 +32,18 @@ impl ServerConnection {
 
     /// What the client wants next; `None` when it has closed its end. A call that was left without an answer gets one.
     pub fn next_event(&mut self, check: Check<'_>) -> Result<Option<Event>> {
-        loop {
-            let event = self.wait_for_event(check)?;
-            match event {
-                Some(Event::Input(batch)) => {
-                    let resolved = match &self.segment {
-                        Some(segment) => segment.resolve(batch),
-                        None => Ok(batch),
-                    };
-                    match resolved {
-                        Ok(batch) => return Ok(Some(Event::Input(batch))),
-                        // The pipe is in step: only the stream is over.
-                        Err(error) => self.machine.fail(&Failure::new("ProtocolError", error.message()))?,
-                    }
-                }
-                Some(Event::Call(call)) => {
-                    self.attach(&call.request.metadata);
-                    return Ok(Some(Event::Call(call)));
-                }
-                event @ (Some(Event::InputEnd | Event::Cancelled | Event::Abandoned) | None) => return Ok(event),
+        let event = self.wait_for_event(check)?;
+        if let Some(Event::Call(call)) = &event {
+            self.attach(&call.request.metadata);
+        }
+        let (Some(segment), Some(Event::Input(batch))) = (&self.segment, &event) else { return Ok(event) };
+        match segment.resolve(batch.clone()) {
+            Ok(batch) => Ok(Some(Event::Input(batch))),
+            // The pipe is in step: only the stream is over, and what comes next is another call's.
+            Err(error) => {
+                self.machine.fail(&Failure::new("ProtocolError", error.message()))?;
+                self.flush(check)?;
+                Ok(Some(Event::Abandoned))
             }
         }
     }

@@ -12,7 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, AsciiSet, utf8_percent_encode};
 use reqwest::{Client, Method};
 
 use crate::runtime::{Interrupted, PerProcess, WaitError, wait};
-use crate::tls::ClientTls;
+use crate::tls::{ClientTls, nobody};
 use crate::vgi::Check;
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -344,11 +344,10 @@ impl Wire {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(misuse(format!("{base_url} is neither http:// nor https://")));
         }
-        let mut builder = Client::builder().connect_timeout(CONNECT).tcp_nodelay(true);
-        if let Some(tls) = tls {
-            let config = tls.config(b"http/1.1").map_err(|error| Error::new(error.kind(), error.to_string()))?;
-            builder = builder.tls_backend_preconfigured(config);
-        }
+        let config = tls.map_or_else(nobody, |tls| tls.config(b"http/1.1"));
+        let config = config.map_err(|error| Error::new(error.kind(), error.to_string()))?;
+        let mut builder =
+            Client::builder().connect_timeout(CONNECT).tcp_nodelay(true).tls_backend_preconfigured(config);
         let near = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
         if near {
             // What is on this machine is reached by no proxy.

@@ -184,7 +184,7 @@ where
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        _ = stopped.wait_for(|stopped| *stopped) => {
+        () = told(&mut stopped) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -192,6 +192,11 @@ where
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "a connection broke");
     }
+}
+
+/// Waits until the server is told to stop, or was dropped.
+async fn told(stopped: &mut watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stopped| *stopped).await.is_ok();
 }
 
 async fn respond(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) -> Response<Pieces> {
