@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 
-use crate::http::{ARROW, Begun, Config, Request, Response, Service, read_answer};
+use crate::http::{ARROW, Asked, Begun, Config, Request, Response, Service, read_answer};
 use crate::ipc::{Decoder, Item};
 use crate::shm_layout::{HEADER, Table};
-use crate::{Batch, Client, Dialect, ErrorKind, Event, Failure, Identity, Limits, Method, MethodKind, Protocol, Server, ServerConfig};
+use crate::{
+    Batch, Client, Dialect, ErrorKind, Event, Failure, Identity, Limits, Method, MethodKind, Protocol, Server,
+    ServerConfig,
+};
 
 /// Small, so that arbitrary octets reach them.
 fn limits() -> Limits {
@@ -115,7 +118,7 @@ pub fn vgi_http(input: &[u8]) {
     let path = path.copied().unwrap_or_default().to_owned();
     let answer = Response { status: 200, headers: headers.clone(), body: vec![body.to_vec().into()] };
     // What a caller gets is read or refused.
-    drop(read_answer(&answer, choice & 8 != 0, &limits()));
+    drop(read_answer(&answer, if choice & 8 == 0 { Asked::Header } else { Asked::Input }, &limits()));
     let request = Request { method: "POST".into(), path, headers, body: body.to_vec() };
     let status = match service.begin(request) {
         Begun::Done(response) => response.status,

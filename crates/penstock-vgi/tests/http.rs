@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Float64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use penstock_vgi::http::{
-    ARROW, Answered, Begun, Call, Config, Headers, Kind, Request, Response, Service, exchange_body, read_answer,
+    ARROW, Answered, Asked, Begun, Call, Config, Headers, Kind, Request, Response, Service, exchange_body, read_answer,
     request_body,
 };
 use penstock_vgi::ipc::Output;
@@ -94,7 +94,7 @@ fn begin(method: &str) -> Output {
 }
 
 fn read(response: &Response) -> Answered {
-    read_answer(response, false, &Limits::default()).expect("readable")
+    read_answer(response, Asked::Call, &Limits::default()).expect("readable")
 }
 
 fn column(answered: &Answered, at: usize) -> Vec<f64> {
@@ -142,6 +142,17 @@ fn an_exchange_goes_on_with_its_token_in_both_dialects() {
             answered = read(&call.finish(Some(b"two".to_vec()), NOW).expect("an answer"));
             assert_eq!(column(&answered, 0), [2.0, 4.0]);
         }
+        // An answer without rows is an answer.
+        let token = answered.token.clone().expect("a token");
+        let body = exchange_body(batch(&[]), &token, false).expect("writable");
+        let mut call = called(&service, post("/vgi/scale/exchange", body));
+        call.open(&values(), &values(), None, false).expect("a call");
+        call.emit(batch(&[])).expect("open");
+        let response = call.finish(Some(b"two".to_vec()), NOW).expect("an answer");
+        let empty = read_answer(&response, Asked::Input, &Limits::default()).expect("readable");
+        assert!(
+            matches!(empty.answers.front(), Some(Answer::Batch(batch)) if batch.rows == 0 && batch.metadata.is_empty())
+        );
         let token = answered.token.take().expect("a token");
         let cancel = exchange_body(Batch::empty(&Arc::new(Schema::empty()), Metadata::new()), &token, true);
         let mut call = called(&service, post("/vgi/scale/exchange", cancel.expect("writable")));

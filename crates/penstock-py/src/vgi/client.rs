@@ -47,7 +47,10 @@ pub(crate) fn rpc_error(py: Python<'_>, failure: &Failure) -> PyErr {
     let raise = || {
         if failure.error_type == "HttpTransientError" {
             // It was made here, out of a status.
-            return py.import("penstock.vgi.http")?.getattr("HttpTransientError")?.call_method1("of", (&failure.extra,));
+            return py
+                .import("penstock.vgi.http")?
+                .getattr("HttpTransientError")?
+                .call_method1("of", (&failure.extra,));
         }
         let class = py.import("penstock.vgi.rpc")?.getattr("RpcError")?;
         let fields = (&failure.error_type, &failure.message, &failure.traceback);
@@ -127,7 +130,6 @@ impl Shared {
         }
         Ok(answer)
     }
-
 }
 
 /// The method of a name and a kind.

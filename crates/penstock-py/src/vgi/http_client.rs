@@ -1,5 +1,6 @@
 //! The caller's end over HTTP for Python.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ pub(crate) struct RetryFields {
     max_retries: u32,
     backoff_base: f64,
     backoff_max: f64,
-    retryable_status_codes: Vec<u16>,
+    retryable_status_codes: HashSet<u16>,
     retry_on_connection_error: bool,
     respect_retry_after: bool,
 }
@@ -41,7 +42,7 @@ impl RetryFields {
             max_retries: self.max_retries,
             backoff_base: seconds("backoff_base", self.backoff_base)?,
             backoff_max: seconds("backoff_max", self.backoff_max)?,
-            status_codes: self.retryable_status_codes,
+            status_codes: self.retryable_status_codes.into_iter().collect(),
             connection_errors: self.retry_on_connection_error,
             retry_after: self.respect_retry_after,
         })
@@ -146,7 +147,8 @@ impl VgiHttpClient {
         let mut limits = Limits::default();
         limits.body = max_message.unwrap_or(limits.body);
         let retry = retry.map(RetryFields::retry).transpose()?;
-        let options = ClientOptions { prefix, compression_level, retry, limits, headers: headers.into_iter().collect() };
+        let options =
+            ClientOptions { prefix, compression_level, retry, limits, headers: headers.into_iter().collect() };
         let client = match send {
             Some(send) => HttpClient::new(Box::new(PythonSender { send }), options),
             None => {
@@ -211,8 +213,7 @@ impl VgiHttpClient {
         let called = method_of(&self.shared.protocol, method, MethodKind::Stream)?;
         let (batch, metadata) = (params(called, values)?, self::metadata(metadata)?);
         let header = called.header.is_some();
-        let mut stream =
-            self.shared.with(py, |client, check| client.open(method, batch, metadata, header, check))?;
+        let mut stream = self.shared.with(py, |client, check| client.open(method, batch, metadata, header, check))?;
         stream.take_logs().iter().try_for_each(|log| self.shared.logger.log(py, log))?;
         Ok(VgiHttpClientStream { shared: Arc::clone(&self.shared), stream: Mutex::new(stream) })
     }

@@ -297,8 +297,8 @@ impl VgiHttpCall {
     /// Says who calls: nobody known, or somebody whom a domain vouches for. What is wrong is answered then.
     #[pyo3(signature = (identity=None))]
     fn authenticated(&self, py: Python<'_>, identity: Option<(String, String)>) -> PyResult<()> {
-        let identity = identity
-            .map_or(Identity::Anonymous, |(domain, principal)| Identity::Principal { domain, principal });
+        let identity =
+            identity.map_or(Identity::Anonymous, |(domain, principal)| Identity::Principal { domain, principal });
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, Stage::Done(None)) {
             Stage::Pending(pending) => {
@@ -415,7 +415,14 @@ impl VgiHttpCall {
     }
 
     /// Answers with an error.
-    fn fail(&self, py: Python<'_>, kind: &str, error_type: String, message: String, extra_json: String) -> PyResult<()> {
+    fn fail(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        error_type: String,
+        message: String,
+        extra_json: String,
+    ) -> PyResult<()> {
         if !matches!(kind, "params" | "method") {
             return Err(misuse("a failure is one of \"params\" or of the \"method\""));
         }
@@ -464,9 +471,7 @@ impl VgiHttpCall {
     ) -> PyResult<()> {
         let (output, input) = (schema(output_schema)?, schema(input_schema)?);
         let header = header.map(|PyBatch(batch)| batch);
-        self.call(|call| {
-            call.open(&output, &input, header.as_ref(), producer).map_err(IntoVgiErr::into_vgi_err)
-        })
+        self.call(|call| call.open(&output, &input, header.as_ref(), producer).map_err(IntoVgiErr::into_vgi_err))
     }
 
     /// The next batch of the answer.

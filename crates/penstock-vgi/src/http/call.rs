@@ -97,7 +97,20 @@ impl Call {
             None => format!("{}{}", service.next_id(), service.next_id()),
         };
         let (logs, out, fields) = (Vec::new(), Output::new(), Vec::new());
-        Self { service, asked, kind, request_id, request, resumed, identity, stream_id, state: State::Called, logs, out, fields }
+        Self {
+            service,
+            asked,
+            kind,
+            request_id,
+            request,
+            resumed,
+            identity,
+            stream_id,
+            state: State::Called,
+            logs,
+            out,
+            fields,
+        }
     }
 
     /// The method.
@@ -184,7 +197,13 @@ impl Call {
 
     /// Opens the answer of a stream, and writes its header. What a `producer` emits is written at once; what an exchange
     /// emits goes with its token.
-    pub fn open(&mut self, output: &SchemaRef, input: &SchemaRef, header: Option<&Batch>, producer: bool) -> Result<()> {
+    pub fn open(
+        &mut self,
+        output: &SchemaRef,
+        input: &SchemaRef,
+        header: Option<&Batch>,
+        producer: bool,
+    ) -> Result<()> {
         let State::Called = self.state else { return Err(answered()) };
         if let Some(header) = header {
             let mut encoder = Encoder::new(&header.schema)?;
@@ -248,7 +267,13 @@ impl Call {
     }
 
     /// The key and the value of a token, as the dialect has them.
-    fn token(&self, state: Vec<u8>, output: &SchemaRef, input: &SchemaRef, now: u64) -> Result<(&'static [u8], Vec<u8>)> {
+    fn token(
+        &self,
+        state: Vec<u8>,
+        output: &SchemaRef,
+        input: &SchemaRef,
+        now: u64,
+    ) -> Result<(&'static [u8], Vec<u8>)> {
         let token = Token {
             created_at: now,
             state,

@@ -50,6 +50,17 @@ pub fn exchange_body(mut batch: Batch, token: &StreamToken, cancel: bool) -> Res
     Ok(out)
 }
 
+/// What an answer is to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// A unary call, the beginning of a stream, or the tick of a producer.
+    Call,
+    /// The beginning of a stream whose header comes first.
+    Header,
+    /// An input: the batch with the token is the answer to it, also without rows.
+    Input,
+}
+
 /// What an answer says.
 #[derive(Debug, Default)]
 pub struct Answered {
@@ -69,15 +80,15 @@ impl Answered {
         Self { answers: VecDeque::from([Answer::Failed(failure)]), ..Self::default() }
     }
 
-    fn push(&mut self, mut batch: Batch) -> bool {
+    fn push(&mut self, mut batch: Batch, asked: Asked) -> bool {
         match batch.class() {
             Class::Log(log) => self.answers.push_back(Answer::Log(log)),
             Class::Error(failure) => {
                 self.answers.push_back(Answer::Failed(failure));
                 return false;
             }
-            Class::State => self.token = StreamToken::take(&mut batch.metadata),
-            Class::Data | Class::External | Class::Shared => {
+            Class::State if asked != Asked::Input => self.token = StreamToken::take(&mut batch.metadata),
+            Class::State | Class::Data | Class::External | Class::Shared => {
                 self.token = StreamToken::take(&mut batch.metadata);
                 self.answers.push_back(Answer::Batch(batch));
             }
@@ -86,8 +97,8 @@ impl Answered {
     }
 }
 
-/// Reads an answer; `header` says that a stream's header comes first.
-pub fn read_answer(response: &Response, header: bool, limits: &Limits) -> Result<Answered> {
+/// Reads an answer.
+pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result<Answered> {
     let status = response.status;
     if status == 401 {
         return Ok(Answered::failed("AuthenticationError", String::from_utf8_lossy(&response.concat()).trim()));
@@ -100,20 +111,20 @@ pub fn read_answer(response: &Response, header: bool, limits: &Limits) -> Result
         return Ok(Answered::failed(if status == 413 { "RequestTooLarge" } else { "HttpError" }, &message));
     };
     let mut answered = Answered::default();
-    let mut in_header = header;
+    let mut in_header = asked == Asked::Header;
     for item in items {
         match item {
             Item::Schema(_) => {}
             Item::End => in_header = false,
             Item::Batch(batch) if in_header && matches!(batch.class(), Class::Data) => answered.header = Some(batch),
             Item::Batch(batch) => {
-                if !answered.push(batch) {
+                if !answered.push(batch, asked) {
                     return Ok(answered);
                 }
             }
         }
     }
-    if header && answered.header.is_none() {
+    if asked == Asked::Header && answered.header.is_none() {
         return Err(Error::violation("the answer to a stream with a header has none"));
     }
     Ok(answered)

@@ -17,7 +17,7 @@ use arrow_buffer::Buffer;
 
 pub use body::{compress, inflate};
 pub use call::{Call, Kind, Resumed};
-pub use client::{Answered, StreamToken, exchange_body, read_answer, request_body};
+pub use client::{Answered, Asked, StreamToken, exchange_body, read_answer, request_body};
 pub use service::{Begun, Config, Pending, Service};
 
 /// The content type of all requests and of all answers that are Arrow.

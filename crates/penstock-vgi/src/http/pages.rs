@@ -55,7 +55,8 @@ pub(super) fn describe(config: &Config, protocol: &Protocol) -> Response {
     for method in protocol.methods() {
         let fields = method.params.fields().iter().map(|field| format!("{}: {}", field.name(), field.data_type()));
         let params = fields.collect::<Vec<_>>().join(", ");
-        let result = method.result.fields().first().map_or_else(String::new, |field| format!(" → {}", field.data_type()));
+        let result =
+            method.result.fields().first().map_or_else(String::new, |field| format!(" → {}", field.data_type()));
         let _ = writeln!(
             body,
             "<dt><code>{}({}){}</code>, {}</dt>\n<dd>{}</dd>",

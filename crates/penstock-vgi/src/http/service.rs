@@ -132,7 +132,9 @@ impl Service {
     /// What a request wants.
     pub fn begin(self: &Arc<Self>, request: Request) -> Begun {
         let given = request.headers.get(REQUEST_ID);
-        let plain = |text: &&str| !text.is_empty() && text.len() <= LONGEST_ID && text.bytes().all(|each| each.is_ascii_graphic());
+        let plain = |text: &&str| {
+            !text.is_empty() && text.len() <= LONGEST_ID && text.bytes().all(|each| each.is_ascii_graphic())
+        };
         let request_id = given.filter(plain).map(str::to_owned);
         let refuse = |response| Begun::Done(self.dress(response, &request, request_id.clone()));
         let (method, kind) = match (self.route(&request.path), request.method.as_str()) {
@@ -184,9 +186,7 @@ impl Service {
         let Some(given) = given else { return false };
         match self.config.dialect {
             Dialect::V0_10 => given == ARROW,
-            Dialect::Spec => {
-                given.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(ARROW))
-            }
+            Dialect::Spec => given.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(ARROW)),
         }
     }
 
@@ -194,9 +194,7 @@ impl Service {
         let message = format!("Expected Content-Type: '{ARROW}', got {:?}", given.unwrap_or_default());
         match self.config.dialect {
             Dialect::Spec => Response::text(415, "text/plain; charset=utf-8", format!("{message}\n")),
-            Dialect::V0_10 => {
-                self.failure(415, self.protocol.empty_schema(), &Failure::new("TypeError", &message), "")
-            }
+            Dialect::V0_10 => self.failure(415, self.protocol.empty_schema(), &Failure::new("TypeError", &message), ""),
         }
     }
 
@@ -268,7 +266,8 @@ impl Service {
         }
         response.headers.push("Access-Control-Allow-Origin", if all { "*" } else { origin });
         response.headers.push("Vary", "Origin");
-        let exposed = format!("WWW-Authenticate, {REQUEST_ID}, X-VGI-Content-Encoding, {RPC_ERROR}, {MAX_REQUEST_BYTES}");
+        let exposed =
+            format!("WWW-Authenticate, {REQUEST_ID}, X-VGI-Content-Encoding, {RPC_ERROR}, {MAX_REQUEST_BYTES}");
         response.headers.push("Access-Control-Expose-Headers", exposed);
         if request.method == "OPTIONS" {
             response.headers.push("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
@@ -416,7 +415,13 @@ impl Pending {
     }
 
     /// What a stream goes on with: its token says it, once it was verified.
-    fn resume(&self, index: usize, mut batch: Batch, identity: &Identity, now: u64) -> std::result::Result<Found, Refusal> {
+    fn resume(
+        &self,
+        index: usize,
+        mut batch: Batch,
+        identity: &Identity,
+        now: u64,
+    ) -> std::result::Result<Found, Refusal> {
         let service = &self.service;
         let refused = |message: &str| (400, None, Failure::new("RuntimeError", message));
         let token = match service.config.dialect {

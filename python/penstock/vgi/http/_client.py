@@ -82,8 +82,10 @@ class HttpTransientError(RpcError):
 
 
 class HttpStreamSession(StreamSession):
-    """A caller's end of a stream over HTTP. The server keeps nothing of it: to close it does nothing, and other calls may
-    be made meanwhile. ``http_connect`` gives proxies whose streaming methods give it.
+    """A caller's end of a stream over HTTP.
+
+    The server keeps nothing of it: to close it does nothing, and other calls may be made meanwhile. Streaming methods
+    give it, of proxies of ``http_connect``.
     """
 
     def exchange(self, input: AnnotatedBatch) -> AnnotatedBatch:  # noqa: A002

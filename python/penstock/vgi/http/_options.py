@@ -15,7 +15,7 @@ __all__ = ["CoreOptions", "HttpOptions", "core_options"]
 
 
 class HttpOptions(TypedDict, total=False):
-    """The options of ``make_wsgi_app``, ``make_asgi_app``, ``serve_http`` and ``make_sync_client``; all may be left out.
+    """The options of ``make_wsgi_app``, ``make_asgi_app``, ``serve_http`` and ``make_sync_client``; none is needed.
 
     ```python
     >>> from penstock.vgi.http import HttpOptions

@@ -105,9 +105,7 @@ def make_asgi_app(server: RpcServer, **options: Unpack[HttpOptions]) -> Callable
         query = scope.get("query_string", b"").decode("latin-1")
         # What the application is mounted at is no part of its paths.
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        status, answer, data = await asyncio.to_thread(
-            app.respond, scope["method"], path, query, headers, body, remote
-        )
+        status, answer, data = await asyncio.to_thread(app.respond, scope["method"], path, query, headers, body, remote)
         packed = [(name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in answer]
         packed.append((b"content-length", str(len(data)).encode()))
         await send({"type": "http.response.start", "status": status, "headers": packed})
@@ -165,8 +163,10 @@ class HttpServer:
         client_ca: str | PathLike[str] | None = None,
         **options: Unpack[HttpOptions],
     ) -> None:
-        """Listen; port 0 picks a free one. With ``cert`` and ``key`` over TLS, and then ``client_ca`` may say whose callers
-        are let in. ``options`` are those of ``HttpOptions``.
+        """Listen; port 0 picks a free one.
+
+        With ``cert`` and ``key`` over TLS, and then ``client_ca`` may say whose callers are let in. ``options`` are
+        those of ``HttpOptions``.
         """
         self._app = WsgiApp(server, **options)
         place = f"[{host}]" if ":" in host else host

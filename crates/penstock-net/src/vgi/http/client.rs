@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use penstock_vgi::http::{self as core, Answered, Headers, Response, StreamToken};
+use penstock_vgi::http::{self as core, Answered, Asked, Headers, Response, StreamToken};
 use penstock_vgi::ipc::Output;
 use penstock_vgi::{Answer, Batch, Error, ErrorKind, Failure, Limits, Log, Metadata, Result};
-use percent_encoding::{NON_ALPHANUMERIC, AsciiSet, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, Method};
 
 use crate::runtime::{Interrupted, PerProcess, WaitError, wait};
@@ -180,7 +180,7 @@ impl HttpClient {
     /// Calls a unary method.
     pub fn call(&self, method: &str, params: Batch, metadata: Metadata, check: Check<'_>) -> Result<Answered> {
         let body = core::request_body(method, params, metadata)?;
-        self.post(method, "", body, true, false, check)
+        self.post(method, "", body, true, Asked::Call, check)
     }
 
     /// Opens a stream.
@@ -193,7 +193,8 @@ impl HttpClient {
         check: Check<'_>,
     ) -> Result<HttpStream> {
         let body = core::request_body(method, params, metadata)?;
-        let Answered { header, answers, token } = self.post(method, "/init", body, true, header, check)?;
+        let Answered { header, answers, token } =
+            self.post(method, "/init", body, true, if header { Asked::Header } else { Asked::Call }, check)?;
         Ok(HttpStream { method: method.to_owned(), header, answers, token })
     }
 
@@ -208,10 +209,10 @@ impl HttpClient {
             None => {}
         }
         let Some(token) = stream.token.take() else { return Ok(Answer::End) };
-        let again = input.is_none();
+        let (again, asked) = if input.is_none() { (true, Asked::Call) } else { (false, Asked::Input) };
         let batch = input.unwrap_or_else(tick);
         let body = core::exchange_body(batch, &token, false)?;
-        let Answered { answers, token, .. } = self.post(&stream.method, "/exchange", body, again, false, check)?;
+        let Answered { answers, token, .. } = self.post(&stream.method, "/exchange", body, again, asked, check)?;
         stream.answers = answers;
         stream.token = token;
         Ok(stream.answers.pop_front().unwrap_or(Answer::End))
@@ -222,7 +223,7 @@ impl HttpClient {
         stream.answers.clear();
         let Some(token) = stream.token.take() else { return Ok(()) };
         let body = core::exchange_body(tick(), &token, true)?;
-        drop(self.post(&stream.method, "/exchange", body, false, false, check));
+        drop(self.post(&stream.method, "/exchange", body, false, Asked::Call, check));
         Ok(())
     }
 
@@ -232,7 +233,7 @@ impl HttpClient {
         endpoint: &str,
         mut body: Output,
         again: bool,
-        header: bool,
+        asked: Asked,
         check: Check<'_>,
     ) -> Result<Answered> {
         let path = format!("{}/{}{endpoint}", self.prefix(check)?, utf8_percent_encode(method, PLAIN));
@@ -241,7 +242,7 @@ impl HttpClient {
         if retried.is_some_and(|retry| retry.status_codes.contains(&response.status)) {
             return Ok(transient(&response));
         }
-        core::read_answer(&response, header, &self.options.limits)
+        core::read_answer(&response, asked, &self.options.limits)
     }
 
     fn send(&self, method: &str, path: &str, body: Vec<u8>, again: bool, check: Check<'_>) -> Result<Response> {
@@ -269,7 +270,8 @@ impl HttpClient {
             let sent = self.sender.send(method, path, &headers, octets, deadline, check);
             let Some(pause) = retry.and_then(|retry| retry.pause(&sent, tried)) else {
                 let response = sent?;
-                self.state().zstd |= response.headers.get("Accept-Encoding").is_some_and(|codings| codings.contains("zstd"));
+                self.state().zstd |=
+                    response.headers.get("Accept-Encoding").is_some_and(|codings| codings.contains("zstd"));
                 return Ok(response);
             };
             tried += 1;
@@ -322,9 +324,7 @@ fn waited<T>(future: impl Future<Output = Result<T>>, deadline: Option<Instant>,
     let mut ask = || check().map_err(|_| Interrupted);
     wait(future, deadline, &mut ask).unwrap_or_else(|error| {
         Err(match error {
-            WaitError::Deadline => {
-                Error::new(ErrorKind::Deadline, "the server has not answered within the time-out")
-            }
+            WaitError::Deadline => Error::new(ErrorKind::Deadline, "the server has not answered within the time-out"),
             WaitError::Interrupted => Error::new(ErrorKind::Deadline, "the wait was interrupted"),
             WaitError::Runtime(error) => Error::new(error.kind(), error.to_string()),
         })
@@ -390,7 +390,8 @@ impl HttpSender for Wire {
         waited(
             async {
                 let mut answer = request.send().await.map_err(|error| self.failed(error))?;
-                let text = |value: &reqwest::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+                let text =
+                    |value: &reqwest::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
                 let headers = answer.headers().iter().map(|(name, value)| (name.as_str(), text(value))).collect();
                 let status = answer.status().as_u16();
                 let stated = answer.content_length().unwrap_or(0).min(LONGEST);
@@ -398,7 +399,10 @@ impl HttpSender for Wire {
                 while let Some(chunk) = answer.chunk().await.map_err(|error| self.failed(error))? {
                     octets.extend_from_slice(&chunk);
                     if octets.len() as u64 > LONGEST {
-                        return Err(Error::new(ErrorKind::Limit, format!("{}: an answer of more than 2 GiB", self.base)));
+                        return Err(Error::new(
+                            ErrorKind::Limit,
+                            format!("{}: an answer of more than 2 GiB", self.base),
+                        ));
                     }
                 }
                 Ok(Response { status, headers, body: vec![octets.into()] })

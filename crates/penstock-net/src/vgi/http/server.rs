@@ -117,7 +117,10 @@ impl HttpListener {
         // All places are free when the last connection has ended.
         let done = block_on(async move { timeout(GRACE, places.acquire_many(CONNECTIONS)).await.is_ok() });
         if !matches!(done, Ok(true)) {
-            tracing::warn!("calls still run {} s after the server was told to stop; it does not wait for them", GRACE.as_secs());
+            tracing::warn!(
+                "calls still run {} s after the server was told to stop; it does not wait for them",
+                GRACE.as_secs()
+            );
         }
         self.shared.queue.close();
         Ok(())
@@ -180,7 +183,8 @@ where
         async move { Ok::<_, Infallible>(respond(request, peer, &shared).await) }
     });
     let mut http = http1::Builder::new();
-    let connection = http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).serve_connection(TokioIo::new(stream), service);
+    let connection =
+        http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -202,7 +206,8 @@ async fn told(stopped: &mut watch::Receiver<bool>) {
 async fn respond(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) -> Response<Pieces> {
     let (parts, body) = request.into_parts();
     let most = shared.service.max_body();
-    let stated = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    let stated =
+        parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
     let units = u32::try_from(stated.unwrap_or(most).min(most).div_ceil(UNIT)).unwrap_or(u32::MAX);
     // Whoever comes first is read first: the others wait before they cost memory.
     let Ok(room) = shared.bodies.acquire_many(units).await else { return unavailable() };
