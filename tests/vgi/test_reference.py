@@ -13,12 +13,10 @@ SUITE = Callable[..., dict[str, int]]
 MANY = 130
 _MAIN = "from {}._cli import main; main()"
 # The reference's own command needs another web server.
-_HTTP = """
-from penstock.vgi import RpcServer
-from penstock.vgi.http import serve_http
-from vgi_conformance import ConformanceService, ConformanceServiceImpl
-serve_http(RpcServer(ConformanceService, ConformanceServiceImpl()))
-"""
+_HTTP = (
+    "from penstock.vgi import RpcServer; from penstock.vgi.http import serve_http; from vgi_conformance import *; "
+    "serve_http(RpcServer(ConformanceService, ConformanceServiceImpl()))"
+)
 
 
 def _ours(transport: str) -> list[str]:

@@ -215,6 +215,10 @@ impl VgiHttpClient {
         let header = called.header.is_some();
         let mut stream = self.shared.with(py, |client, check| client.open(method, batch, metadata, header, check))?;
         stream.take_logs().iter().try_for_each(|log| self.shared.logger.log(py, log))?;
+        // The answer is here already, so that nobody has to use the stream to hear of it.
+        if let Some(failure) = stream.failure() {
+            return Err(rpc_error(py, failure));
+        }
         Ok(VgiHttpClientStream { shared: Arc::clone(&self.shared), stream: Mutex::new(stream) })
     }
 
@@ -255,12 +259,7 @@ impl VgiHttpClientStream {
     /// The header, of a stream that has one.
     fn header(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let stream = lock(&self.stream);
-        match (&stream.header, stream.failure()) {
-            (Some(header), _) => to_python(py, header).map(|batch| Some(batch.unbind())),
-            // The method has failed before there was one.
-            (None, Some(failure)) => Err(rpc_error(py, failure)),
-            (None, None) => Ok(None),
-        }
+        stream.header.as_ref().map(|header| to_python(py, header).map(Bound::unbind)).transpose()
     }
 
     /// Sends an input and waits for its answer; `None` when the server has ended the stream.

@@ -103,7 +103,7 @@ pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result
     if status == 401 {
         return Ok(Answered::failed("AuthenticationError", String::from_utf8_lossy(&response.concat()).trim()));
     }
-    let octets = plain(&response, limits)?;
+    let octets = plain(response, limits)?;
     let Ok(items) = ipc::read_streams(&octets, limits) else {
         let shown = String::from_utf8_lossy(octets.get(..octets.len().min(SHOWN)).unwrap_or_default()).into_owned();
         let message =

@@ -328,7 +328,8 @@ impl Pending {
                 };
                 Err(self.done(response))
             }
-            Err((status, schema, failure)) => {
+            Err(refusal) => {
+                let (status, schema, failure) = *refusal;
                 let schema = schema.unwrap_or_else(|| Arc::clone(self.service.protocol.empty_schema()));
                 let response = self.service.failure(status, &schema, &failure, &self.request_id);
                 Err(self.done(response))
@@ -337,7 +338,8 @@ impl Pending {
     }
 
     fn parse(&mut self, identity: &Identity, now: u64) -> std::result::Result<Found, Refusal> {
-        let refused = |status, kind: &str, message: &str| (status, None, Failure::new(kind, message));
+        let refused =
+            |status, kind: &str, message: &str| -> Refusal { Box::new((status, None, Failure::new(kind, message))) };
         let service = Arc::clone(&self.service);
         let describes = service.config.description.is_some() && self.method == DESCRIBE && self.kind == Kind::Unary;
         let index = service.protocol.find(&self.method);
@@ -371,7 +373,8 @@ impl Pending {
 
     /// The first batch of the body. Further ones are tolerated, as on a pipe.
     fn first_batch(&mut self) -> std::result::Result<Batch, Refusal> {
-        let refused = |error: &Error| (400, None, Failure::new("ProtocolError", error.message()));
+        let refused =
+            |error: &Error| -> Refusal { Box::new((400, None, Failure::new("ProtocolError", error.message()))) };
         let headers = &self.request.headers;
         let coding = headers.get("X-VGI-Content-Encoding").or_else(|| headers.get("Content-Encoding"));
         let octets = std::mem::take(&mut self.request.body);
@@ -380,7 +383,7 @@ impl Pending {
             Some("zstd") => body::inflate(&octets, self.service.max_body()).map_err(|error| refused(&error))?,
             Some(other) => {
                 let message = format!("the body is coded as {other:?}: \"zstd\" is understood");
-                return Err((415, None, Failure::new("ProtocolError", &message)));
+                return Err(Box::new((415, None, Failure::new("ProtocolError", &message))));
             }
         };
         let items = ipc::read_streams(&octets.into(), &self.service.config.limits).map_err(|error| refused(&error))?;
@@ -400,17 +403,17 @@ impl Pending {
                 self.method,
                 named.escape_ascii()
             );
-            return Err((400, None, Failure::new("TypeError", &message)));
+            return Err(Box::new((400, None, Failure::new("TypeError", &message))));
         }
         let request_id = batch.metadata.text(key::REQUEST_ID).map(str::to_owned);
         match request::parse(&service.protocol, batch, service.config.description.is_some()) {
             Parsed::Describe => Ok(Found::Description),
             Parsed::Call(request) => Ok(Found::Call(Box::new((request, None)), request_id)),
-            Parsed::Rejected(why, schema, failure) => Err(match why {
+            Parsed::Rejected(why, schema, failure) => Err(Box::new(match why {
                 Rejected::Method => (404, None, failure),
                 Rejected::Params if service.config.dialect == Dialect::Spec => (400, Some(schema), failure),
                 Rejected::Params | Rejected::Protocol | Rejected::Version => (400, None, failure),
-            }),
+            })),
         }
     }
 
@@ -423,7 +426,7 @@ impl Pending {
         now: u64,
     ) -> std::result::Result<Found, Refusal> {
         let service = &self.service;
-        let refused = |message: &str| (400, None, Failure::new("RuntimeError", message));
+        let refused = |message: &str| -> Refusal { Box::new((400, None, Failure::new("RuntimeError", message))) };
         let token = match service.config.dialect {
             Dialect::Spec => batch.metadata.remove(key::STREAM_STATE),
             Dialect::V0_10 => batch
@@ -445,7 +448,7 @@ impl Pending {
             let came = Arc::clone(&batch.schema);
             batch = conform(batch, &input).ok_or_else(|| {
                 let message = request::mismatch(&input, &came);
-                (400, Some(Arc::clone(&output)), Failure::new("TypeError", &message))
+                Box::new((400, Some(Arc::clone(&output)), Failure::new("TypeError", &message)))
             })?;
         }
         let resumed = Resumed {
@@ -463,7 +466,7 @@ impl Pending {
 }
 
 /// A status, the schema of the error stream where it is not the empty one, and the error.
-type Refusal = (u16, Option<SchemaRef>, Failure);
+type Refusal = Box<(u16, Option<SchemaRef>, Failure)>;
 
 enum Found {
     Call(Box<(request::Request, Option<Resumed>)>, Option<String>),

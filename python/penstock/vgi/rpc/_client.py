@@ -233,6 +233,8 @@ class Caller:
             try:
                 stream = self.client.open(name, arguments, metadata)
             except RpcError as error:
+                if self._session is not StreamSession:
+                    raise
                 # A stream with a header hears of it at once, and its caller at the first use, like all others.
                 stream = _Failed(error)
         self._open = self._session(stream, values.info.header_type, self._validation, self)

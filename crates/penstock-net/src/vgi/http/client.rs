@@ -201,12 +201,12 @@ impl HttpClient {
     /// The next answer of a stream: to an input, or of a producer without one. An input is sent once only: nobody knows
     /// whether a method has seen it.
     pub fn next(&self, stream: &mut HttpStream, input: Option<Batch>, check: Check<'_>) -> Result<Answer> {
-        match stream.answers.pop_front() {
-            Some(Answer::Batch(_)) if input.is_some() => {
-                return Err(Error::new(ErrorKind::Misuse, "the stream is a producer: it takes no input"));
-            }
-            Some(answer) => return Ok(answer),
-            None => {}
+        if input.is_some() {
+            // Batches that came before any input answer none: the package begins a stream without columns of input so.
+            stream.answers.retain(|answer| !matches!(answer, Answer::Batch(_)));
+        }
+        if let Some(answer) = stream.answers.pop_front() {
+            return Ok(answer);
         }
         let Some(token) = stream.token.take() else { return Ok(Answer::End) };
         let (again, asked) = if input.is_none() { (true, Asked::Call) } else { (false, Asked::Input) };
