@@ -94,7 +94,7 @@ pub(crate) fn vgi_token_open<'py>(
     identity: Option<(String, String)>,
     ttl: u64,
     now: u64,
-) -> PyResult<(u64, Bound<'py, PyBytes>, Bound<'py, PyAny>, Bound<'py, PyAny>, String)> {
+) -> PyResult<TokenFields<'py>> {
     let refused = |why: penstock_vgi::Refused| Error::new(ErrorKind::Violation, why.message()).into_vgi_err();
     let token = signer(key, dialect, ttl)?.open(token, &self::identity(identity), now).map_err(refused)?;
     let schema = |octets: &[u8]| {
@@ -102,5 +102,5 @@ pub(crate) fn vgi_token_open<'py>(
         PySchema::new(schema).into_pyarrow(py)
     };
     let (output, input) = (schema(&token.schema)?, schema(&token.input_schema)?);
-    Ok((token.created_at, PyBytes::new(py, &token.state), output, input, token.stream_id))
+    Ok((token.created_at, token.state, output, input, token.stream_id))
 }

@@ -191,6 +191,8 @@ enum Stage {
     Done(Option<Response>),
 }
 
+/// Status, fields and body.
+type Answered<'py> = (u16, Vec<(String, String)>, Bound<'py, PyBytes>);
 type Answerer = Box<dyn FnOnce(Response) + Send>;
 
 /// A request: who asks is to be said, then a method answers.
@@ -227,7 +229,7 @@ impl VgiHttpCall {
                 self.answered(&mut stage, work(pending));
                 Ok(())
             }
-            other => {
+            other @ (Stage::Call(_) | Stage::Done(_)) => {
                 *stage = other;
                 Err(misuse("it is known already who calls"))
             }
@@ -317,7 +319,7 @@ impl VgiHttpCall {
                 }
                 Ok(())
             }
-            other => {
+            other @ (Stage::Call(_) | Stage::Done(_)) => {
                 *stage = other;
                 Err(misuse("it is known already who calls"))
             }
@@ -492,7 +494,7 @@ impl VgiHttpCall {
     }
 
     /// The answer, for who has begun it: status, fields, body.
-    fn response<'py>(&self, py: Python<'py>) -> PyResult<(u16, Vec<(String, String)>, Bound<'py, PyBytes>)> {
+    fn response<'py>(&self, py: Python<'py>) -> PyResult<Answered<'py>> {
         let response = match &mut *self.stage() {
             Stage::Done(response) => response.take(),
             Stage::Pending(_) | Stage::Call(_) => return Err(misuse("the call was not answered yet")),

@@ -275,7 +275,11 @@ impl HttpClient {
                 return Ok(response);
             };
             tried += 1;
-            waited(async { Ok(tokio::time::sleep(pause).await) }, None, check)?;
+            let pausing = async {
+                tokio::time::sleep(pause).await;
+                Ok(())
+            };
+            waited(pausing, None, check)?;
         }
     }
 }
