@@ -221,9 +221,10 @@ impl Call {
     pub fn emit(&mut self, batch: Batch) -> Result<()> {
         let State::Open(open) = &mut self.state else { return Err(Error::misuse("no stream is open")) };
         if !open.producer {
-            if open.held.replace(batch).is_some() {
+            if open.held.is_some() {
                 return Err(Error::misuse("an input is answered with one batch"));
             }
+            open.held = Some(batch);
             return Ok(());
         }
         for log in self.logs.drain(..) {
