@@ -116,6 +116,8 @@ def test_a_region_goes_back_when_the_last_view_does(service: Any, segment: Share
         assert segment.allocator.num_allocs >= 1
         del kept
         gc.collect()
+    # The worker's last view may go after its last answer: it gives the region back when it has its next turn.
+    service.zeros(n=1)
     assert segment.allocator.num_allocs == 0
 
 
