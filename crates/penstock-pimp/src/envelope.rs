@@ -1,0 +1,124 @@
+//! The envelope around every chunk (section 5).
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::object::nullable;
+use crate::{Digest, Error, JobId, Limits, Metadata, Result};
+
+/// The largest integer that every reader of JSON keeps exactly.
+const EXACT: u64 = (1 << 53) - 1;
+
+/// A chunk, as it is written, stored and read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    /// Its job.
+    pub job_id: JobId,
+    /// Its place: 0 is the metadata.
+    pub index: u32,
+    /// The metadata, or a piece of the payload in the job's encoding.
+    pub value: Cow<'a, str>,
+    /// Whether it is the last chunk.
+    pub done: bool,
+    /// Why the job failed; only the last chunk has it.
+    pub error: Option<Cow<'a, str>>,
+    /// When it was made, in milliseconds since the Unix epoch.
+    pub created_at: u64,
+    /// Of the last chunk: the SHA-256 of the payload as it is reassembled, before it is decompressed (decision 11).
+    pub sha256: Option<Digest>,
+}
+
+/// The fields as JSON has them.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Fields<'a> {
+    #[serde(borrow)]
+    job_id: Cow<'a, str>,
+    index: u64,
+    #[serde(borrow)]
+    value: Cow<'a, str>,
+    done: bool,
+    #[serde(borrow, deserialize_with = "nullable")]
+    error: Option<Cow<'a, str>>,
+    created_at: u64,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    sha256: Option<Cow<'a, str>>,
+}
+
+impl<'a> Fields<'a> {
+    /// What the fields say, each checked (section 5, decisions "restored" and 2).
+    pub(crate) fn check(self, job: JobId, limits: &Limits) -> Result<Envelope<'a>> {
+        if JobId::parse(&self.job_id)? != job {
+            return Err(Error::malformed("jobId is not that of the path"));
+        }
+        limits.index().check(self.index)?;
+        if !self.done {
+            limits.index_before_end().check(self.index)?;
+        }
+        limits.value().check(self.value.len() as u64)?;
+        limits.error().check(self.error.as_ref().map_or(0, |error| error.len() as u64))?;
+        let wrong = |why: &str| Err(Error::malformed(format!("chunk {}: {why}", self.index)));
+        if self.error.is_some() && !self.done {
+            return wrong("error is not null, but done is false");
+        }
+        if self.created_at > EXACT {
+            return wrong("createdAt is above 2^53 - 1");
+        }
+        if self.sha256.is_some() && !self.done {
+            return wrong("sha256 is there, but done is false");
+        }
+        let sha256 = self.sha256.as_deref().map(Digest::parse);
+        if sha256 == Some(None) {
+            return wrong("sha256 is no SHA-256 in lower-case hex");
+        }
+        let index = u32::try_from(self.index).map_err(|_| Error::malformed("index is above 2^32 - 1"))?;
+        if index == 0 && self.done && self.error.is_none() {
+            return wrong("done is true without an error, but it is the metadata");
+        }
+        if index == 0 && !(self.done && self.value.is_empty()) {
+            Metadata::decode(&self.value)?;
+        }
+        let Self { value, done, error, created_at, .. } = self;
+        Ok(Envelope { job_id: job, index, value, done, error, created_at, sha256: sha256.flatten() })
+    }
+}
+
+impl Envelope<'_> {
+    /// Writes it, as buffers store it and polls answer it: the six fields, and `sha256` where there is one.
+    ///
+    /// Fails as a misuse only where memory does.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<()> {
+        let fields = Fields {
+            job_id: Cow::Owned(self.job_id.to_string()),
+            index: u64::from(self.index),
+            value: Cow::Borrowed(&self.value),
+            done: self.done,
+            error: self.error.as_deref().map(Cow::Borrowed),
+            created_at: self.created_at,
+            sha256: self.sha256.map(|digest| Cow::Owned(digest.to_string())),
+        };
+        serde_json::to_writer(out, &fields)
+            .map_err(|error| Error::misuse(format!("a chunk cannot be written: {error}")))
+    }
+
+    /// Reads one that a buffer has stored or answered, and checks it as a write is checked.
+    pub fn decode(octets: &str, job: JobId, limits: &Limits) -> Result<Envelope<'static>> {
+        let crate::object::Object(fields): crate::object::Object<Fields<'_>> =
+            serde_json::from_str(octets).map_err(|error| Error::malformed(format!("no envelope: {error}")))?;
+        fields.check(job, limits).map(Envelope::into_owned)
+    }
+
+    /// The same, of its own memory.
+    pub fn into_owned(self) -> Envelope<'static> {
+        Envelope {
+            job_id: self.job_id,
+            index: self.index,
+            value: Cow::Owned(self.value.into_owned()),
+            done: self.done,
+            error: self.error.map(|error| Cow::Owned(error.into_owned())),
+            created_at: self.created_at,
+            sha256: self.sha256,
+        }
+    }
+}

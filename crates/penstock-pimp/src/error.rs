@@ -1,0 +1,196 @@
+use std::fmt;
+
+use penstock_wire::{ErrorKind, LimitExceeded};
+
+/// What this crate's fallible functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, as callers tell errors apart. Those with a status are what a buffer answers with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// 400: a request, an envelope or metadata is not well formed.
+    Malformed,
+    /// 401: no key, or not this job's.
+    Unauthorized,
+    /// 404: the buffer does not know the job.
+    NotFound,
+    /// 409: a chunk above the done chunk, a done chunk below a stored one, a job that exists with another key.
+    Conflict,
+    /// 410: the job has expired.
+    Expired,
+    /// 412: the generation is not the one named.
+    PreconditionFailed,
+    /// 413: a limit was exceeded.
+    TooLarge,
+    /// 415: the body is not JSON.
+    UnsupportedMediaType,
+    /// The buffer answered with a status that the protocol does not know.
+    UnexpectedStatus,
+    /// The job failed: its sender said so.
+    Failed,
+    /// The consumer has cancelled the job.
+    Cancelled,
+    /// Nothing new came for `stallTimeoutMs`.
+    Stalled,
+    /// The payload is not what its metadata or its checksum says.
+    Corrupt,
+    /// The caller broke a rule.
+    Misuse,
+}
+
+impl Code {
+    /// The HTTP status of it, where it is a buffer's answer.
+    pub const fn status(self) -> Option<u16> {
+        match self {
+            Self::Malformed => Some(400),
+            Self::Unauthorized => Some(401),
+            Self::NotFound => Some(404),
+            Self::Conflict => Some(409),
+            Self::Expired => Some(410),
+            Self::PreconditionFailed => Some(412),
+            Self::TooLarge => Some(413),
+            Self::UnsupportedMediaType => Some(415),
+            Self::UnexpectedStatus | Self::Failed | Self::Cancelled | Self::Stalled | Self::Corrupt | Self::Misuse => {
+                None
+            }
+        }
+    }
+
+    /// What a status other than success means to a client.
+    pub const fn of_status(status: u16) -> Self {
+        match status {
+            400 => Self::Malformed,
+            401 => Self::Unauthorized,
+            404 => Self::NotFound,
+            409 => Self::Conflict,
+            410 => Self::Expired,
+            412 => Self::PreconditionFailed,
+            413 => Self::TooLarge,
+            415 => Self::UnsupportedMediaType,
+            _ => Self::UnexpectedStatus,
+        }
+    }
+
+    /// Its name, as bodies of errors and Python show it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "MALFORMED",
+            Self::Unauthorized => "UNAUTHORIZED",
+            Self::NotFound => "NOT_FOUND",
+            Self::Conflict => "CONFLICT",
+            Self::Expired => "EXPIRED",
+            Self::PreconditionFailed => "PRECONDITION_FAILED",
+            Self::TooLarge => "TOO_LARGE",
+            Self::UnsupportedMediaType => "UNSUPPORTED_MEDIA_TYPE",
+            Self::UnexpectedStatus => "UNEXPECTED_STATUS",
+            Self::Failed => "FAILED",
+            Self::Cancelled => "CANCELLED",
+            Self::Stalled => "STALLED",
+            Self::Corrupt => "CORRUPT",
+            Self::Misuse => "MISUSE",
+        }
+    }
+
+    /// Whose fault it is.
+    pub const fn kind(self) -> ErrorKind {
+        match self {
+            Self::Malformed => ErrorKind::Malformed,
+            Self::TooLarge => ErrorKind::Limit,
+            Self::Misuse => ErrorKind::Misuse,
+            Self::Stalled | Self::Expired => ErrorKind::Deadline,
+            // No rule was broken: the other end gave up.
+            Self::Failed | Self::Cancelled => ErrorKind::Io,
+            Self::Unauthorized
+            | Self::NotFound
+            | Self::Conflict
+            | Self::PreconditionFailed
+            | Self::UnsupportedMediaType
+            | Self::UnexpectedStatus
+            | Self::Corrupt => ErrorKind::Violation,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What went wrong, and what exactly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    code: Code,
+    message: String,
+}
+
+impl Error {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// A request, an envelope or metadata is not well formed: 400.
+    pub(crate) fn malformed(message: impl Into<String>) -> Self {
+        Self::new(Code::Malformed, message)
+    }
+
+    /// No key, or a wrong one: 401. It says no more than that.
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(Code::Unauthorized, "no key, or not this job's")
+    }
+
+    /// The caller broke a rule.
+    pub(crate) fn misuse(message: impl Into<String>) -> Self {
+        Self::new(Code::Misuse, message)
+    }
+
+    /// The buffer does not know the job: 404.
+    pub fn not_found() -> Self {
+        Self::new(Code::NotFound, "the job is not known")
+    }
+
+    /// What went wrong.
+    pub const fn code(&self) -> Code {
+        self.code
+    }
+
+    /// Whose fault it is.
+    pub const fn kind(&self) -> ErrorKind {
+        self.code.kind()
+    }
+
+    /// What happened, without the code.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<LimitExceeded> for Error {
+    fn from(exceeded: LimitExceeded) -> Self {
+        Self::new(Code::TooLarge, exceeded.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_of_a_buffer_is_what_its_status_means_to_a_client() {
+        let statuses = [400, 401, 404, 409, 410, 412, 413, 415];
+        for status in statuses {
+            assert_eq!(Code::of_status(status).status(), Some(status));
+        }
+        for status in [0, 201, 302, 418] {
+            assert_eq!(Code::of_status(status), Code::UnexpectedStatus);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+use std::fmt;
+
+use uuid::{Builder, Uuid, Variant, Version};
+
+use crate::{Error, Result};
+
+/// A job's ID: a UUIDv4, which the consumer makes (section 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(Uuid);
+
+impl JobId {
+    /// An ID from 16 octets of the system's random numbers.
+    pub const fn from_random(octets: [u8; 16]) -> Self {
+        Self(Builder::from_random_bytes(octets).into_uuid())
+    }
+
+    /// Reads an ID in the one way that it is written: lower case, with hyphens.
+    ///
+    /// Fails with [`Malformed`](crate::Code::Malformed) for anything else (decision 8).
+    pub fn parse(text: &str) -> Result<Self> {
+        let wrong = || Error::malformed("jobId is no UUIDv4 in lower case");
+        let id = Uuid::try_parse(text).map_err(|_| wrong())?;
+        let right = id.get_version() == Some(Version::Random)
+            && id.get_variant() == Variant::RFC4122
+            && id.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text;
+        right.then_some(Self(id)).ok_or_else(wrong)
+    }
+
+    /// Its 16 octets, as stores sort by them.
+    pub const fn octets(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+
+    /// The ID with these octets, where they are those of one.
+    pub fn from_octets(octets: [u8; 16]) -> Result<Self> {
+        Self::parse(&Uuid::from_bytes(octets).to_string())
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_hyphenated().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_a_version_4_uuid_in_lower_case_with_hyphens() {
+        let text = "550e8400-e29b-41d4-a716-446655440000";
+        let id = JobId::parse(text).expect("valid");
+        assert_eq!(id.to_string(), text);
+        assert_eq!(JobId::from_octets(*id.octets()), Ok(id));
+        let wrong = [
+            "",
+            "550E8400-E29B-41D4-A716-446655440000",
+            "550e8400e29b41d4a716446655440000",
+            "{550e8400-e29b-41d4-a716-446655440000}",
+            "urn:uuid:550e8400-e29b-41d4-a716-446655440000",
+            "550e8400-e29b-11d4-a716-446655440000",
+            "550e8400-e29b-41d4-c716-446655440000",
+            "550e8400-e29b-41d4-a716-44665544000",
+            "../etc/passwd",
+        ];
+        for text in wrong {
+            assert!(JobId::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn random_octets_make_an_id() {
+        let id = JobId::from_random([0xFF; 16]);
+        assert_eq!(JobId::parse(&id.to_string()), Ok(id));
+    }
+}

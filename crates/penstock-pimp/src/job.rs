@@ -1,0 +1,363 @@
+//! What a buffer knows of a job, and what it decides by that.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::validate::is_key;
+use crate::{Batch, Code, Digest, Error, Indices, Limits, Now, Result, StatusBody};
+
+/// Where a job is in its life (section 10).
+///
+/// ```text
+///  CREATED ─ chunk 0 ─▶ ACTIVE ─┬─ done, no error ─▶ COMPLETED
+///     │                   │     └─ done, error ────▶ FAILED
+///     └───────────────────┴─ ttlMs passes, from all of them ─▶ EXPIRED ─ ttlMs passes again ─▶ forgotten
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum State {
+    /// No metadata yet.
+    Created,
+    /// Chunks come.
+    Active,
+    /// The final chunk is there.
+    Completed,
+    /// The final chunk is there, and says why the job failed.
+    Failed,
+    /// Its time is over, and its chunks are gone.
+    Expired,
+}
+
+impl State {
+    /// Its name in the specification.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Created => "CREATED",
+            Self::Active => "ACTIVE",
+            Self::Completed => "COMPLETED",
+            Self::Failed => "FAILED",
+            Self::Expired => "EXPIRED",
+        }
+    }
+}
+
+/// What a job is made with.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Settings<'a> {
+    /// How long it lives, in milliseconds; the limit's if it is not said.
+    pub ttl_ms: Option<u64>,
+    /// What readers must know; nothing, if it is not said.
+    pub read_key: Option<&'a str>,
+}
+
+impl fmt::Debug for Settings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").field("ttl_ms", &self.ttl_ms).finish_non_exhaustive()
+    }
+}
+
+/// The final chunk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// Its index.
+    pub index: u32,
+    /// Octets of its value.
+    pub octets: u64,
+    /// Whether it has an error.
+    pub failed: bool,
+    /// The payload's SHA-256, if the sender said it.
+    pub sha256: Option<Digest>,
+}
+
+/// What became of a write (section 7).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// The places of the new chunks in the batch: these are to be stored.
+    pub new: Vec<usize>,
+    /// How many chunks were there already.
+    pub duplicates: usize,
+    /// Whether the consumer has cancelled the job.
+    pub cancelled: bool,
+}
+
+/// What a poll finds (section 9).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The chunks that are there, ascending.
+    pub indices: Vec<u32>,
+    /// What the answer says as nextIndex.
+    pub next_index: u64,
+    /// Nothing more will come: an empty poll is not held open.
+    pub finished: bool,
+}
+
+/// A job at the buffer, but for its chunks.
+///
+/// Who stores it does so together with the chunks of a write: a copy is written to, both are stored, and the copy takes the job's
+/// place only then. So a 201 is said of what is on disk, and a write is taken whole or not at all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    write_key: Digest,
+    read_key: Option<Digest>,
+    generation: u64,
+    created_at: u64,
+    ttl: u64,
+    indices: Indices,
+    octets: u64,
+    done: Option<Done>,
+    cancelled: bool,
+}
+
+impl Job {
+    /// Makes a job: its state is CREATED (decision 1).
+    ///
+    /// Fails with [`Malformed`](Code::Malformed) where the key is none, or its life is longer than the limit.
+    pub fn create(now: Now, key: &str, settings: Settings<'_>, limits: &Limits) -> Result<Self> {
+        if !is_key(key) || settings.read_key.is_some_and(|key| !is_key(key)) {
+            return Err(Error::malformed("a key is 1 to 4096 visible ASCII characters"));
+        }
+        let ttl = settings.ttl_ms.unwrap_or(limits.ttl);
+        if ttl == 0 || ttl > limits.ttl {
+            return Err(Error::malformed(format!("ttlMs is not within 1 and {}", limits.ttl)));
+        }
+        Ok(Self {
+            write_key: Digest::of(key.as_bytes()),
+            read_key: settings.read_key.map(|key| Digest::of(key.as_bytes())),
+            generation: 1,
+            created_at: now.unix_millis(),
+            ttl,
+            indices: Indices::new(),
+            octets: 0,
+            done: None,
+            cancelled: false,
+        })
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote. Fails with [`Malformed`](Code::Malformed) for anything else.
+    pub fn decode(octets: &[u8]) -> Result<Self> {
+        serde_json::from_slice(octets).map_err(|error| Error::malformed(format!("no record of a job: {error}")))
+    }
+
+    /// Writes it, as stores keep it. The keys are not in it, only their SHA-256.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|error| Error::misuse(format!("a job cannot be written: {error}")))
+    }
+
+    /// Where it is in its life.
+    pub fn state(&self, now: Now) -> State {
+        if now.unix_millis() >= self.expires_at() {
+            return State::Expired;
+        }
+        match &self.done {
+            Some(done) if done.failed => State::Failed,
+            Some(_) => State::Completed,
+            None if self.indices.contains(0) => State::Active,
+            None => State::Created,
+        }
+    }
+
+    /// When it was made, in milliseconds since the Unix epoch.
+    pub const fn created_at(&self) -> u64 {
+        self.created_at
+    }
+
+    /// When its chunks are to be deleted, in milliseconds since the Unix epoch (section 10).
+    pub const fn expires_at(&self) -> u64 {
+        self.created_at.saturating_add(self.ttl)
+    }
+
+    /// When it is to be forgotten: until then it is known as one that has expired (decision 8).
+    pub const fn forgotten_at(&self) -> u64 {
+        self.expires_at().saturating_add(self.ttl)
+    }
+
+    /// How long it still lives; nothing, when it has expired.
+    pub fn time_left(&self, now: Now) -> Duration {
+        Duration::from_millis(self.expires_at().saturating_sub(now.unix_millis()))
+    }
+
+    /// The generation, as an `ETag` (decision 11).
+    pub fn etag(&self) -> String {
+        format!("\"{}\"", self.generation)
+    }
+
+    /// The chunks that are there.
+    pub const fn indices(&self) -> &Indices {
+        &self.indices
+    }
+
+    /// The final chunk.
+    pub const fn done(&self) -> Option<&Done> {
+        self.done.as_ref()
+    }
+
+    /// Whether every chunk up to the final one is there, and that one has no error.
+    pub fn is_whole(&self) -> bool {
+        self.done.as_ref().is_some_and(|done| !done.failed && self.indices.first_missing(0) > done.index)
+    }
+
+    /// Whether the consumer has cancelled it.
+    pub const fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+
+    fn check_life(&self, now: Now) -> Result<()> {
+        if self.state(now) == State::Expired {
+            return Err(Error::new(Code::Expired, format!("the job has expired after {} ms", self.ttl)));
+        }
+        Ok(())
+    }
+
+    fn check_writer(&self, now: Now, bearer: Option<&str>) -> Result<()> {
+        // A wrong key is 401 also when the job has expired (decision 1).
+        if !bearer.is_some_and(|key| self.write_key.matches(key)) {
+            return Err(Error::unauthorized());
+        }
+        self.check_life(now)
+    }
+
+    /// Who may read: everybody, or who knows the readKey or the writeKey (decision 9).
+    fn check_reader(&self, now: Now, bearer: Option<&str>) -> Result<()> {
+        let known = |key| self.read_key.is_some_and(|read| read.matches(key)) || self.write_key.matches(key);
+        if self.read_key.is_some() && !bearer.is_some_and(known) {
+            return Err(Error::unauthorized());
+        }
+        self.check_life(now)
+    }
+
+    /// A PUT for a job that is there: nothing changes for the same key, another one is a conflict (decision 1).
+    pub fn handle_create(&self, now: Now, bearer: Option<&str>) -> Result<()> {
+        let key = bearer.ok_or_else(Error::unauthorized)?;
+        if !self.write_key.matches(key) {
+            return Err(Error::new(Code::Conflict, "the job exists, with another key"));
+        }
+        self.check_life(now)
+    }
+
+    /// A PUT with `If-Match`: the new key takes the old one's place, and a new generation begins (decision 11).
+    ///
+    /// Fails with [`PreconditionFailed`](Code::PreconditionFailed) where the generation is another.
+    pub fn handle_take_over(
+        &mut self,
+        now: Now,
+        bearer: Option<&str>,
+        if_match: &str,
+        new_key: Option<&str>,
+    ) -> Result<()> {
+        self.check_writer(now, bearer)?;
+        let etag = self.etag();
+        if !if_match.split(',').map(str::trim).any(|each| each == "*" || each == etag) {
+            let message = format!("the generation is {etag}, If-Match names another");
+            return Err(Error::new(Code::PreconditionFailed, message));
+        }
+        let key =
+            new_key.filter(|key| is_key(key)).ok_or_else(|| Error::malformed("writeKey is missing, or no key"))?;
+        self.write_key = Digest::of(key.as_bytes());
+        self.generation += 1;
+        Ok(())
+    }
+
+    /// A write: says which chunks are new. Where it fails nothing has changed (section 7, decisions 2 and 3).
+    pub fn handle_write(
+        &mut self,
+        now: Now,
+        bearer: Option<&str>,
+        batch: &Batch<'_>,
+        limits: &Limits,
+    ) -> Result<Written> {
+        self.check_writer(now, bearer)?;
+        let mut next = self.clone();
+        let mut new = Vec::new();
+        for (place, envelope) in batch.envelopes().iter().enumerate() {
+            // The first write of an index wins, inside a batch too.
+            if !next.indices.insert(envelope.index) {
+                continue;
+            }
+            new.push(place);
+            let octets = envelope.value.len() as u64;
+            next.octets = next.octets.saturating_add(octets);
+            if !envelope.done {
+                continue;
+            }
+            let done =
+                Done { index: envelope.index, octets, failed: envelope.error.is_some(), sha256: envelope.sha256 };
+            if let Some(other) = next.done.replace(done) {
+                let message = format!("chunks {} and {} are both done", other.index, envelope.index);
+                return Err(Error::new(Code::Conflict, message));
+            }
+        }
+        next.check_end()?;
+        next.check_octets(limits)?;
+        *self = next;
+        Ok(Written { duplicates: batch.envelopes().len() - new.len(), new, cancelled: self.cancelled })
+    }
+
+    fn check_end(&self) -> Result<()> {
+        match (&self.done, self.indices.highest()) {
+            (Some(done), Some(highest)) if highest > done.index => {
+                let message = format!("chunk {highest} is above chunk {}, which is done", done.index);
+                Err(Error::new(Code::Conflict, message))
+            }
+            (_, _) => Ok(()),
+        }
+    }
+
+    fn check_octets(&self, limits: &Limits) -> Result<()> {
+        let last = self.done.as_ref().map_or(0, |done| done.octets);
+        limits.job_before_end().check(self.octets.saturating_sub(last))?;
+        Ok(limits.job().check(self.octets)?)
+    }
+
+    /// A poll: which chunks are its answer (section 9, decision 8).
+    pub fn handle_poll(&self, now: Now, bearer: Option<&str>, from: u64, limit: Option<u64>) -> Result<Found> {
+        self.check_reader(now, bearer)?;
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+        let first = u32::try_from(from).ok();
+        let indices: Vec<u32> = first.map_or_else(Vec::new, |from| self.indices.iter_from(from).take(limit).collect());
+        let next_index = indices.last().map_or(from, |last| u64::from(*last) + 1);
+        let finished = self.done.as_ref().is_some_and(|done| from > u64::from(done.index));
+        Ok(Found { indices, next_index, finished })
+    }
+
+    /// What can be read of the payload in order from `from` on, before the first gap: the end of that range (decision 10).
+    pub fn handle_follow(&self, now: Now, bearer: Option<&str>, from: u32) -> Result<(u32, bool)> {
+        self.check_reader(now, bearer)?;
+        let end = self.indices.first_missing(from);
+        Ok((end, self.done.as_ref().is_some_and(|done| end > done.index)))
+    }
+
+    /// What `GET .../status` answers (decision 10).
+    pub fn handle_status(&self, now: Now, bearer: Option<&str>) -> Result<StatusBody> {
+        self.check_reader(now, bearer)?;
+        Ok(StatusBody {
+            state: self.state(now),
+            chunks: self.indices.count(),
+            bytes: self.octets,
+            next_index: self.indices.highest().map_or(0, |highest| u64::from(highest) + 1),
+            created_at: self.created_at,
+            expires_at: self.expires_at(),
+            cancelled: self.cancelled,
+            sha256: self.done.as_ref().and_then(|done| done.sha256),
+        })
+    }
+
+    /// The consumer wants no more (decision 11): the writer learns it with its next answer. `false`: the job has ended already.
+    ///
+    /// Without a key it is 401, although reading may need none; whoever may write may cancel too.
+    pub fn handle_cancel(&mut self, now: Now, bearer: Option<&str>) -> Result<bool> {
+        let known = |key| self.read_key.is_some_and(|read| read.matches(key)) || self.write_key.matches(key);
+        if !bearer.is_some_and(known) {
+            return Err(Error::unauthorized());
+        }
+        self.check_life(now)?;
+        self.cancelled |= self.done.is_none();
+        Ok(self.cancelled)
+    }
+
+    /// A DELETE: the job and its chunks may go (decision 10).
+    pub fn handle_delete(&self, now: Now, bearer: Option<&str>) -> Result<()> {
+        self.check_writer(now, bearer)
+    }
+}

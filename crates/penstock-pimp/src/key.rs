@@ -1,0 +1,180 @@
+//! Keys: bearers, what is kept of them, and signed tokens (section 13, decision 1).
+
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::object::Object;
+use crate::{Error, JobId, Now, Result};
+
+/// A SHA-256, written in lower-case hex.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// That of these octets.
+    pub fn of(octets: &[u8]) -> Self {
+        Self::finish(Sha256::new_with_prefix(octets))
+    }
+
+    pub(crate) fn finish(hasher: Sha256) -> Self {
+        Self(hasher.finalize().into())
+    }
+
+    /// Reads 64 digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digit = |octet: u8| match octet {
+            b'0'..=b'9' => Some(octet - b'0'),
+            b'a'..=b'f' => Some(octet - b'a' + 10),
+            _ => None,
+        };
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        let mut octets = [0; 32];
+        if !rest.is_empty() || pairs.len() != octets.len() {
+            return None;
+        }
+        for (octet, [high, low]) in octets.iter_mut().zip(pairs) {
+            *octet = digit(*high)? << 4 | digit(*low)?;
+        }
+        Some(Self(octets))
+    }
+
+    /// Whether it is this key's, told in a time that does not depend on where they differ.
+    pub(crate) fn matches(&self, key: &str) -> bool {
+        self.0.ct_eq(&Self::of(key.as_bytes()).0).into()
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| de::Error::custom("no SHA-256 in lower-case hex"))
+    }
+}
+
+/// The key of an `Authorization: Bearer KEY`; `None` where there is none.
+pub fn bearer(authorization: Option<&str>) -> Option<&str> {
+    let (scheme, key) = authorization?.trim().split_once(' ')?;
+    let key = key.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then_some(key)
+}
+
+/// What a signed token says.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Claims {
+    /// The job that it writes.
+    pub job_id: String,
+    /// Until when, in seconds since the Unix epoch. RFC 7519 allows a fraction.
+    pub exp: f64,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+}
+
+/// Checks a JWT that is a writeKey: HS256 under `secret`, of this job, not expired (decision 1).
+///
+/// Fails with [`Unauthorized`](crate::Code::Unauthorized), whatever is wrong.
+pub fn verify_jwt(token: &str, secret: &[u8], job: JobId, now: Now) -> Result<Claims> {
+    claims(token, secret)
+        .filter(|claims| {
+            claims.job_id == job.to_string() && claims.exp > Duration::from_micros(now.unix_micros).as_secs_f64()
+        })
+        .ok_or_else(Error::unauthorized)
+}
+
+fn claims(token: &str, secret: &[u8]) -> Option<Claims> {
+    let (signed, signature) = token.rsplit_once('.')?;
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(secret).ok()?;
+    mac.update(signed.as_bytes());
+    mac.verify_slice(&URL_SAFE_NO_PAD.decode(signature).ok()?).ok()?;
+    let (header, claims) = signed.split_once('.')?;
+    let Object(header): Object<Header> = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
+    let Object(claims) = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
+    (header.alg == "HS256").then_some(claims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: &str = "550e8400-e29b-41d4-a716-446655440000";
+
+    fn sign(header: &str, claims: &str, secret: &[u8]) -> String {
+        let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(secret).expect("any length");
+        mac.update(signed.as_bytes());
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
+    }
+
+    #[test]
+    fn a_bearer_is_read_whatever_the_case_of_its_scheme() {
+        assert_eq!(bearer(Some("Bearer abc")), Some("abc"));
+        assert_eq!(bearer(Some(" bearer   a.b-c ")), Some("a.b-c"));
+        for none in [None, Some(""), Some("Bearer"), Some("Bearer "), Some("Basic abc"), Some("abc")] {
+            assert_eq!(bearer(none), None);
+        }
+    }
+
+    #[test]
+    fn a_digest_is_64_digits_and_tells_keys_apart() {
+        let digest = Digest::of(b"key");
+        assert_eq!(Digest::parse(&digest.to_string()), Some(digest));
+        assert!(digest.matches("key") && !digest.matches("kez") && !digest.matches(""));
+        let text = digest.to_string();
+        assert_eq!(Digest::parse(&text.to_uppercase()), None);
+        assert_eq!(Digest::parse(&text[1..]), None);
+    }
+
+    #[test]
+    fn a_token_counts_for_its_job_until_it_expires() {
+        let job = JobId::parse(JOB).expect("valid");
+        let now = Now { instant: std::time::Instant::now(), unix_micros: 1_000_000_000_000 };
+        let hs256 = r#"{"alg":"HS256","typ":"JWT"}"#;
+        let good = format!(r#"{{"jobId":"{JOB}","exp":1000001}}"#);
+        assert!(verify_jwt(&sign(hs256, &good, b"secret"), b"secret", job, now).is_ok());
+        let late = format!(r#"{{"jobId":"{JOB}","exp":1000000}}"#);
+        let other = r#"{"jobId":"550e8400-e29b-41d4-a716-446655440001","exp":1000001}"#;
+        let endless = format!(r#"{{"jobId":"{JOB}"}}"#);
+        for (header, claims, secret) in [
+            (hs256, late.as_str(), "secret"),
+            (hs256, other, "secret"),
+            (hs256, &endless, "secret"),
+            (hs256, &good, "other"),
+            (r#"{"alg":"none"}"#, &good, "secret"),
+            (hs256, "[]", "secret"),
+        ] {
+            let token = sign(header, claims, secret.as_bytes());
+            assert!(verify_jwt(&token, b"secret", job, now).is_err(), "{header} {claims} {secret}");
+        }
+        for token in ["", ".", "..", "a.b.c"] {
+            assert!(verify_jwt(token, b"secret", job, now).is_err(), "{token}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! PIMP 0.5.0, without IO: results to whoever can only poll, through a buffer that both sides call.
+//!
+//! - [`Batch`] is what a sender posts, validated; [`Job`] is what the buffer knows about a job, and decides what is taken.
+//! - [`Sender`] is the machine of who writes a job; [`Consumer`] that of who reads it.
+//!
+//! ```text
+//! PUT    /pimp/{jobId}          make a job, or take it over            POST /pimp/{jobId}/chunks  {"chunks": [envelope, ..]}
+//! GET    /pimp/{jobId}?from=N   {"chunks": [envelope, ..], "nextIndex": N}
+//! DELETE /pimp/{jobId}          GET .../status   GET .../raw           POST /pimp/{jobId}/cancel
+//! ```
+//!
+//! All three are values that the caller keeps, with the time as an argument. Nothing here knows HTTP but for its statuses and the
+//! texts of its bodies. The sections cited are the specification's, the decisions those of `docs/protocols/pimp.md`.
+
+mod backoff;
+mod consumer;
+mod envelope;
+mod error;
+#[doc(hidden)]
+pub mod fuzzing;
+mod id;
+mod indices;
+mod job;
+mod key;
+mod limits;
+mod metadata;
+mod object;
+mod payload;
+mod response;
+mod sender;
+mod time;
+mod validate;
+
+pub use consumer::{Consumer, ConsumerConfig, ConsumerEvent, Poll};
+pub use envelope::Envelope;
+pub use error::{Code, Error, Result};
+pub use id::JobId;
+pub use indices::Indices;
+pub use job::{Done, Found, Job, Settings, State, Written};
+pub use key::{Claims, Digest, bearer, verify_jwt};
+pub use limits::Limits;
+pub use metadata::{Compression, ContentEncoding, Metadata};
+pub use payload::Decoder;
+pub use penstock_wire::ErrorKind;
+pub use response::{Answer, Refusal, StatusBody, poll_body};
+pub use sender::{Encoding, Sender, SenderConfig, SenderEvent};
+pub use time::Now;
+pub use validate::{Batch, Creation, Query};

@@ -1,0 +1,62 @@
+use penstock_wire::Limit;
+
+/// How large a job may be (section 13, decision 3). Each is checked before memory is taken for what it limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Octets of all values of a job: 50 MiB, the last 64 KiB of it for the final chunk only.
+    pub job: u64,
+    /// Chunks of a job, chunk 0 included: 4,096; the last index is for a final chunk only.
+    pub chunks: u32,
+    /// Octets of a value: 256 KiB.
+    pub value: u64,
+    /// Octets of the text of an error: 64 KiB.
+    pub error: u64,
+    /// Octets of the body of a write: 64 MiB.
+    pub body: u64,
+    /// Milliseconds that a job lives, and the most that a consumer may ask for: 300,000.
+    pub ttl: u64,
+}
+
+/// Of a job's octets, what only a final chunk may use: a sender that is at the limit can still say so.
+const RESERVED: u64 = 64 << 10;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { job: 50 << 20, chunks: 4_096, value: 256 << 10, error: 64 << 10, body: 64 << 20, ttl: 300_000 }
+    }
+}
+
+impl Limits {
+    pub(crate) const fn job(&self) -> Limit {
+        Limit::new("the job's octets", self.job)
+    }
+
+    pub(crate) const fn job_before_end(&self) -> Limit {
+        Limit::new("the job's octets before its final chunk", self.job.saturating_sub(RESERVED))
+    }
+
+    pub(crate) const fn index(&self) -> Limit {
+        Limit::new("index", (self.chunks as u64).saturating_sub(1))
+    }
+
+    pub(crate) const fn index_before_end(&self) -> Limit {
+        Limit::new("the index of a chunk that is not final", (self.chunks as u64).saturating_sub(2))
+    }
+
+    pub(crate) const fn envelopes(&self) -> Limit {
+        Limit::new("the number of envelopes of a request", self.chunks as u64)
+    }
+
+    pub(crate) const fn value(&self) -> Limit {
+        Limit::new("the length of value", self.value)
+    }
+
+    pub(crate) const fn error(&self) -> Limit {
+        Limit::new("the length of error", self.error)
+    }
+
+    /// What the length of a write's body is checked against, before it is read.
+    pub const fn body(&self) -> Limit {
+        Limit::new("the length of the body", self.body)
+    }
+}

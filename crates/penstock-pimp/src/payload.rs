@@ -1,0 +1,228 @@
+//! From values to the payload: Base64, gzip, and what is checked at the end (sections 3 and 9, decisions 5, 6 and 11).
+
+use std::fmt;
+use std::io::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::write::MultiGzDecoder;
+use penstock_wire::Limit;
+use sha2::{Digest as _, Sha256};
+
+use crate::{Code, Compression, ContentEncoding, Digest, Error, Metadata, Result};
+
+/// What is inflated at once: gzip gives at most about a thousand times as much, before the limit is looked at again.
+const STEP: usize = 4 << 10;
+
+/// Turns the values of chunks from 1 on into the payload, in order.
+pub struct Decoder {
+    encoding: ContentEncoding,
+    // The first characters of four, whose others come with the next value.
+    carry: Vec<u8>,
+    gzip: Option<MultiGzDecoder<Vec<u8>>>,
+    hasher: Sha256,
+    reassembled: u64,
+    expected: Option<u64>,
+    delivered: u64,
+    limit: Limit,
+}
+
+impl fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder")
+            .field("encoding", &self.encoding)
+            .field("delivered", &self.delivered)
+            .finish_non_exhaustive()
+    }
+}
+
+fn corrupt(why: impl fmt::Display) -> Error {
+    Error::new(Code::Corrupt, format!("the payload is not what its job says: {why}"))
+}
+
+impl Decoder {
+    /// A decoder for a job's chunks. Of a compressed job it gives at most `inflated` octets.
+    pub fn new(metadata: &Metadata, inflated: u64) -> Self {
+        let gzip = match metadata.compression {
+            Compression::None => None,
+            Compression::Gzip => Some(MultiGzDecoder::new(Vec::new())),
+        };
+        Self {
+            encoding: metadata.content_encoding,
+            carry: Vec::new(),
+            gzip,
+            hasher: Sha256::new(),
+            reassembled: 0,
+            expected: metadata.content_length,
+            delivered: 0,
+            limit: Limit::new("the octets of the inflated payload", inflated),
+        }
+    }
+
+    /// Takes the next value and appends what can be said of the payload.
+    ///
+    /// Fails with [`Corrupt`](Code::Corrupt) where it is no Base64 or no gzip, or longer than contentLength; with
+    /// [`TooLarge`](Code::TooLarge) where it inflates beyond the limit.
+    pub fn push(&mut self, value: &str, out: &mut Vec<u8>) -> Result<()> {
+        match self.encoding {
+            ContentEncoding::Identity => self.take(value.as_bytes(), out),
+            ContentEncoding::Base64 => {
+                let octets = self.unbase64(value.as_bytes())?;
+                self.take(&octets, out)
+            }
+        }
+    }
+
+    /// Four characters are three octets, or fewer where they are padded: so values that are decoded each by itself and
+    /// values that are one text, cut anywhere, are both understood (decision 5).
+    fn unbase64(&mut self, value: &[u8]) -> Result<Vec<u8>> {
+        let joined;
+        let text = if self.carry.is_empty() {
+            value
+        } else {
+            self.carry.extend_from_slice(value);
+            joined = std::mem::take(&mut self.carry);
+            &joined
+        };
+        let (mut whole, rest) = text.split_at_checked(text.len() / 4 * 4).unwrap_or_default();
+        self.carry = rest.to_vec();
+        let mut octets = Vec::with_capacity(whole.len() / 4 * 3);
+        while !whole.is_empty() {
+            let padded = whole.iter().position(|octet| *octet == b'=');
+            let end = padded.map_or(whole.len(), |at| (at / 4 + 1) * 4);
+            let (now, later) = whole.split_at_checked(end).unwrap_or((whole, &[]));
+            STANDARD.decode_vec(now, &mut octets).map_err(|error| corrupt(format!("no Base64: {error}")))?;
+            whole = later;
+        }
+        Ok(octets)
+    }
+
+    fn take(&mut self, octets: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        self.hasher.update(octets);
+        self.reassembled = self.reassembled.saturating_add(octets.len() as u64);
+        if let Some(expected) = self.expected.filter(|expected| *expected < self.reassembled) {
+            return Err(corrupt(format!("contentLength is {expected}, and {} octets came", self.reassembled)));
+        }
+        let Some(gzip) = &mut self.gzip else {
+            self.delivered = self.reassembled;
+            out.extend_from_slice(octets);
+            return Ok(());
+        };
+        for step in octets.chunks(STEP) {
+            gzip.write_all(step).map_err(|error| corrupt(format!("no gzip: {error}")))?;
+            self.delivered = self.delivered.saturating_add(gzip.get_ref().len() as u64);
+            self.limit.check(self.delivered)?;
+            out.append(gzip.get_mut());
+        }
+        Ok(())
+    }
+
+    /// The final chunk was taken: checks that the payload is whole, and appends what was held back.
+    ///
+    /// Fails with [`Corrupt`](Code::Corrupt) where Base64 or gzip breaks off, or the length or the SHA-256 is another.
+    pub fn finish(&mut self, sha256: Option<&Digest>, out: &mut Vec<u8>) -> Result<()> {
+        if !self.carry.is_empty() {
+            return Err(corrupt("the Base64 breaks off"));
+        }
+        if let Some(gzip) = &mut self.gzip {
+            gzip.try_finish().map_err(|error| corrupt(format!("the gzip breaks off: {error}")))?;
+            self.delivered = self.delivered.saturating_add(gzip.get_ref().len() as u64);
+            self.limit.check(self.delivered)?;
+            out.append(gzip.get_mut());
+        }
+        if let Some(expected) = self.expected.filter(|expected| *expected != self.reassembled) {
+            return Err(corrupt(format!("contentLength is {expected}, and {} octets came", self.reassembled)));
+        }
+        let hash = Digest::finish(std::mem::take(&mut self.hasher));
+        if let Some(expected) = sha256.filter(|expected| **expected != hash) {
+            return Err(corrupt(format!("its SHA-256 is {hash}, and the sender said {expected}")));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression as Level;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn metadata(text: &str) -> Metadata {
+        Metadata::decode(&format!("{{\"contentType\":\"a/b\",{text}}}")).expect("valid")
+    }
+
+    fn decode(metadata: &Metadata, values: &[&str], inflated: u64) -> Result<Vec<u8>> {
+        let (mut decoder, mut out) = (Decoder::new(metadata, inflated), Vec::new());
+        values.iter().try_for_each(|value| decoder.push(value, &mut out))?;
+        decoder.finish(None, &mut out).map(|()| out)
+    }
+
+    fn gzip(octets: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Level::best());
+        encoder.write_all(octets).expect("memory");
+        encoder.finish().expect("memory")
+    }
+
+    #[test]
+    fn base64_is_read_from_values_padded_each_and_from_a_text_cut_anywhere() {
+        let metadata = metadata(r#""contentEncoding":"base64""#);
+        let each: Vec<String> = [&b"a"[..], b"bc", b"def", b""].iter().map(|part| STANDARD.encode(part)).collect();
+        let each: Vec<&str> = each.iter().map(String::as_str).collect();
+        assert_eq!(decode(&metadata, &each, 0).as_deref(), Ok(&b"abcdef"[..]));
+        let whole = STANDARD.encode(b"abcdefg");
+        for at in 0..=whole.len() {
+            for behind in at..=whole.len() {
+                let cut = [&whole[..at], &whole[at..behind], &whole[behind..]];
+                assert_eq!(decode(&metadata, &cut, 0).as_deref(), Ok(&b"abcdefg"[..]), "{cut:?}");
+            }
+        }
+        for wrong in ["A", "AB=A", "AAA", "A===", "====", "AA A", "AA\n==", "é===", "AB==", "_-__"] {
+            assert_eq!(decode(&metadata, &[wrong], 0).map_err(|error| error.code()), Err(Code::Corrupt), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_length_or_a_checksum_that_differs_is_corrupt() {
+        let five = metadata(r#""contentEncoding":"identity","contentLength":5"#);
+        assert_eq!(decode(&five, &["ab", "cde"], 0).as_deref(), Ok(&b"abcde"[..]));
+        for values in [&["abcd"][..], &["abc", "def"]] {
+            assert_eq!(decode(&five, values, 0).map_err(|error| error.code()), Err(Code::Corrupt));
+        }
+        for (hash, right) in [(Digest::of(b"abcde"), true), (Digest::of(b"abcdf"), false)] {
+            let (mut decoder, mut out) = (Decoder::new(&five, 0), Vec::new());
+            decoder.push("abcde", &mut out).expect("text");
+            assert_eq!(decoder.finish(Some(&hash), &mut out).is_ok(), right);
+        }
+    }
+
+    #[test]
+    fn gzip_is_inflated_within_its_limit_and_must_be_whole() {
+        let metadata = metadata(r#""contentEncoding":"base64","compression":"gzip""#);
+        let octets = vec![b'x'; 100_000];
+        let packed = gzip(&octets);
+        let value = STANDARD.encode(&packed);
+        assert_eq!(decode(&metadata, &[&value], 100_000), Ok(octets.clone()));
+        assert_eq!(decode(&metadata, &[&value], 99_999).map_err(|error| error.code()), Err(Code::TooLarge));
+        let twice = STANDARD.encode([packed.clone(), packed.clone()].concat());
+        assert_eq!(decode(&metadata, &[&twice], 1 << 20).map(|all| all.len()), Ok(200_000));
+        for cut in [0, 5, 10, packed.len() - 8, packed.len() - 1] {
+            let value = STANDARD.encode(&packed[..cut]);
+            assert_eq!(
+                decode(&metadata, &[&value], 1 << 20).map_err(|error| error.code()),
+                Err(Code::Corrupt),
+                "{cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_bomb_costs_little_memory() {
+        let metadata = metadata(r#""contentEncoding":"base64","compression":"gzip""#);
+        let value = STANDARD.encode(gzip(&vec![0; 64 << 20]));
+        let (mut decoder, mut out) = (Decoder::new(&metadata, 1 << 20), Vec::new());
+        assert_eq!(decoder.push(&value, &mut out).map_err(|error| error.code()), Err(Code::TooLarge));
+        assert!(out.len() <= 1 << 20);
+        assert!(decoder.gzip.is_some_and(|gzip| gzip.get_ref().capacity() <= 16 << 20));
+    }
+}

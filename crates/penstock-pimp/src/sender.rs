@@ -1,0 +1,586 @@
+//! Who writes a job: chunks, batches, retries and the end (section 8).
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::write::GzEncoder;
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use crate::backoff::Backoff;
+use crate::metadata::{is_mime, is_textual};
+use crate::response::{Answer, excerpt};
+use crate::{Code, Compression, ContentEncoding, Digest, Envelope, Error, JobId, Metadata, Now, Result};
+
+/// How values hold the payload (section 3, decision 4).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// As it is for text and for types that are text, Base64 for other octets.
+    #[default]
+    Auto,
+    /// As it is; Base64 where that turns out not to be UTF-8 before chunk 0 has gone.
+    Identity,
+    /// Base64.
+    Base64,
+}
+
+/// How a sender writes (sections 8 and 12).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SenderConfig {
+    /// The payload's MIME type: `application/octet-stream`.
+    pub content_type: String,
+    /// How values hold it.
+    pub encoding: Encoding,
+    /// Whether it is compressed; then values are Base64.
+    pub gzip: bool,
+    /// Octets of the payload, where they are known and it is not compressed. The job fails where they are others.
+    pub content_length: Option<u64>,
+    /// A JSON object for the consumer.
+    pub meta: Option<String>,
+    /// How many whole chunks wait before they are written: 10.
+    pub max_chunks_per_batch: usize,
+    /// How long anything waits before it is written: 250 ms.
+    pub flush_interval: Duration,
+    /// Octets of a value: 256 KiB.
+    pub max_chunk: usize,
+    /// How long writes that fail are tried again: 30 s.
+    pub stall_timeout: Duration,
+    /// The pause before the first retry: 250 ms.
+    pub retry_interval: Duration,
+    /// What that pause grows to: 5 s.
+    pub max_retry_interval: Duration,
+}
+
+impl Default for SenderConfig {
+    fn default() -> Self {
+        Self {
+            content_type: "application/octet-stream".to_owned(),
+            encoding: Encoding::Auto,
+            gzip: false,
+            content_length: None,
+            meta: None,
+            max_chunks_per_batch: 10,
+            flush_interval: Duration::from_millis(250),
+            max_chunk: 256 << 10,
+            stall_timeout: Duration::from_secs(30),
+            retry_interval: Duration::from_millis(250),
+            max_retry_interval: Duration::from_secs(5),
+        }
+    }
+}
+
+impl SenderConfig {
+    fn check(&self) -> Result<()> {
+        let wrong = [
+            (!is_mime(&self.content_type), "content_type is no MIME type"),
+            (self.max_chunks_per_batch == 0, "max_chunks_per_batch is 0"),
+            // A code point has up to 4 octets, and 4 characters of Base64 are the fewest.
+            (self.max_chunk < 4, "max_chunk is below 4 octets"),
+            (self.gzip && self.encoding == Encoding::Identity, "what is compressed is no text: gzip needs base64"),
+            (self.gzip && self.content_length.is_some(), "content_length of what is compressed is not known before"),
+        ];
+        let first = wrong.iter().find(|(wrong, _)| *wrong);
+        first.map_or(Ok(()), |(_, why)| Err(Error::misuse(*why)))
+    }
+
+    fn metadata(&self, content_encoding: ContentEncoding) -> Result<Metadata> {
+        let meta = self.meta.clone().map(RawValue::from_string).transpose();
+        let meta = meta.map_err(|error| Error::misuse(format!("meta is no JSON: {error}")))?;
+        if meta.as_ref().is_some_and(|meta| !meta.get().starts_with('{')) {
+            return Err(Error::misuse("meta is no JSON object"));
+        }
+        let compression = if self.gzip { Compression::Gzip } else { Compression::None };
+        let (content_type, content_length) = (self.content_type.clone(), self.content_length);
+        Ok(Metadata { content_type, content_encoding, compression, content_length, meta })
+    }
+}
+
+/// What a sender learns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SenderEvent {
+    /// The buffer has the chunks up to this index.
+    Written(u32),
+    /// The consumer wants no more. The job ends with an error chunk; nothing more can be sent.
+    Cancelled,
+    /// The final chunk is written.
+    Finished,
+}
+
+/// Where a sender is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    /// More may come.
+    Open,
+    /// The final chunk is still to be written, with this error.
+    Ending(Option<String>),
+    /// The final chunk is written.
+    Finished,
+}
+
+/// What an envelope is made of.
+struct Chunk {
+    value: Cow<'static, str>,
+    done: bool,
+    error: Option<String>,
+}
+
+impl Chunk {
+    const fn of(value: Cow<'static, str>) -> Self {
+        Self { value, done: false, error: None }
+    }
+}
+
+/// A request whose answer has not come.
+#[derive(Debug)]
+struct Request {
+    body: Vec<u8>,
+    first: u32,
+    last: u32,
+    done: bool,
+    /// When it goes again; `None` while it is on its way.
+    again: Option<Instant>,
+}
+
+/// The sender of a job.
+///
+/// ```text
+///  send ─▶ waits ─ 10 whole chunks, 250 ms, flush or finish ─▶ poll_transmit ─▶ on its way ─┬─ 200, 201 ─▶ Written
+///                                                                    ▲                      ├─ 429, 5xx, no answer
+///                                                                    └─── after a pause ◀───┘
+/// ```
+///
+/// Chunk 0 goes first and alone (section 8). What is sent in small pieces is put together into chunks, so the number of chunks
+/// does not depend on the number of pieces. One request is on its way at a time. After any call, [`poll_event`](Self::poll_event)
+/// until it gives none, then [`poll_transmit`](Self::poll_transmit) and [`poll_timeout`](Self::poll_timeout).
+pub struct Sender {
+    job: JobId,
+    config: SenderConfig,
+    // Decided when chunk 0 goes: switching later is forbidden (section 3).
+    encoding: Option<ContentEncoding>,
+    textual: bool,
+    meta: Metadata,
+    gzip: Option<GzEncoder<Vec<u8>>>,
+    // Octets that are in no chunk yet, and how many of them are known to be UTF-8.
+    waiting: Vec<u8>,
+    checked: usize,
+    since: Option<Instant>,
+    // Whether the compressor was given something since it last said everything.
+    unpacked: bool,
+    flush: bool,
+    hasher: Sha256,
+    total: u64,
+    next: u32,
+    phase: Phase,
+    request: Option<Request>,
+    troubled: Option<(Instant, String)>,
+    backoff: Backoff,
+    // Why it fails, once the final chunk has told the consumer.
+    refused: Option<Error>,
+    cancelled: bool,
+    failed: Option<Error>,
+    events: VecDeque<SenderEvent>,
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender")
+            .field("job", &self.job)
+            .field("next", &self.next)
+            .field("phase", &self.phase)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sender {
+    /// A sender of a job of which nothing is written yet. Fails as a misuse where the configuration makes no sense.
+    pub fn new(job: JobId, config: SenderConfig) -> Result<Self> {
+        config.check()?;
+        let meta = config.metadata(ContentEncoding::Base64)?;
+        let gzip = config.gzip.then(|| GzEncoder::new(Vec::new(), flate2::Compression::default()));
+        let backoff = Backoff::new(config.retry_interval, config.max_retry_interval);
+        let textual = is_textual(&config.content_type);
+        Ok(Self {
+            job,
+            config,
+            encoding: None,
+            textual,
+            meta,
+            gzip,
+            waiting: Vec::new(),
+            checked: 0,
+            since: None,
+            unpacked: false,
+            flush: false,
+            hasher: Sha256::new(),
+            total: 0,
+            next: 0,
+            phase: Phase::Open,
+            request: None,
+            troubled: None,
+            backoff,
+            refused: None,
+            cancelled: false,
+            failed: None,
+            events: VecDeque::new(),
+        })
+    }
+
+    /// Octets that wait, so that a caller can wait too.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether the final chunk is written.
+    pub fn is_finished(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if let Some(error) = self.failed.as_ref().or(self.refused.as_ref()) {
+            return Err(error.clone());
+        }
+        match self.phase {
+            Phase::Open => Ok(()),
+            Phase::Ending(_) | Phase::Finished => Err(Error::misuse("the job has ended")),
+        }
+    }
+
+    /// Sends text. Before chunk 0 has gone it says that the payload is text (decision 4).
+    ///
+    /// Fails with [`Cancelled`](Code::Cancelled), with what the buffer refused, or as a misuse after the end.
+    pub fn send_text(&mut self, now: Now, text: &str) -> Result<()> {
+        self.textual |= self.total == 0 && self.encoding.is_none();
+        self.send(now, text.as_bytes())
+    }
+
+    /// Sends octets. The job fails where they are no UTF-8 and chunk 0 has said that they are (decision 4).
+    pub fn send(&mut self, now: Now, octets: &[u8]) -> Result<()> {
+        self.check_open()?;
+        if octets.is_empty() {
+            return Ok(());
+        }
+        self.total = self.total.saturating_add(octets.len() as u64);
+        self.since.get_or_insert(now.instant);
+        match &mut self.gzip {
+            None => self.waiting.extend_from_slice(octets),
+            Some(gzip) => {
+                gzip.write_all(octets).map_err(|error| Error::misuse(format!("gzip: {error}")))?;
+                self.waiting.append(gzip.get_mut());
+                self.unpacked = true;
+            }
+        }
+        if self.encoding == Some(ContentEncoding::Identity) && !self.is_text(false) {
+            return Err(self.give_up("the payload is not the UTF-8 that chunk 0 says it is"));
+        }
+        Ok(())
+    }
+
+    /// Lets what was sent so far go, though it fills no chunk.
+    pub fn flush(&mut self) {
+        self.flush = true;
+    }
+
+    /// The payload is whole. The last chunk is done, or an empty one behind it (section 8).
+    ///
+    /// Fails, and the job too, where the payload ends within a code point or is not as long as was said.
+    pub fn finish(&mut self) -> Result<()> {
+        self.check_open()?;
+        if let Some(said) = self.config.content_length.filter(|said| *said != self.total) {
+            let why = format!("content_length is {said}, and {} octets were sent", self.total);
+            return Err(self.give_up(&why));
+        }
+        if let Some(gzip) = self.gzip.take() {
+            let rest = gzip.finish().map_err(|error| Error::misuse(format!("gzip: {error}")))?;
+            self.waiting.extend_from_slice(&rest);
+            self.unpacked = false;
+        }
+        if self.encoding == Some(ContentEncoding::Identity) && !self.is_text(true) {
+            return Err(self.give_up("the payload ends within a code point"));
+        }
+        self.phase = Phase::Ending(None);
+        Ok(())
+    }
+
+    /// The payload cannot be made: the consumer is told why (section 11). What waits is dropped.
+    pub fn fail(&mut self, why: &str) -> Result<()> {
+        self.check_open()?;
+        self.end_with(why);
+        Ok(())
+    }
+
+    fn end_with(&mut self, why: &str) {
+        self.waiting.clear();
+        self.checked = 0;
+        self.phase = Phase::Ending(Some(why.to_owned()));
+    }
+
+    fn give_up(&mut self, why: &str) -> Error {
+        self.end_with(why);
+        let error = Error::misuse(why);
+        self.refused = Some(error.clone());
+        error
+    }
+
+    /// Whether what waits is UTF-8; a code point may be cut at its end, unless that is the payload's.
+    fn is_text(&mut self, end: bool) -> bool {
+        match std::str::from_utf8(self.waiting.get(self.checked..).unwrap_or_default()) {
+            Ok(text) => self.checked += text.len(),
+            Err(error) => {
+                self.checked += error.valid_up_to();
+                return !end && error.error_len().is_none();
+            }
+        }
+        true
+    }
+
+    /// The next request body, for `POST {job}/chunks`; none while one is on its way.
+    pub fn poll_transmit(&mut self, now: Now) -> Result<Option<Vec<u8>>> {
+        if self.failed.is_some() {
+            return Ok(None);
+        }
+        if let Some(request) = &mut self.request {
+            let due = request.again.is_some_and(|at| at <= now.instant);
+            return Ok(due.then(|| {
+                request.again = None;
+                request.body.clone()
+            }));
+        }
+        let chunks = match self.encoding {
+            None => vec![self.first_chunk()?],
+            Some(encoding) => self.next_chunks(now, encoding)?,
+        };
+        let (Some(last), Ok(count)) = (chunks.last(), u32::try_from(chunks.len())) else { return Ok(None) };
+        let (done, first) = (last.done, self.next);
+        let body = self.body(now, chunks)?;
+        self.next += count;
+        self.request = Some(Request { body: body.clone(), first, last: self.next - 1, done, again: None });
+        Ok(Some(body))
+    }
+
+    /// Chunk 0: from here on the encoding stays (section 3).
+    fn first_chunk(&mut self) -> Result<Chunk> {
+        let text = match self.config.encoding {
+            Encoding::Auto => self.textual && !self.config.gzip,
+            Encoding::Identity => true,
+            Encoding::Base64 => false,
+        };
+        let end = self.phase != Phase::Open;
+        let encoding = if text && self.is_text(end) { ContentEncoding::Identity } else { ContentEncoding::Base64 };
+        self.encoding = Some(encoding);
+        self.meta.content_encoding = encoding;
+        Ok(Chunk::of(Cow::Owned(self.meta.encode()?)))
+    }
+
+    /// The chunks that may go now, the last of them done where the payload is at its end.
+    fn next_chunks(&mut self, now: Now, encoding: ContentEncoding) -> Result<Vec<Chunk>> {
+        let (ending, error) = match &self.phase {
+            Phase::Open => (false, None),
+            Phase::Ending(error) => (true, error.clone()),
+            Phase::Finished => return Ok(Vec::new()),
+        };
+        let all = ending || self.flush || self.due().is_some_and(|due| due <= now.instant);
+        if all && self.unpacked {
+            self.unpack()?;
+        }
+        let mut chunks = self.take_chunks(encoding, all, ending);
+        if all || !chunks.is_empty() {
+            self.since = (!self.waiting.is_empty() || self.unpacked).then_some(now.instant);
+        }
+        if ending && self.waiting.is_empty() {
+            match chunks.last_mut() {
+                Some(last) => last.done = true,
+                None => chunks.push(Chunk { value: Cow::Borrowed(""), done: true, error }),
+            }
+        }
+        Ok(chunks)
+    }
+
+    /// Lets the compressor say what it holds back.
+    fn unpack(&mut self) -> Result<()> {
+        self.unpacked = false;
+        let Some(gzip) = &mut self.gzip else { return Ok(()) };
+        gzip.flush().map_err(|error| Error::misuse(format!("gzip: {error}")))?;
+        self.waiting.append(gzip.get_mut());
+        Ok(())
+    }
+
+    /// Cuts what waits: whole chunks once enough of them are there, everything if `all`.
+    fn take_chunks(&mut self, encoding: ContentEncoding, all: bool, ending: bool) -> Vec<Chunk> {
+        let most = self.config.max_chunks_per_batch;
+        // A code point that is cut may leave 3 octets to the next chunk.
+        let (whole, left) = match encoding {
+            ContentEncoding::Identity => (self.config.max_chunk, 3),
+            ContentEncoding::Base64 => (self.config.max_chunk / 4 * 3, 0),
+        };
+        let mut chunks = Vec::new();
+        if !all && self.waiting.len() < whole.saturating_mul(most).saturating_add(left) {
+            return chunks;
+        }
+        let mut taken = 0;
+        while chunks.len() < most {
+            let rest = self.waiting.get(taken..).unwrap_or_default();
+            let Some((value, octets)) = cut(rest, whole, encoding, ending) else { break };
+            taken += octets;
+            chunks.push(Chunk::of(value));
+        }
+        self.hasher.update(self.waiting.get(..taken).unwrap_or_default());
+        self.waiting.drain(..taken.min(self.waiting.len()));
+        self.checked = self.checked.saturating_sub(taken);
+        self.flush &= self.waiting.len() >= whole;
+        chunks
+    }
+
+    fn body(&mut self, now: Now, chunks: Vec<Chunk>) -> Result<Vec<u8>> {
+        let mut body = b"{\"chunks\":[".to_vec();
+        for (index, Chunk { value, done, error }) in (self.next..).zip(chunks) {
+            if body.last() == Some(&b'}') {
+                body.push(b',');
+            }
+            let whole = done && error.is_none();
+            let envelope = Envelope {
+                job_id: self.job,
+                index,
+                value,
+                done,
+                error: error.map(Cow::Owned),
+                created_at: now.unix_millis(),
+                sha256: whole.then(|| Digest::finish(std::mem::take(&mut self.hasher))),
+            };
+            envelope.encode(&mut body)?;
+        }
+        body.extend_from_slice(b"]}");
+        Ok(body)
+    }
+
+    /// When what waits has waited long enough.
+    fn due(&self) -> Option<Instant> {
+        self.since.map(|since| since + self.config.flush_interval)
+    }
+
+    /// What was learnt.
+    pub fn poll_event(&mut self) -> Option<SenderEvent> {
+        self.events.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout), and then [`poll_transmit`](Self::poll_transmit), want to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.failed.is_some() || self.is_finished() {
+            return None;
+        }
+        let stalled = self.troubled.as_ref().map(|(since, _)| *since + self.config.stall_timeout);
+        match &self.request {
+            Some(request) => request.again.into_iter().chain(stalled).min(),
+            None => self.due(),
+        }
+    }
+
+    /// Time has passed. Fails with [`Stalled`](Code::Stalled) where nothing could be written for too long.
+    pub fn handle_timeout(&mut self, now: Now) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let Some((since, why)) = &self.troubled else { return Ok(()) };
+        if now.instant < *since + self.config.stall_timeout {
+            return Ok(());
+        }
+        let waited = self.config.stall_timeout.as_millis();
+        let first = self.request.as_ref().map_or(self.next, |request| request.first);
+        let message = format!("chunk {first} could not be written within {waited} ms: {why}");
+        self.over(Error::new(Code::Stalled, message))
+    }
+
+    fn over(&mut self, error: Error) -> Result<()> {
+        self.failed = Some(error.clone());
+        self.waiting.clear();
+        Err(error)
+    }
+
+    /// The request could not be made, or its answer did not come: it goes again, which is safe (section 7).
+    pub fn handle_failure(&mut self, now: Now, why: &str) {
+        let Some(request) = &mut self.request else { return };
+        request.again = Some(now.instant + self.backoff.advance());
+        let since = self.troubled.as_ref().map_or(now.instant, |(since, _)| *since);
+        self.troubled = Some((since, why.to_owned()));
+    }
+
+    /// The answer of the buffer.
+    ///
+    /// 429 and 5xx go again. After 413 the consumer is told why by a final chunk, for which buffers keep room (decision 3), and
+    /// then this fails. Any other refusal is final.
+    pub fn handle_response(&mut self, now: Now, status: u16, body: &[u8]) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        match status {
+            200 | 201 => self.written(&Answer::decode(body)),
+            429 | 500..=599 => {
+                self.handle_failure(now, &format!("the buffer answered with {status}"));
+                Ok(())
+            }
+            _ => self.rejected(status, body),
+        }
+    }
+
+    fn written(&mut self, answer: &Answer) -> Result<()> {
+        let Some(request) = self.request.take() else { return Ok(()) };
+        self.troubled = None;
+        self.backoff.reset();
+        self.events.push_back(SenderEvent::Written(request.last));
+        if request.done {
+            self.phase = Phase::Finished;
+            self.events.push_back(SenderEvent::Finished);
+            return match self.refused.take() {
+                Some(error) => self.over(error),
+                None => Ok(()),
+            };
+        }
+        if answer.cancelled && !self.cancelled {
+            self.cancelled = true;
+            self.end_with("cancelled by the consumer");
+            self.refused = Some(Error::new(Code::Cancelled, "the consumer has cancelled the job"));
+            self.events.push_back(SenderEvent::Cancelled);
+        }
+        Ok(())
+    }
+
+    fn rejected(&mut self, status: u16, body: &[u8]) -> Result<()> {
+        let Some(request) = self.request.take() else { return Ok(()) };
+        let code = Code::of_status(status);
+        let message = format!("the buffer refused chunk {} with {status}: {}", request.first, excerpt(body));
+        let error = Error::new(code, message);
+        if code != Code::TooLarge || self.refused.is_some() || request.first == 0 {
+            return self.over(error);
+        }
+        // Nothing of the batch was taken: its first index is the final chunk's.
+        self.next = request.first;
+        self.end_with("the job is larger than the buffer allows");
+        self.refused = Some(error);
+        Ok(())
+    }
+}
+
+/// The next value and how many octets it takes; none where what is left waits for more.
+fn cut(rest: &[u8], whole: usize, encoding: ContentEncoding, end: bool) -> Option<(Cow<'static, str>, usize)> {
+    let most = rest.get(..whole).unwrap_or(rest);
+    let octets = match encoding {
+        // A chunk never splits a code point (decision 4).
+        ContentEncoding::Identity => match std::str::from_utf8(most) {
+            Ok(text) => text.len(),
+            Err(error) => error.valid_up_to(),
+        },
+        // Chunks hold a multiple of 3 octets, but for the last (decision 5).
+        ContentEncoding::Base64 if end && rest.len() <= whole => most.len(),
+        ContentEncoding::Base64 => most.len() / 3 * 3,
+    };
+    let taken = most.get(..octets).filter(|taken| !taken.is_empty())?;
+    let value = match encoding {
+        ContentEncoding::Identity => std::str::from_utf8(taken).ok()?.to_owned(),
+        ContentEncoding::Base64 => STANDARD.encode(taken),
+    };
+    Some((Cow::Owned(value), octets))
+}

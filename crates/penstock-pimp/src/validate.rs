@@ -1,0 +1,266 @@
+//! What comes from outside, and every rule that a buffer checks before it takes it (sections 5 and 7, decisions 1 to 10).
+
+use std::fmt;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::envelope::Fields;
+use crate::object::Object;
+use crate::{Code, Envelope, Error, JobId, Limits, Result};
+
+/// The longest that an empty poll is held open (decision 10).
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Octets of a key.
+const KEY: usize = 4_096;
+
+/// The body of a write: one envelope or more, each well formed and of the path's job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch<'a>(Vec<Envelope<'a>>);
+
+impl<'a> Batch<'a> {
+    /// Reads a body and checks all that can be said without knowing the job (section 7).
+    ///
+    /// Fails with [`Malformed`](Code::Malformed) or [`TooLarge`](Code::TooLarge), naming the field and the limit.
+    pub fn decode(body: &'a [u8], job: JobId, limits: &Limits) -> Result<Self> {
+        limits.body().check(body.len() as u64)?;
+        let Object(Chunks { chunks }) = json(body)?;
+        limits.envelopes().check(chunks.count())?;
+        if chunks.count() == 0 {
+            return Err(Error::malformed("chunks is empty"));
+        }
+        chunks.into_fields().map(|fields| fields.check(job, limits)).collect::<Result<_>>().map(Self)
+    }
+
+    /// The envelopes, in the order of the body.
+    pub fn envelopes(&self) -> &[Envelope<'a>] {
+        &self.0
+    }
+}
+
+#[derive(Deserialize)]
+struct Chunks<'a> {
+    #[serde(borrow)]
+    chunks: Bounded<'a>,
+}
+
+/// The most envelopes that memory is taken for; those beyond are counted.
+const MOST: usize = 65_536;
+
+/// Envelopes as JSON has them; of too many only their number.
+pub(crate) struct Bounded<'a> {
+    fields: Vec<Fields<'a>>,
+    beyond: u64,
+}
+
+impl<'a> Bounded<'a> {
+    pub(crate) fn count(&self) -> u64 {
+        (self.fields.len() as u64).saturating_add(self.beyond)
+    }
+
+    pub(crate) fn into_fields(self) -> impl Iterator<Item = Fields<'a>> {
+        self.fields.into_iter()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Bounded<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+
+        impl<'de> Visitor<'de> for List {
+            type Value = Bounded<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of envelopes")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut bounded = Bounded { fields: Vec::new(), beyond: 0 };
+                while bounded.fields.len() < MOST {
+                    let Some(Object(fields)) = list.next_element()? else { return Ok(bounded) };
+                    bounded.fields.push(fields);
+                }
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    bounded.beyond += 1;
+                }
+                Ok(bounded)
+            }
+        }
+
+        deserializer.deserialize_seq(List)
+    }
+}
+
+/// Reads a body that is JSON in UTF-8. What JSON skips would not be checked otherwise.
+pub(crate) fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
+    let text = std::str::from_utf8(body).map_err(|error| Error::malformed(format!("the body is no UTF-8: {error}")))?;
+    serde_json::from_str(text).map_err(|error| Error::malformed(format!("the body: {error}")))
+}
+
+/// Refuses a body of another type than JSON. One without a type is taken for JSON.
+pub(crate) fn content_type(value: Option<&str>) -> Result<()> {
+    let essence = value.map(|value| value.split(';').next().unwrap_or_default().trim());
+    if essence.is_none_or(|essence| essence.eq_ignore_ascii_case("application/json")) {
+        return Ok(());
+    }
+    Err(Error::new(Code::UnsupportedMediaType, "Content-Type is not application/json"))
+}
+
+impl Batch<'_> {
+    /// Refuses the `Content-Type` of a write or a creation that is not JSON: 415.
+    pub fn check_content_type(value: Option<&str>) -> Result<()> {
+        content_type(value)
+    }
+}
+
+/// The body of a PUT: what the consumer wants of the job (decisions 1 and 11). All of it is optional.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Creation {
+    /// How long the job lives, in milliseconds; the limit's if it is not said.
+    pub ttl_ms: Option<u64>,
+    /// What readers must know.
+    pub read_key: Option<String>,
+    /// Of a takeover: the new writeKey.
+    pub write_key: Option<String>,
+}
+
+impl fmt::Debug for Creation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Creation").field("ttl_ms", &self.ttl_ms).finish_non_exhaustive()
+    }
+}
+
+impl Creation {
+    /// Reads a body, which may be empty. Fails with [`Malformed`](Code::Malformed), naming the field.
+    pub fn decode(body: &[u8], limits: &Limits) -> Result<Self> {
+        if body.is_empty() {
+            return Ok(Self::default());
+        }
+        let Object(creation): Object<Self> = json(body)?;
+        if creation.ttl_ms.is_some_and(|ttl| ttl == 0 || ttl > limits.ttl) {
+            return Err(Error::malformed(format!("ttlMs is not within 1 and {}", limits.ttl)));
+        }
+        for (name, key) in [("readKey", &creation.read_key), ("writeKey", &creation.write_key)] {
+            if key.as_ref().is_some_and(|key| !is_key(key)) {
+                return Err(Error::malformed(format!("{name} is no key: 1 to {KEY} visible ASCII characters")));
+            }
+        }
+        Ok(creation)
+    }
+}
+
+/// Whether a header can carry it as a bearer.
+pub(crate) fn is_key(key: &str) -> bool {
+    !key.is_empty() && key.len() <= KEY && key.bytes().all(|octet| octet.is_ascii_graphic())
+}
+
+/// The query of a poll (section 9, decisions 8 and 10).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Query {
+    /// The first index wanted: 0.
+    pub from: u64,
+    /// The most chunks wanted: all.
+    pub limit: Option<u64>,
+    /// How long an empty poll is held open: not at all.
+    pub wait: Duration,
+}
+
+impl Query {
+    /// Reads what stands behind the `?`. Parameters that nobody knows are ignored.
+    ///
+    /// Fails with [`Malformed`](Code::Malformed) where a number is none, or comes twice.
+    pub fn decode(query: Option<&str>) -> Result<Self> {
+        let mut found: [(&str, Option<u64>); 3] = [("from", None), ("limit", None), ("wait", None)];
+        for pair in query.unwrap_or_default().split('&') {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let name = percent_decode_str(name).decode_utf8_lossy();
+            let Some((name, slot)) = found.iter_mut().find(|(known, _)| *known == name) else { continue };
+            if slot.replace(number(name, value)?).is_some() {
+                return Err(Error::malformed(format!("{name} comes twice")));
+            }
+        }
+        let [(_, from), (_, limit), (_, wait)] = found;
+        if limit == Some(0) {
+            return Err(Error::malformed("limit is 0"));
+        }
+        let wait = Duration::from_millis(wait.unwrap_or(0)).min(LONGEST_WAIT);
+        Ok(Self { from: from.unwrap_or(0), limit, wait })
+    }
+}
+
+fn number(name: &str, value: &str) -> Result<u64> {
+    let value = percent_decode_str(value).decode_utf8_lossy();
+    let digits = !value.is_empty() && value.bytes().all(|octet| octet.is_ascii_digit());
+    digits
+        .then(|| value.parse().ok())
+        .flatten()
+        .ok_or_else(|| Error::malformed(format!("{name} is no integer of 0 or more")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_has_integers_and_each_once() {
+        let decode = |query| Query::decode(Some(query));
+        assert_eq!(Query::decode(None), Ok(Query::default()));
+        assert_eq!(decode("from=7&x=y"), Ok(Query { from: 7, ..Query::default() }));
+        assert_eq!(decode("from=%37&limit=2").map(|query| (query.from, query.limit)), Ok((7, Some(2))));
+        assert_eq!(decode("wait=99999").map(|query| query.wait), Ok(Duration::from_secs(30)));
+        let wrong = [
+            "from",
+            "from=",
+            "from=-1",
+            "from=1.0",
+            "from=+1",
+            "from=x",
+            "from=1&from=1",
+            "limit=0",
+            "wait=soon",
+            "from=99999999999999999999",
+        ];
+        for query in wrong {
+            assert_eq!(decode(query).map_err(|error| error.code()), Err(Code::Malformed), "{query}");
+        }
+    }
+
+    #[test]
+    fn a_creation_may_be_empty_and_its_fields_have_bounds() {
+        let decode = |body: &str| Creation::decode(body.as_bytes(), &Limits::default());
+        assert_eq!(decode(""), Ok(Creation::default()));
+        assert_eq!(
+            decode(r#"{"ttlMs":300000,"readKey":"r","x":1}"#).map(|creation| creation.ttl_ms),
+            Ok(Some(300_000))
+        );
+        let wrong = [
+            "[]",
+            "{",
+            r#"{"ttlMs":0}"#,
+            r#"{"ttlMs":300001}"#,
+            r#"{"ttlMs":1.5}"#,
+            r#"{"ttlMs":"1"}"#,
+            r#"{"readKey":""}"#,
+            r#"{"readKey":"a b"}"#,
+            r#"{"writeKey":"é"}"#,
+            r#"{"ttlMs":1,"ttlMs":1}"#,
+            "[1]",
+        ];
+        for body in wrong {
+            assert_eq!(decode(body).map_err(|error| error.code()), Err(Code::Malformed), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_json_by_its_type_or_has_none() {
+        for right in [None, Some("application/json"), Some("Application/JSON; charset=utf-8")] {
+            assert_eq!(content_type(right), Ok(()));
+        }
+        for wrong in ["text/json", "", "application/x-www-form-urlencoded"] {
+            assert_eq!(content_type(Some(wrong)).map_err(|error| error.code()), Err(Code::UnsupportedMediaType));
+        }
+    }
+}

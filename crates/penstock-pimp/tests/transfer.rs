@@ -1,0 +1,222 @@
+//! A sender, a buffer and a consumer over a network that loses requests and answers: what arrives is what was sent.
+#![allow(clippy::expect_used, clippy::indexing_slicing)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use penstock_pimp::{
+    Answer, Batch, Code, Consumer, ConsumerConfig, ConsumerEvent, Encoding, Error, Job, JobId, Limits, Now, Query,
+    Refusal, Sender, SenderConfig, SenderEvent, Settings, poll_body,
+};
+use penstock_testkit::clock::FakeClock;
+use proptest::prelude::*;
+
+const KEY: Option<&str> = Some("key");
+
+/// A buffer in memory.
+struct Buffer {
+    id: JobId,
+    job: Job,
+    chunks: BTreeMap<u32, Vec<u8>>,
+    limits: Limits,
+}
+
+impl Buffer {
+    fn write(&mut self, now: Now, body: &[u8]) -> Result<(u16, Vec<u8>), Error> {
+        let batch = Batch::decode(body, self.id, &self.limits)?;
+        let written = self.job.handle_write(now, KEY, &batch, &self.limits)?;
+        let answer = Answer {
+            written: written.new.len() as u64,
+            duplicates: written.duplicates as u64,
+            cancelled: written.cancelled,
+        };
+        for place in written.new {
+            let (envelope, mut octets) = (&batch.envelopes()[place], Vec::new());
+            envelope.encode(&mut octets)?;
+            assert!(self.chunks.insert(envelope.index, octets).is_none(), "a chunk is written twice");
+        }
+        Ok((answer.status(), serde_json::to_vec(&answer).expect("memory")))
+    }
+
+    fn poll(&self, now: Now, query: &str, limit: Option<u64>) -> Result<(u16, Vec<u8>), Error> {
+        let query = Query::decode(query.strip_prefix('?'))?;
+        let found = self.job.handle_poll(now, None, query.from, limit)?;
+        let chunks = found.indices.iter().map(|index| &self.chunks[index]);
+        Ok((200, poll_body(chunks, found.next_index)))
+    }
+}
+
+fn refusal(error: &Error) -> (u16, Vec<u8>) {
+    let body = serde_json::to_vec(&Refusal::from(error)).expect("memory");
+    (error.code().status().expect("an answer of a buffer"), body)
+}
+
+/// What the consumer got, and how it ended.
+struct Received {
+    octets: Vec<u8>,
+    result: Result<(), Error>,
+}
+
+struct Transfer {
+    clock: FakeClock,
+    rng: Rng,
+    loss: f64,
+    sender: Sender,
+    buffer: Buffer,
+    consumer: Consumer,
+    received: Vec<u8>,
+}
+
+impl Transfer {
+    fn new(config: SenderConfig, seed: u64, loss: f64) -> Self {
+        let clock = FakeClock::new();
+        let now = Now { instant: clock.instant(), unix_micros: clock.unix_micros() };
+        let (id, limits) = (JobId::from_random([7; 16]), Limits::default());
+        let job = Job::create(now, "key", Settings::default(), &limits).expect("valid");
+        Self {
+            rng: Rng::with_seed(seed),
+            loss,
+            sender: Sender::new(id, config).expect("valid"),
+            buffer: Buffer { id, job, chunks: BTreeMap::new(), limits },
+            consumer: Consumer::new(now, id, ConsumerConfig::default()),
+            received: Vec::new(),
+            clock,
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { instant: self.clock.instant(), unix_micros: self.clock.unix_micros() }
+    }
+
+    /// A request, which may be lost, and so may its answer.
+    fn exchange<T>(&mut self, serve: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        if self.rng.f64() < self.loss {
+            return None;
+        }
+        let answer = serve(self);
+        (self.rng.f64() >= self.loss).then_some(answer)
+    }
+
+    fn step(&mut self) -> Result<(), Error> {
+        let now = self.now();
+        self.sender.handle_timeout(now)?;
+        if let Some(body) = self.sender.poll_transmit(now)? {
+            let answer = self.exchange(|all| all.buffer.write(now, &body).unwrap_or_else(|error| refusal(&error)));
+            match answer {
+                Some((status, body)) => self.sender.handle_response(now, status, &body)?,
+                None => self.sender.handle_failure(now, "lost"),
+            }
+        }
+        self.consumer.handle_timeout(now)?;
+        if let Some(poll) = self.consumer.poll_transmit(now) {
+            let limit = self.rng.bool().then_some(1 + self.rng.u64(..3));
+            let serve =
+                |all: &mut Self| all.buffer.poll(now, &poll.query(), limit).unwrap_or_else(|error| refusal(&error));
+            let answer = self.exchange(serve);
+            let result = match answer {
+                Some((status, body)) => self.consumer.handle_response(now, status, &body),
+                None => {
+                    self.consumer.handle_failure(now, "lost");
+                    Ok(())
+                }
+            };
+            while let Some(event) = self.consumer.poll_event() {
+                match event {
+                    ConsumerEvent::Data(octets) => self.received.extend_from_slice(&octets),
+                    ConsumerEvent::Metadata(_) | ConsumerEvent::Completed => {}
+                }
+            }
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Sends pieces with pauses, and drives all until the consumer has ended.
+    fn run(mut self, pieces: &[Vec<u8>], end: impl FnOnce(&mut Sender)) -> Received {
+        for piece in pieces {
+            let now = self.now();
+            let sent = self.sender.send(now, piece);
+            let result = sent.and_then(|()| self.step());
+            if result.is_err() {
+                return Received { octets: self.received, result };
+            }
+            self.clock.advance(Duration::from_millis(self.rng.u64(..200)));
+        }
+        end(&mut self.sender);
+        while !self.consumer.is_completed() {
+            if let Err(error) = self.step() {
+                return Received { octets: self.received, result: Err(error) };
+            }
+            let due = self.sender.poll_timeout().into_iter().chain(self.consumer.poll_timeout()).min();
+            let Some(due) = due.filter(|due| *due > self.clock.instant()) else { continue };
+            self.clock.advance_to(due);
+        }
+        Received { octets: self.received, result: Ok(()) }
+    }
+}
+
+fn config() -> impl Strategy<Value = SenderConfig> {
+    let content_type = prop::sample::select(vec!["text/plain", "application/octet-stream"]);
+    let encoding = prop_oneof![Just(Encoding::Auto), Just(Encoding::Base64)];
+    (content_type, encoding, any::<bool>(), 4_usize..64, 1_usize..5).prop_map(
+        |(content_type, encoding, gzip, max_chunk, max_chunks_per_batch)| SenderConfig {
+            content_type: content_type.to_owned(),
+            encoding,
+            gzip,
+            max_chunk,
+            max_chunks_per_batch,
+            ..SenderConfig::default()
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_arrives_is_what_was_sent(
+        config in config(), seed in any::<u64>(), text in any::<bool>(),
+        pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..8),
+        words in prop::collection::vec("\\PC{0,60}", 0..8),
+    ) {
+        let pieces = if text { words.into_iter().map(String::into_bytes).collect() } else { pieces };
+        let sent = pieces.concat();
+        // What begins as text stays text: then octets that are none fail the job, which is the next property's.
+        let config = if text { config } else { SenderConfig { encoding: Encoding::Base64, ..config } };
+        let transfer = Transfer::new(config, seed, 0.1);
+        let received = transfer.run(&pieces, |sender| sender.finish().expect("open"));
+        prop_assert_eq!(received.result, Ok(()));
+        prop_assert_eq!(received.octets, sent);
+    }
+
+    #[test]
+    fn what_is_no_text_after_all_never_arrives_as_whole(seed in any::<u64>(), at in 1_usize..6) {
+        let mut pieces = vec![b"text ".to_vec(); 6];
+        pieces[at] = vec![0xFF];
+        let config = SenderConfig { content_type: "text/plain".to_owned(), ..SenderConfig::default() };
+        let received = Transfer::new(config, seed, 0.0).run(&pieces, |_| {});
+        prop_assert_eq!(received.result.map_err(|error| error.code()), Err(Code::Misuse));
+    }
+}
+
+#[test]
+fn the_consumer_learns_why_a_job_failed() {
+    let transfer = Transfer::new(SenderConfig::default(), 1, 0.3);
+    let received = transfer.run(&[b"some".to_vec()], |sender| sender.fail("out of ideas").expect("open"));
+    let error = received.result.expect_err("failed");
+    assert_eq!((error.code(), error.message()), (Code::Failed, "the sender failed: out of ideas"));
+}
+
+#[test]
+fn a_cancelled_job_stops_its_sender() {
+    let mut transfer = Transfer::new(SenderConfig::default(), 1, 0.0);
+    let now = transfer.now();
+    assert_eq!(transfer.step(), Ok(()));
+    assert_eq!(transfer.buffer.job.handle_cancel(now, KEY), Ok(true));
+    transfer.sender.send(now, b"abc").expect("not known yet");
+    transfer.sender.flush();
+    assert_eq!(transfer.step(), Ok(()));
+    let events: Vec<_> = std::iter::from_fn(|| transfer.sender.poll_event()).collect();
+    assert_eq!(events.last(), Some(&SenderEvent::Cancelled));
+    assert_eq!(transfer.step().map_err(|error| error.code()), Err(Code::Cancelled));
+    assert!(transfer.buffer.job.done().is_some_and(|done| done.failed));
+}
