@@ -216,6 +216,16 @@ def test_the_page_about_the_task_queue(reader: Reader, page: Callable[[str], str
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+def test_the_task_queue_with_spark(reader: Reader, page: Callable[[str], str]) -> None:
+    if find_java() is None:
+        pytest.skip("NO JAVA: the task queue with Spark is not tried")
+    reader.read(page("quicx.md").partition("## With Spark")[2].partition("## What happens to a task")[0])
+    assert reader.ran >= 2
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_spark_guide(reader: Reader, page: Callable[[str], str]) -> None:
     if find_java() is None:
         pytest.skip("NO JAVA: the Spark guide is not tried")

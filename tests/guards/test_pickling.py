@@ -25,6 +25,7 @@ from penstock.aio import pipestream as aio_pipestream
 from penstock.documents import Composite, Limits, Node, Part
 from penstock.documents import rehydrate as rehydrate_parts
 from penstock.errors import DocumentsError, Error, LumberjackError, PipeStreamError, QuicxError, SparkError, VgiError
+from penstock.quicx._options import ReachOptions
 from penstock.receipts import Change, Difference
 from penstock.spark import (
     Dehydrate,
@@ -32,6 +33,7 @@ from penstock.spark import (
     LumberjackDataSource,
     PipeStreamDataSource,
     QueryProgress,
+    QuicxDataSource,
     Rehydrate,
     VgiMap,
     Worker,
@@ -54,6 +56,10 @@ from penstock.spark.pipestream.source import PipeStreamPartition, Source, Wanted
 from penstock.spark.pipestream.stream_reader import PipeStreamStreamReader, Position
 from penstock.spark.pipestream.stream_writer import PipeStreamStreamWriter
 from penstock.spark.pipestream.writer import PipeStreamWriter
+from penstock.spark.quicx import held as qx_held
+from penstock.spark.quicx import source as qx_source
+from penstock.spark.quicx import stream_reader as qx_stream
+from penstock.spark.quicx import writer as qx_writer
 
 COMPOSITE = rehydrate_parts([Part(path=(), type="text/plain", sha256="ab" * 32, bytes=1, depth=0, text="x")])
 SAMPLES: dict[type, Callable[[], object]] = {
@@ -138,6 +144,19 @@ SAMPLES |= {
     lj_writer.Shipped: lambda: lj_writer.Shipped(3),
     lj_writer.Shipping: lambda: LJ_SHIPPING,
 }
+QX_REACH = ReachOptions(address="host:1", ca="ca.pem")
+QX_TAKING, QX_SUBMITTING = qx_held.Taking(QX_REACH, ("ocr",)), qx_writer.Submitting(QX_REACH, "ocr")
+SAMPLES |= {
+    QuicxDataSource: lambda: QuicxDataSource({"path": "host:1"}),
+    qx_held.Taking: lambda: QX_TAKING,
+    qx_source.QuicxPartition: lambda: qx_source.QuicxPartition((qx.Task(1, "ocr", b"x"),), ("id", "payload")),
+    qx_stream.QuicxStreamReader: lambda: qx_stream.QuicxStreamReader(QX_TAKING, ("payload",), 2),
+    qx_stream.TaskOffset: lambda: qx_stream.TaskOffset("ab" * 16, 3, 1),
+    qx_writer.QuicxStreamWriter: lambda: qx_writer.QuicxStreamWriter(QX_SUBMITTING),
+    qx_writer.QuicxWriter: lambda: qx_writer.QuicxWriter(QX_SUBMITTING, "spark/1"),
+    qx_writer.Submitted: lambda: qx_writer.Submitted(3),
+    qx_writer.Submitting: lambda: QX_SUBMITTING,
+}
 COUNTED = ("connections", "submitted", "merged", "refused", "delivered", "done", "failed", "retried", "lost", "late")
 SAMPLES |= {
     QuicxError: lambda: QuicxError("the pool has no free block of 16 octets", "limit", 1, [1, 0]),
@@ -207,6 +226,7 @@ LIVE |= {
     "penstock.quicx._pool.Pool": "memory of this process",
     "penstock.quicx._producer.Producer": "a connection",
     "penstock.quicx._worker.Worker": "a connection",
+    "penstock.spark.quicx.held.Held": "a connection",
     "penstock.spark.watching.Progress": "a job that runs",
     "penstock.spark.watching.ProgressListener": "the streams that it writes to",
     "penstock._sending.DocumentResult": "temporary files",

@@ -196,3 +196,25 @@ def test_for_asyncio_workers_run_coroutines_side_by_side(tmp_path):
             return met, failed.failure, await daemon.close()
 
     assert asyncio.run(main()) == ([True, True, True], b"9000", 0)
+
+
+def test_a_task_with_a_key_is_one_however_often_it_is_submitted(daemon, tmp_path):
+    key, other = b"k" * 16, b"o" * 16
+
+    async def again() -> list[int]:
+        async with aio.Producer(daemon.address, spool=tmp_path) as producer:
+            first = await producer.submit("a", b"x" * 5_000, key=key)
+            return [first, *await producer.submit_many("a", [b"x", b"y"], keys=[other, b"3" * 16])]
+
+    with Producer(daemon.address, spool=tmp_path) as producer:
+        assert producer.submit("a", b"x" * 5_000, key=key) == 1
+        assert producer.submit_many("a", [b"x", b"x" * 5_000, b"y"], keys=[other, key, other]) == [2, 1, 2]
+        assert asyncio.run(again()) == [1, 2, 3]
+        assert (daemon.counters.submitted, daemon.counters.merged) == (3, 4)
+        assert [file.name for file in tmp_path.iterdir()] == [f"{key.hex()}.payload"]
+        for call in (
+            lambda: producer.submit("a", key=b"short"),
+            lambda: producer.submit_many("a", [b"x"], keys=[key, other]),
+        ):
+            with pytest.raises(QuicxError, match="16 octets|2 keys"):
+                call()

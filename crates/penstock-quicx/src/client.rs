@@ -5,7 +5,7 @@ use std::fmt;
 
 use penstock_wire::ErrorKind;
 
-use crate::{Accepts, Decoder, Error, ErrorCode, Failed, Frame, Result, StatsResponse, Submit, TaskId};
+use crate::{Accepts, Decoder, Error, ErrorCode, Failed, Frame, Result, StatsResponse, Submit, SubmitOnce, TaskId};
 
 /// A request, by the order in which they are made, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -94,6 +94,13 @@ impl Batch {
     /// One more task. Fails as a misuse where the type is not one.
     pub fn push(&mut self, kind: &[u8], payload: &[u8]) -> Result<()> {
         Frame::Submit(Submit { kind, payload }).encode(&mut self.octets)?;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// One more task, of which there is one only, however often its key is submitted. Fails as [`push`](Self::push) does.
+    pub fn push_once(&mut self, key: [u8; SubmitOnce::KEY], kind: &[u8], payload: &[u8]) -> Result<()> {
+        Frame::SubmitOnce(SubmitOnce { key, submit: Submit { kind, payload } }).encode(&mut self.octets)?;
         self.count += 1;
         Ok(())
     }
@@ -260,6 +267,7 @@ impl Client {
             Frame::Heartbeat => Frame::Pong.encode(&mut self.out),
             Frame::Task(_) | Frame::Wait => Err(Error::violation(format!("{} is for workers", frame.opcode()))),
             Frame::Submit(_)
+            | Frame::SubmitOnce(_)
             | Frame::Ready
             | Frame::Stats
             | Frame::Observe(_)

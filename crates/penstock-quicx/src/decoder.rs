@@ -198,7 +198,7 @@ impl Decoder {
         if !ours {
             return refuse(ErrorCode::Invalid, format!("{opcode} goes the other way"), false);
         }
-        if opcode == Opcode::Submit && payload > submit {
+        if matches!(opcode, Opcode::Submit | Opcode::SubmitOnce) && payload > submit {
             let message = format!("a task of {payload} octets is above the largest size class of {submit}");
             return refuse(ErrorCode::TooLarge, message, false);
         }

@@ -25,8 +25,8 @@ pub use client::{Answer, Batch, Buried, Client, ClientEvent, Refused, Ticket};
 pub use decoder::{Accepts, Decoded, Decoder, LARGEST, REASON, Refusal};
 pub use error::{Error, Result};
 pub use frame::{
-    DeadTask, DeadTasks, ErrorCode, Failed, Failure, Frame, HEADER, Opcode, Prefetch, StatsResponse, Submit, Task,
-    TaskId, Types, VERSION,
+    DeadTask, DeadTasks, ErrorCode, Failed, Failure, Frame, HEADER, Opcode, Prefetch, StatsResponse, Submit,
+    SubmitOnce, Task, TaskId, Types, VERSION,
 };
 pub use journal::{Journal, Lsn, Record, Records, Recovered, Recovery, Write};
 pub use penstock_pool::{AllocError, Block, BlockError, ClassStats, ConfigError, Pool, PoolConfig, SharedPool, Stats};

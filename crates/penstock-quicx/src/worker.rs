@@ -113,6 +113,7 @@ impl Worker {
             Frame::Heartbeat => Frame::Pong.encode(&mut self.out)?,
             Frame::Pong => self.events.push_back(WorkerEvent::Alive),
             Frame::Submit(_)
+            | Frame::SubmitOnce(_)
             | Frame::Ok(_)
             | Frame::Ready
             | Frame::Done(_)

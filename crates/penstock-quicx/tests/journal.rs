@@ -105,7 +105,7 @@ impl World {
         }
         let (id, order) = (TaskId(self.next), u64::from(self.next));
         self.next += 1;
-        let segment = self.append(&Record::Submit { id, order, attempts: 0, content }, true);
+        let segment = self.append(&Record::Submit { id, order, attempts: 0, content, once: false }, true);
         self.journal.born(segment, content.len());
         self.model.insert(id.0, (order, 0, None, content.to_vec()));
         self.places.insert(id.0, segment);
@@ -185,7 +185,7 @@ impl World {
         for id in ids {
             let (order, attempts, dead, content) = self.model.get(&id).expect("placed").clone();
             let id = TaskId(id);
-            let segment = self.append(&Record::Submit { id, order, attempts, content: &content }, false);
+            let segment = self.append(&Record::Submit { id, order, attempts, content: &content, once: false }, false);
             // Between the two records a dead task looks alive; with the next one it is dead again.
             if let Some(reason) = &dead {
                 let mut between = self.model.clone();

@@ -35,6 +35,9 @@ fn dead(task: DeadTask<'_>) -> Value {
 fn describe(frame: Frame<'_>) -> Value {
     let mut fields = match frame {
         Frame::Submit(submit) => json!({"kind": hex(submit.kind), "payload": hex(submit.payload)}),
+        Frame::SubmitOnce(once) => {
+            json!({"key": hex(&once.key), "kind": hex(once.submit.kind), "payload": hex(once.submit.payload)})
+        }
         Frame::Ok(id) | Frame::Done(id) | Frame::Observe(id) | Frame::DeadRequeue(id) | Frame::DeadDrop(id) => {
             json!({"id": id.0})
         }

@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable
+from itertools import zip_longest
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -15,7 +16,7 @@ from penstock.aio._loop import futures, result, seconds_or
 from penstock.errors import QuicxError
 from penstock.quicx._daemon import DaemonCounters
 from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, Policy, ReachOptions, start_options
-from penstock.quicx._producer import DeadTask, Outcome, Stats, ids_of
+from penstock.quicx._producer import DeadTask, Outcome, Stats, check_key, check_keys, ids_of
 from penstock.quicx._spool import Spool
 from penstock.quicx._worker import Task, TaskFailed, reason_of
 
@@ -250,28 +251,42 @@ class Producer(_Reaching):
             raise QuicxError("await the producer, or enter it, before it is used", "misuse")
         return self._native
 
-    async def _payloads(self, payloads: Iterable[bytes]) -> list[bytes]:
+    async def _payloads(self, payloads: Iterable[bytes], keys: list[bytes] | None) -> list[bytes]:
+        contents = list(payloads)
         if self._spool is None:
-            return list(payloads)
-        return await asyncio.to_thread(lambda spool: [spool.put(payload) for payload in payloads], self._spool)
+            return contents
+        pairs = list(zip_longest(contents, keys or []))
+        return await asyncio.to_thread(lambda spool: [spool.put(payload, key) for payload, key in pairs], self._spool)
 
-    async def submit(self, type: str, payload: bytes = b"", *, timeout: float | None = None) -> int:  # noqa: A002
+    async def submit(
+        self,
+        type: str,  # noqa: A002
+        payload: bytes = b"",
+        *,
+        key: bytes | None = None,
+        timeout: float | None = None,
+    ) -> int:
         """Submit a task; give its ID. Arguments and errors are those of `penstock.quicx.Producer.submit`."""
+        checked = None if key is None else check_key(key)
         async with seconds_or(timeout, _late()):
-            [payload] = await self._payloads([payload])
-            return await result(_core.quicx_submit(futures(), self._open(), type, payload))
+            [payload] = await self._payloads([payload], None if checked is None else [checked])
+            return await result(_core.quicx_submit(futures(), self._open(), type, payload, checked))
 
     async def submit_many(
         self,
         type: str,  # noqa: A002
         payloads: Iterable[bytes],
         *,
+        keys: Iterable[bytes] | None = None,
         timeout: float | None = None,
     ) -> list[int]:
         """Submit tasks together; give their IDs."""
+        payloads, checked = list(payloads), check_keys(keys)
+        if checked is not None and len(checked) != len(payloads):
+            raise QuicxError(f"{len(payloads)} payloads and {len(checked)} keys", "misuse")
         async with seconds_or(timeout, _late()):
-            found = await self._payloads(payloads)
-            return ids_of(*await result(_core.quicx_submit_many(futures(), self._open(), type, found)))
+            found = await self._payloads(payloads, checked)
+            return ids_of(*await result(_core.quicx_submit_many(futures(), self._open(), type, found, checked)))
 
     async def observe(self, id: int, timeout: float | None = None) -> Outcome:  # noqa: A002
         """Wait until a task is over."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import zip_longest
 from threading import Lock, Thread
 from types import TracebackType
 from typing import NoReturn, Self
@@ -12,7 +13,10 @@ from penstock.errors import ErrorKind, QuicxError
 from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, ReachOptions
 from penstock.quicx._spool import Spool
 
-__all__ = ["DeadTask", "Outcome", "Producer", "Stats", "ids_of"]
+__all__ = ["KEY", "DeadTask", "Outcome", "Producer", "Stats", "check_key", "check_keys", "ids_of"]
+
+KEY = 16
+"""Octets of a key."""
 
 # How often the thread that waits for outcomes looks whether it is still wanted.
 _LOOK = 0.5
@@ -141,31 +145,60 @@ class Producer:
             raise QuicxError("the producer is closed", "misuse")
         return self._native
 
-    def _payload(self, payload: bytes) -> bytes:
-        return payload if self._spool is None else self._spool.put(payload)
+    def _payload(self, payload: bytes, key: bytes | None) -> bytes:
+        return payload if self._spool is None else self._spool.put(payload, key)
 
-    def submit(self, type: str, payload: bytes = b"", *, timeout: float | None = None) -> int:  # noqa: A002
+    def submit(
+        self,
+        type: str,  # noqa: A002
+        payload: bytes = b"",
+        *,
+        key: bytes | None = None,
+        timeout: float | None = None,
+    ) -> int:
         """Submit a task; give its ID when the daemon has taken it: with a journal, when it is on disk.
 
         Args:
             type: Its type, 1 to 255 octets of UTF-8.
             payload: What it is.
+            key: 16 octets, random or a hash of what tells this task from all others: however often they are submitted,
+                there is one task, whose ID is given. The daemon knows the keys of all tasks that it has, also after
+                a restart with a journal, and of the last 262,144 that are over.
             timeout: Seconds; after them it is open whether it was taken. By default for ever.
 
         Raises:
             QuicxError: With ``code`` 1 where the queue is full, 3 where the payload is too large, 4 where the type is
                 not taken. Of kind "io" where the connection is over, and it is open whether it was taken.
         """
-        return self._open().submit(type, self._payload(payload), timeout)
+        checked = None if key is None else check_key(key)
+        return self._open().submit(type, self._payload(payload, checked), checked, timeout)
 
-    def submit_many(self, type: str, payloads: Iterable[bytes], *, timeout: float | None = None) -> list[int]:  # noqa: A002
+    def submit_many(
+        self,
+        type: str,  # noqa: A002
+        payloads: Iterable[bytes],
+        *,
+        keys: Iterable[bytes] | None = None,
+        timeout: float | None = None,
+    ) -> list[int]:
         """Submit tasks together, which is much faster than one by one; give their IDs, in their order.
+
+        Args:
+            type: Their type.
+            payloads: What they are.
+            keys: As for `submit`, one for each. By default there are none.
+            timeout: As for `submit`.
 
         Raises:
             QuicxError: As for `submit`, for the first that was refused. Others were taken: ``error.accepted`` has
                 the IDs, 0 for each that was refused.
         """
-        ids, refused = self._open().submit_many(type, [self._payload(payload) for payload in payloads], timeout)
+        contents, checked = list(payloads), check_keys(keys)
+        if checked is not None and len(checked) != len(contents):
+            raise QuicxError(f"{len(contents)} payloads and {len(checked)} keys", "misuse")
+        pairs = zip_longest(contents, checked or [])
+        spooled = contents if self._spool is None else [self._payload(payload, key) for payload, key in pairs]
+        ids, refused = self._open().submit_many(type, spooled, checked, timeout)
         return ids_of(ids, refused)
 
     def observe(self, id: int, timeout: float | None = None) -> Outcome:  # noqa: A002
@@ -280,6 +313,18 @@ class Producer:
     def __reduce__(self) -> NoReturn:
         """Refuse a pickle."""
         raise TypeError("a Producer is a live connection and cannot be pickled")
+
+
+def check_key(key: bytes) -> bytes:
+    """Give a key that is one."""
+    if len(key) != KEY:
+        raise QuicxError(f"a task's key has {KEY} octets, not {len(key)}", "misuse")
+    return key
+
+
+def check_keys(keys: Iterable[bytes] | None) -> list[bytes] | None:
+    """Give keys that are some, or None."""
+    return None if keys is None else [check_key(key) for key in keys]
 
 
 def ids_of(ids: list[int], refused: list[tuple[int, int, str]]) -> list[int]:

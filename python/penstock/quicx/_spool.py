@@ -36,12 +36,15 @@ class Spool:
         path.mkdir(parents=True, exist_ok=True)
         return cls(path, above)
 
-    def put(self, payload: bytes) -> bytes:
-        """Give the payload, or, where it is too large or looks like one, a reference to a file that has it."""
+    def put(self, payload: bytes, key: bytes | None = None) -> bytes:
+        """Give the payload, or, where it is too large or looks like one, a reference to a file that has it.
+
+        The file's name is random, or the task's key, so that a task that is submitted again has one file.
+        """
         if len(payload) <= self.above and not payload.startswith(_MARK):
             return payload
-        name = f"{uuid.uuid4().hex}.payload"
-        temporary = self.folder / f".{name}"
+        name = f"{uuid.uuid4().hex if key is None else key.hex()}.payload"
+        temporary = self.folder / f".{uuid.uuid4().hex}"
         with temporary.open("xb") as file:
             file.write(payload)
             file.flush()

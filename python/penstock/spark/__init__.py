@@ -20,6 +20,7 @@ from penstock.spark.functions import Dehydrate, Rehydrate, dehydrate, rehydrate
 from penstock.spark.lumberjack import LumberjackDataSource
 from penstock.spark.pipestream import PipeStreamDataSource
 from penstock.spark.plans import ingest
+from penstock.spark.quicx import QuicxDataSource
 from penstock.spark.schemas import COMPOSITE_ARROW_SCHEMA, COMPOSITE_SCHEMA, PART_ARROW_SCHEMA, PART_SCHEMA
 from penstock.spark.session import local_session
 from penstock.spark.vgi import VgiMap, vgi_map
@@ -43,6 +44,7 @@ __all__ = [
     "Progress",
     "ProgressListener",
     "QueryProgress",
+    "QuicxDataSource",
     "Rehydrate",
     "VgiMap",
     "Worker",
@@ -59,9 +61,9 @@ __all__ = [
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the data sources of penstock known to a session: the formats "documents", "lumberjack" and "pipestream".
+    """Make the data sources of penstock known to a session: "documents", "lumberjack", "pipestream" and "quicx".
 
     `local_session` has done it already. Only for this session; once more changes nothing.
     """
-    for source in (DocumentsSource, LumberjackDataSource, PipeStreamDataSource):
+    for source in (DocumentsSource, LumberjackDataSource, PipeStreamDataSource, QuicxDataSource):
         spark.dataSource.register(source)

@@ -9,7 +9,7 @@ use pyo3::pybacked::PyBackedBytes;
 
 use super::daemon::QuicxDaemon;
 use super::options::{ReachOptions, StartOptions};
-use super::producer::{QuicxProducer, answers, batch, one};
+use super::producer::{Key, QuicxProducer, answers, batch, one};
 use super::worker::QuicxWorker;
 use super::{raised, stats_tuple};
 use crate::pipestream::aio::{Futures, Operation};
@@ -39,26 +39,30 @@ pub(crate) fn quicx_produce(futures: &Futures, options: ReachOptions) -> Operati
 
 /// Submits a task.
 #[pyfunction]
+#[pyo3(signature = (futures, producer, kind, payload, key))]
 pub(crate) fn quicx_submit(
     futures: &Futures,
     producer: Py<QuicxProducer>,
     kind: &str,
     payload: PyBackedBytes,
+    key: Option<Key>,
 ) -> PyResult<Operation> {
-    let batch = batch(kind, &[payload]).map_err(|error| raised(&error))?;
+    let batch = batch(kind, &[payload], key.map(|key| vec![key])).map_err(|error| raised(&error))?;
     let producer = Arc::clone(&producer.get().producer);
     Ok(futures.start(async move { producer.submit(batch).await.and_then(one).map_err(|error| raised(&error)) }))
 }
 
 /// Submits tasks.
 #[pyfunction]
+#[pyo3(signature = (futures, producer, kind, payloads, keys))]
 pub(crate) fn quicx_submit_many(
     futures: &Futures,
     producer: Py<QuicxProducer>,
     kind: &str,
     payloads: Vec<PyBackedBytes>,
+    keys: Option<Vec<Key>>,
 ) -> PyResult<Operation> {
-    let batch = batch(kind, &payloads).map_err(|error| raised(&error))?;
+    let batch = batch(kind, &payloads, keys).map_err(|error| raised(&error))?;
     let producer = Arc::clone(&producer.get().producer);
     Ok(futures.start(async move { producer.submit(batch).await.map(answers).map_err(|error| raised(&error)) }))
 }

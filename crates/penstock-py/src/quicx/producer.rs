@@ -18,6 +18,8 @@ pub(crate) type Answers = (Vec<u32>, Vec<(usize, u8, String)>);
 pub(crate) type DeadTuple = (u32, String, u16, Vec<u8>);
 /// An outcome as Python gets it: ID, why it failed, the exception if it is not known.
 pub(crate) type OutcomeTuple = (u32, Option<Vec<u8>>, Option<PyErr>);
+/// What tells a task from all others.
+pub(crate) type Key = [u8; 16];
 /// An outcome that was watched for: ID, why it failed, and why it is not known.
 pub(crate) type Watched = (u32, Option<Vec<u8>>, Option<Error>);
 
@@ -36,19 +38,29 @@ impl QuicxProducer {
         wait(py, Timeout::NEVER, Self::connect(&options))
     }
 
-    fn submit(&self, py: Python<'_>, kind: &str, payload: PyBackedBytes, timeout: Timeout) -> PyResult<u32> {
-        let batch = batch(kind, &[payload]).map_err(|error| raised(&error))?;
+    #[pyo3(signature = (kind, payload, key, timeout))]
+    fn submit(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        payload: PyBackedBytes,
+        key: Option<Key>,
+        timeout: Timeout,
+    ) -> PyResult<u32> {
+        let batch = batch(kind, &[payload], key.map(|key| vec![key])).map_err(|error| raised(&error))?;
         wait(py, timeout, async { one(self.producer.submit(batch).await?) })
     }
 
+    #[pyo3(signature = (kind, payloads, keys, timeout))]
     fn submit_many(
         &self,
         py: Python<'_>,
         kind: &str,
         payloads: Vec<PyBackedBytes>,
+        keys: Option<Vec<Key>>,
         timeout: Timeout,
     ) -> PyResult<Answers> {
-        let batch = batch(kind, &payloads).map_err(|error| raised(&error))?;
+        let batch = batch(kind, &payloads, keys).map_err(|error| raised(&error))?;
         wait(py, timeout, async { Ok(answers(self.producer.submit(batch).await?)) })
     }
 
@@ -121,10 +133,20 @@ impl QuicxProducer {
     }
 }
 
-pub(crate) fn batch(kind: &str, payloads: &[PyBackedBytes]) -> Result<Batch> {
+/// Tasks of a type, each with its key if they have some.
+pub(crate) fn batch(kind: &str, payloads: &[PyBackedBytes], keys: Option<Vec<Key>>) -> Result<Batch> {
     let mut batch = Batch::default();
-    for payload in payloads {
-        batch.push(kind.as_bytes(), payload)?;
+    let Some(keys) = keys else {
+        for payload in payloads {
+            batch.push(kind.as_bytes(), payload)?;
+        }
+        return Ok(batch);
+    };
+    if keys.len() != payloads.len() {
+        return Err(Error::Misuse(format!("{} payloads and {} keys", payloads.len(), keys.len())));
+    }
+    for (payload, key) in payloads.iter().zip(keys) {
+        batch.push_once(key, kind.as_bytes(), payload)?;
     }
     Ok(batch)
 }

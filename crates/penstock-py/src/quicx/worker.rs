@@ -40,6 +40,17 @@ impl QuicxWorker {
         wait(py, timeout, self.verdict(id, Some(reason)))
     }
 
+    /// These are done; what is not held is passed over.
+    fn done_all(&self, py: Python<'_>, ids: Vec<u32>, timeout: Timeout) -> PyResult<()> {
+        let ids = ids.into_iter().map(TaskId).collect();
+        wait(py, timeout, async { self.open()?.done_all(ids).await })
+    }
+
+    /// Waits until all has come that the daemon has for us now.
+    fn settle(&self, py: Python<'_>, timeout: Timeout) -> PyResult<()> {
+        wait(py, timeout, async { self.open()?.settle().await })
+    }
+
     /// Takes no more tasks; those that came before are still given.
     fn rest(&self, py: Python<'_>, timeout: Timeout) -> PyResult<()> {
         wait(py, timeout, self.pause())

@@ -20,7 +20,7 @@ pub use opcode::Opcode;
 use penstock_wire::{Reader, Truncated, Writer};
 pub use stats::StatsResponse;
 pub use subscribe::{Prefetch, Types};
-pub use task::{Submit, Task};
+pub use task::{Submit, SubmitOnce, Task};
 
 use crate::{Error, Result};
 
@@ -72,6 +72,8 @@ pub enum Frame<'a> {
     DeadDrop(TaskId),
     /// The daemon is to stop.
     Stop,
+    /// A producer's task, which it may submit again without there being two (Spark runs tasks again).
+    SubmitOnce(SubmitOnce<'a>),
 }
 
 impl<'a> Frame<'a> {
@@ -98,6 +100,7 @@ impl<'a> Frame<'a> {
             Self::DeadRequeue(_) => Opcode::DeadRequeue,
             Self::DeadDrop(_) => Opcode::DeadDrop,
             Self::Stop => Opcode::Stop,
+            Self::SubmitOnce(_) => Opcode::SubmitOnce,
         }
     }
 
@@ -111,6 +114,7 @@ impl<'a> Frame<'a> {
         header(self.opcode(), length, &mut writer);
         match self {
             Self::Submit(submit) => submit.encode(&mut writer),
+            Self::SubmitOnce(once) => once.encode(&mut writer),
             Self::Ok(id) | Self::Done(id) | Self::Observe(id) | Self::DeadRequeue(id) | Self::DeadDrop(id) => {
                 id.encode(&mut writer);
             }
@@ -129,6 +133,7 @@ impl<'a> Frame<'a> {
     fn check(&self) -> Result<()> {
         match self {
             Self::Submit(submit) => submit.check(),
+            Self::SubmitOnce(once) => once.submit.check(),
             Self::Task(task) => task.submit.check(),
             Self::Ok(_)
             | Self::Error(_)
@@ -155,6 +160,7 @@ impl<'a> Frame<'a> {
     fn payload(&self) -> usize {
         match self {
             Self::Submit(submit) => submit.octets(),
+            Self::SubmitOnce(once) => once.octets(),
             Self::Ok(_) | Self::Done(_) | Self::Observe(_) | Self::DeadRequeue(_) | Self::DeadDrop(_) => TaskId::LENGTH,
             Self::Error(failure) => 1 + failure.message.len(),
             Self::Task(task) => TaskId::LENGTH + task.submit.octets(),
@@ -182,6 +188,7 @@ impl<'a> Frame<'a> {
         }
         match &frame {
             Self::Submit(submit) => submit.check_type()?,
+            Self::SubmitOnce(once) => once.submit.check_type()?,
             Self::Task(task) => task.submit.check_type()?,
             Self::Prefetch(prefetch) => prefetch.check()?,
             Self::Subscribe(types) => types.check()?,
@@ -227,6 +234,7 @@ impl<'a> Frame<'a> {
             Opcode::DeadRequeue => Self::DeadRequeue(TaskId::decode(reader)?),
             Opcode::DeadDrop => Self::DeadDrop(TaskId::decode(reader)?),
             Opcode::Stop => Self::Stop,
+            Opcode::SubmitOnce => Self::SubmitOnce(SubmitOnce::decode(reader)?),
         })
     }
 }

@@ -26,10 +26,11 @@ pub enum Opcode {
     DeadRequeue,
     DeadDrop,
     Stop,
+    SubmitOnce,
 }
 
 impl Opcode {
-    const ALL: [(Self, u8, &'static str); 20] = [
+    const ALL: [(Self, u8, &'static str); 21] = [
         (Self::Submit, 0x01, "SUBMIT"),
         (Self::Ok, 0x02, "OK"),
         (Self::Error, 0x03, "ERROR"),
@@ -50,6 +51,7 @@ impl Opcode {
         (Self::DeadRequeue, 0x25, "DEAD_REQUEUE"),
         (Self::DeadDrop, 0x26, "DEAD_DROP"),
         (Self::Stop, 0x27, "STOP"),
+        (Self::SubmitOnce, 0x28, "SUBMIT_ONCE"),
     ];
 
     const fn row(self) -> (Self, u8, &'static str) {
@@ -75,6 +77,7 @@ impl Opcode {
             Self::DeadRequeue => Self::ALL[17],
             Self::DeadDrop => Self::ALL[18],
             Self::Stop => Self::ALL[19],
+            Self::SubmitOnce => Self::ALL[20],
         }
     }
 
@@ -110,7 +113,8 @@ impl Opcode {
             | Self::DeadList
             | Self::DeadRequeue
             | Self::DeadDrop
-            | Self::Stop => false,
+            | Self::Stop
+            | Self::SubmitOnce => false,
         }
     }
 
@@ -134,7 +138,8 @@ impl Opcode {
                 | Self::DeadTasks
                 | Self::DeadRequeue
                 | Self::DeadDrop
-                | Self::Stop => false,
+                | Self::Stop
+                | Self::SubmitOnce => false,
             }
     }
 
@@ -147,7 +152,13 @@ impl Opcode {
             Self::Ok | Self::Done | Self::Observe | Self::DeadRequeue | Self::DeadDrop => Some(TaskId::LENGTH),
             Self::StatsResponse => Some(StatsResponse::LENGTH),
             Self::Prefetch => Some(Prefetch::LENGTH),
-            Self::Submit | Self::Error | Self::Task | Self::Failed | Self::Subscribe | Self::DeadTasks => None,
+            Self::Submit
+            | Self::SubmitOnce
+            | Self::Error
+            | Self::Task
+            | Self::Failed
+            | Self::Subscribe
+            | Self::DeadTasks => None,
         }
     }
 }
@@ -168,6 +179,6 @@ mod tests {
             assert_eq!((opcode.octet(), opcode.name()), (octet, name));
             assert_eq!(Opcode::from_octet(octet), Some(opcode));
         }
-        assert_eq!((0..=u8::MAX).filter_map(Opcode::from_octet).count(), 20);
+        assert_eq!((0..=u8::MAX).filter_map(Opcode::from_octet).count(), 21);
     }
 }

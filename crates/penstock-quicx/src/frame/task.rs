@@ -54,6 +54,35 @@ pub(super) fn check_type(kind: &[u8]) -> Result<()> {
     }
 }
 
+/// The payload of SUBMIT_ONCE: a key of the producer's choice, and what SUBMIT has. However often a key comes, there is one
+/// task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SubmitOnce<'a> {
+    /// Random, or a hash of what tells the task from all others.
+    pub key: [u8; SubmitOnce::KEY],
+    /// The task.
+    pub submit: Submit<'a>,
+}
+
+impl<'a> SubmitOnce<'a> {
+    /// Octets of a key.
+    pub const KEY: usize = 16;
+
+    /// Octets on the wire and in a block, where the key lies behind the rest.
+    pub const fn octets(&self) -> usize {
+        Self::KEY + self.submit.octets()
+    }
+
+    pub(super) fn encode(&self, writer: &mut Writer<impl BufMut>) {
+        writer.bytes(&self.key);
+        self.submit.encode(writer);
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'a>) -> std::result::Result<Self, Truncated> {
+        Ok(Self { key: reader.array()?, submit: Submit::decode(reader)? })
+    }
+}
+
 /// The payload of TASK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task<'a> {

@@ -9,7 +9,8 @@ const LONGEST: usize = (1 << 20) + 64;
 
 /// What a segment begins with: so that neither another file nor another format is taken for one.
 const MAGIC: [u8; 6] = *b"QUICXJ";
-const FORMAT: u16 = 1;
+/// Format 1 had no SUBMIT_ONCE.
+const FORMAT: u16 = 2;
 /// Octets of a segment's header: magic, format, number.
 pub(crate) const SEGMENT_HEADER: usize = 16;
 
@@ -22,6 +23,7 @@ pub(crate) const SEGMENT_HEADER: usize = 16;
 ///   3 GONE
 ///   4 DEAD       attempts (2)  reason
 ///   5 REQUEUED   order (8)
+///   6 SUBMIT_ONCE  as SUBMIT, and the key (16) at the end of the content
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<'a> {
@@ -33,8 +35,10 @@ pub enum Record<'a> {
         order: u64,
         /// Deliveries so far.
         attempts: u16,
-        /// Its type and payload, as in SUBMIT.
+        /// Its type and payload, as in SUBMIT, and its key behind them if it has one.
         content: &'a [u8],
+        /// Whether it has one.
+        once: bool,
     },
     /// A worker got it.
     Delivered {
@@ -84,8 +88,8 @@ impl<'a> Record<'a> {
         let mut writer = Writer::new(&mut *out);
         writer.u64(0);
         match self {
-            Self::Submit { id, order, attempts, content } => {
-                writer.u8(1);
+            Self::Submit { id, order, attempts, content, once } => {
+                writer.u8(if *once { 6 } else { 1 });
                 writer.u32(id.0);
                 writer.u64(*order);
                 writer.u16(*attempts);
@@ -125,9 +129,9 @@ impl<'a> Record<'a> {
         let mut reader = Reader::new(body);
         let (kind, id) = (reader.u8()?, TaskId(reader.u32()?));
         let record = match kind {
-            1 => {
+            1 | 6 => {
                 let (order, attempts) = (reader.u64()?, reader.u16()?);
-                Self::Submit { id, order, attempts, content: reader.take(reader.remaining())? }
+                Self::Submit { id, order, attempts, content: reader.take(reader.remaining())?, once: kind == 6 }
             }
             2 => Self::Delivered { id, attempts: reader.u16()? },
             3 => Self::Gone { id },
@@ -172,8 +176,8 @@ pub(crate) fn decode_segment_header(octets: &[u8]) -> Result<u64, BadSegment> {
     let (magic, format, number) = (reader.array(), reader.u16(), reader.u64());
     let begun = octets.iter().zip(MAGIC).all(|(octet, magic)| *octet == magic);
     match (magic, format, number) {
-        (Ok(MAGIC), Ok(FORMAT), Ok(number)) => Ok(number),
-        (Ok(MAGIC), Ok(format), _) if format != FORMAT => Err(BadSegment::Format(format)),
+        (Ok(MAGIC), Ok(1..=FORMAT), Ok(number)) => Ok(number),
+        (Ok(MAGIC), Ok(format), _) if !(1..=FORMAT).contains(&format) => Err(BadSegment::Format(format)),
         _ if begun => Err(BadSegment::Short),
         _ => Err(BadSegment::Foreign),
     }
@@ -220,10 +224,11 @@ impl<'a> Iterator for Records<'a> {
 mod tests {
     use super::*;
 
-    fn records() -> [Record<'static>; 5] {
+    fn records() -> [Record<'static>; 6] {
         let id = TaskId(7);
         [
-            Record::Submit { id, order: 9, attempts: 1, content: b"\x01ahello" },
+            Record::Submit { id, order: 9, attempts: 1, content: b"\x01ahello", once: false },
+            Record::Submit { id, order: 9, attempts: 0, content: b"\x01ahello0123456789abcdef", once: true },
             Record::Delivered { id, attempts: 2 },
             Record::Dead { id, attempts: 2, reason: b"why" },
             Record::Requeued { id, order: 10 },
@@ -267,7 +272,8 @@ mod tests {
 
     #[test]
     fn another_file_or_format_is_not_a_segment() {
+        assert_eq!(decode_segment_header(b"QUICXJ\x00\x01\0\0\0\0\0\0\0\x01"), Ok(1));
         assert_eq!(decode_segment_header(b"#!/bin/sh"), Err(BadSegment::Foreign));
-        assert_eq!(decode_segment_header(b"QUICXJ\x00\x02\0\0\0\0\0\0\0\x01"), Err(BadSegment::Format(2)));
+        assert_eq!(decode_segment_header(b"QUICXJ\x00\x03\0\0\0\0\0\0\0\x01"), Err(BadSegment::Format(3)));
     }
 }

@@ -18,8 +18,10 @@ pub struct Recovered {
     pub dead: Option<Vec<u8>>,
     /// Its place in the order of submission.
     pub order: u64,
-    /// Octets of its type and payload.
+    /// Octets of its type and payload, and of its key.
     pub octets: usize,
+    /// Whether it has one.
+    pub once: bool,
     /// The segment that holds them.
     pub segment: u64,
     /// Where its record begins there.
@@ -46,7 +48,7 @@ impl Recovery {
             Err(BadSegment::Short) => return Ok(None),
             Err(BadSegment::Foreign) => return Err(Error::malformed("the file is no segment of a journal")),
             Err(BadSegment::Format(format)) => {
-                return Err(Error::malformed(format!("the journal has format {format}; this is for format 1")));
+                return Err(Error::malformed(format!("the journal has format {format}; this is for 1 and 2")));
             }
         };
         if self.segments.last_key_value().is_some_and(|(last, _)| *last >= number) {
@@ -66,9 +68,9 @@ impl Recovery {
     fn apply(&mut self, segment: u64, offset: usize, record: &Record<'_>) {
         let task = self.tasks.get_mut(&record.id().0);
         match (record, task) {
-            (Record::Submit { id, order, attempts, content }, _) => {
-                let (id, order, attempts, octets) = (*id, *order, *attempts, content.len());
-                self.tasks.insert(id.0, Recovered { id, attempts, dead: None, order, octets, segment, offset });
+            (Record::Submit { id, order, attempts, content, once }, _) => {
+                let (id, order, attempts, octets, once) = (*id, *order, *attempts, content.len(), *once);
+                self.tasks.insert(id.0, Recovered { id, attempts, dead: None, order, octets, once, segment, offset });
             }
             (Record::Gone { id }, _) => {
                 self.tasks.remove(&id.0);

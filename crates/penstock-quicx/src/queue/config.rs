@@ -88,6 +88,8 @@ pub struct QueueConfig {
     pub outcomes: usize,
     /// See [`outcomes`](Self::outcomes).
     pub outcome_time: Duration,
+    /// Keys of tasks that are over which are remembered (SUBMIT_ONCE): 262,144.
+    pub keys: usize,
     /// Octets of answers that may wait for a connection before nothing more is read from it: 64 KiB.
     pub output: usize,
     /// Octets that may wait for a connection at all; then it is cut off: 1 MiB.
@@ -107,6 +109,7 @@ impl Default for QueueConfig {
             types: 4_096,
             outcomes: 65_536,
             outcome_time: Duration::from_secs(600),
+            keys: 262_144,
             output: 64 << 10,
             output_limit: 1 << 20,
             journal_retry: Duration::from_secs(1),

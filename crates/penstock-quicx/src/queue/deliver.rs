@@ -144,7 +144,7 @@ impl Queue {
         let Some(task) = self.tasks.get_mut(place) else { return true };
         task.attempts = task.attempts.saturating_add(1);
         task.state = State::Held { worker: index, since: now, due };
-        let (id, attempts, block) = (task.id, task.attempts, task.block);
+        let (id, attempts) = (task.id, task.attempts);
         if let Some(due) = due {
             self.timers.insert((due, Timer::Task(place)));
         }
@@ -154,8 +154,10 @@ impl Queue {
         self.held += 1;
         self.counters.delivered += 1;
         let Some(connection) = self.connections.at_mut(index) else { return true };
-        if let Ok(content) = self.pool.get(block) {
-            write_task(id, content, &mut connection.out);
+        if let Some(task) = self.tasks.get(place)
+            && let Ok(block) = self.pool.get(task.block)
+        {
+            write_task(id, task.content(block), &mut connection.out);
         }
         if let Some(worker) = &mut connection.worker {
             self.idle -= usize::from(worker.holds.is_empty());

@@ -41,6 +41,9 @@ impl Queue {
         for (_, place) in accepting {
             self.forget_unique(place);
             let Some(task) = self.tasks.remove(place) else { continue };
+            if let Some(key) = self.pool.get(task.block).ok().and_then(|block| task.key(block)) {
+                self.keys.forget(key);
+            }
             let _ = self.pool.free(task.block);
             self.kinds.leave(task.kind);
             if let Some(journal) = &mut self.journal {
@@ -123,8 +126,8 @@ impl Queue {
         for place in places {
             let (Some(journal), Some(task)) = (&mut self.journal, self.tasks.get_mut(place)) else { return };
             let Ok(content) = self.pool.get(task.block) else { continue };
-            let (id, order, attempts) = (task.id, task.order, task.attempts);
-            let (segment, _) = journal.append(&Record::Submit { id, order, attempts, content }, false);
+            let (id, order, attempts, once) = (task.id, task.order, task.attempts, task.once);
+            let (segment, _) = journal.append(&Record::Submit { id, order, attempts, content, once }, false);
             if task.state == State::Dead {
                 let reason = self.dead.tasks.get(&order).map_or(&[][..], |(_, reason)| &**reason);
                 journal.append(&Record::Dead { id, attempts, reason }, false);

@@ -94,7 +94,10 @@ impl Queue {
 
     fn handle_frame(&mut self, now: Tick, id: ConnectionId, frame: Frame<'_>) {
         match frame {
-            Frame::Submit(submit) if self.is(id, Role::Producer, &frame) => self.submit(now, id, submit),
+            Frame::Submit(submit) if self.is(id, Role::Producer, &frame) => self.submit(now, id, submit, None),
+            Frame::SubmitOnce(once) if self.is(id, Role::Producer, &frame) => {
+                self.submit(now, id, once.submit, Some(once.key));
+            }
             Frame::Observe(task) if self.is(id, Role::Producer, &frame) => self.observe(now, id, task),
             Frame::Ready if self.is(id, Role::Worker, &frame) => self.ready(now, id),
             Frame::Prefetch(prefetch) if self.is(id, Role::Worker, &frame) => self.prefetch(now, id, prefetch.0),
@@ -113,6 +116,7 @@ impl Queue {
             Frame::Stop => self.asked_to_stop(id),
             // Refused already: by the role, or, what only the daemon sends, by the decoder.
             Frame::Submit(_)
+            | Frame::SubmitOnce(_)
             | Frame::Observe(_)
             | Frame::Ready
             | Frame::Prefetch(_)

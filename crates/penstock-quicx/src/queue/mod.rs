@@ -14,6 +14,7 @@ mod deliver;
 mod durable;
 mod event;
 mod input;
+mod keys;
 mod kinds;
 mod outcome;
 mod submit;
@@ -29,6 +30,7 @@ pub use connection::ConnectionId;
 use connection::{Connections, Held};
 use event::Events;
 pub use event::{Counters, Event};
+use keys::Keys;
 use kinds::Kinds;
 use outcome::Outcomes;
 use penstock_pool::Pool;
@@ -44,7 +46,8 @@ use crate::{Accepts, Error, ErrorCode, Failure, Frame, Journal, Lsn, Recovered, 
 /// [`poll_write`](Self::poll_write), and [`poll_connection`](Self::poll_connection), which names connections with something
 /// to write, to read again, or to end; then come back at [`poll_timeout`](Self::poll_timeout).
 ///
-/// Memory: the pool; about 160 octets for each task and 100 for each outcome that is remembered; for each connection at most
+/// Memory: the pool; about 160 octets for each task, 60 more for one with a key, and 100 for each outcome and each key that are
+/// remembered; for each connection at most
 /// what [`QueueConfig`] says of output, a frame that is not whole, and what one read brought.
 #[derive(Debug)]
 pub struct Queue {
@@ -64,6 +67,7 @@ pub struct Queue {
     dead: Dead,
     observers: FastMap<u32, Vec<ConnectionId>>,
     outcomes: Outcomes,
+    keys: Keys,
     events: Events,
     counters: Counters,
     hasher: RandomState,
@@ -116,6 +120,7 @@ impl Queue {
             dead: Dead::default(),
             observers: FastMap::default(),
             outcomes: Outcomes::new(config.outcomes, config.outcome_time),
+            keys: Keys::new(config.keys),
             events: Events::default(),
             counters: Counters::default(),
             hasher: RandomState::new(),
@@ -134,7 +139,11 @@ impl Queue {
     /// Fails as a limit where there is no room for it, which [`Recovery::check`](crate::Recovery::check) says beforehand.
     pub fn restore(&mut self, now: Instant, task: &Recovered, content: &[u8]) -> Result<()> {
         let now = self.tick(now);
-        let submit = crate::frame::submit_of(content)?;
+        let (type_and_payload, key) = match content.split_last_chunk() {
+            Some((rest, key)) if task.once => (rest, Some(*key)),
+            Some(_) | None => (content, None),
+        };
+        let submit = crate::frame::submit_of(type_and_payload)?;
         let kind = self.kinds.enter(submit.kind, &self.config);
         let kind =
             kind.ok_or_else(|| Error::limit(format!("the journal has more than {} types", self.config.types)))?;
@@ -153,7 +162,11 @@ impl Queue {
             submitter: None,
             segment: task.segment,
             state: State::Waiting,
+            once: key.is_some(),
         });
+        if let Some(key) = key {
+            self.keys.remember(key, id);
+        }
         if order >= self.order {
             self.order = order + 1;
             self.tasks.go_on_behind(id);

@@ -5,21 +5,31 @@ use std::hash::BuildHasher as _;
 use penstock_pool::AllocError;
 
 use super::connection::Held;
+use super::keys::Key;
 use super::task::{State, Task, Tick};
 use super::time::Timer;
 use super::{ConnectionId, Queue};
-use crate::{ErrorCode, Frame, Journal, Lsn, Record, Submit};
+use crate::{ErrorCode, Frame, Journal, Lsn, Record, Submit, TaskId};
 
 impl Queue {
-    pub(super) fn submit(&mut self, now: Tick, id: ConnectionId, submit: Submit<'_>) {
-        match self.accept(id, submit) {
+    pub(super) fn submit(&mut self, now: Tick, id: ConnectionId, submit: Submit<'_>, key: Option<Key>) {
+        match self.accept(id, submit, key) {
             Ok(Accepted::New(place)) => self.accepted(now, id, place),
             Ok(Accepted::There(place)) => self.merged(id, place),
+            Ok(Accepted::Over(task)) => {
+                self.counters.merged += 1;
+                self.answer(id, &Frame::Ok(task));
+            }
             Err((code, message)) => self.refuse(id, code, &message),
         }
     }
 
-    fn accept(&mut self, submitter: ConnectionId, submit: Submit<'_>) -> Result<Accepted, (ErrorCode, String)> {
+    fn accept(
+        &mut self,
+        submitter: ConnectionId,
+        submit: Submit<'_>,
+        key: Option<Key>,
+    ) -> Result<Accepted, (ErrorCode, String)> {
         let full = |message: &str| Err((ErrorCode::QueueFull, message.to_owned()));
         if self.stopping {
             return full("shutting down");
@@ -31,6 +41,13 @@ impl Queue {
             let kind = String::from_utf8_lossy(submit.kind);
             return Err((ErrorCode::UnknownType, format!("tasks of type {kind} are not taken here")));
         }
+        if let Some(task) = key.and_then(|key| self.keys.find(key)) {
+            // One with a key that is over may have given its ID to another one.
+            return Ok(match (task.over, self.tasks.find(task.id)) {
+                (false, Some(place)) => Accepted::There(place),
+                (true, _) | (_, None) => Accepted::Over(task.id),
+            });
+        }
         let Some(kind) = self.kinds.enter(submit.kind, &self.config) else {
             return full(&format!("there are {} types of tasks already", self.config.types));
         };
@@ -38,7 +55,7 @@ impl Queue {
             self.kinds.leave(kind);
             return Ok(Accepted::There(place));
         }
-        let octets = submit.octets();
+        let octets = submit.octets() + key.map_or(0, |key| key.len());
         let block = match self.pool.alloc(octets) {
             Ok(block) => block,
             Err(error) => {
@@ -56,11 +73,16 @@ impl Queue {
         {
             *length = submit.kind.len() as u8;
             name.copy_from_slice(submit.kind);
+            let (payload, behind) = payload.split_at_mut(submit.payload.len().min(payload.len()));
             payload.copy_from_slice(submit.payload);
+            behind.iter_mut().zip(key.iter().flatten()).for_each(|(to, from)| *to = *from);
         }
         let (id, order) = (self.tasks.new_id(), self.order);
         self.order += 1;
         self.outcomes.forget(id);
+        if let Some(key) = key {
+            self.keys.remember(key, id);
+        }
         Ok(Accepted::New(self.tasks.insert(Task {
             id,
             kind,
@@ -71,6 +93,7 @@ impl Queue {
             submitter: Some(submitter),
             segment: 0,
             state: State::Waiting,
+            once: key.is_some(),
         })))
     }
 
@@ -83,7 +106,7 @@ impl Queue {
         if let Some(journal) = &mut self.journal
             && let Ok(content) = self.pool.get(task.block)
         {
-            let record = Record::Submit { id: task_id, order: task.order, attempts: 0, content };
+            let record = Record::Submit { id: task_id, order: task.order, attempts: 0, content, once: task.once };
             let (segment, lsn) = journal.append(&record, true);
             journal.born(segment, content.len());
             (task.segment, task.state) = (segment, State::Accepting { lsn });
@@ -128,7 +151,7 @@ impl Queue {
         let found = self.kinds.get(kind).filter(|kind| kind.policy.unique)?;
         let place = *found.unique.get(&self.hasher.hash_one(submit.payload))?;
         let task = self.tasks.get(place)?;
-        let content = self.pool.get(task.block).ok()?;
+        let content = task.content(self.pool.get(task.block).ok()?);
         let same = content.get(1 + submit.kind.len()..) == Some(submit.payload);
         (same && task.state != State::Dead).then_some(place)
     }
@@ -154,7 +177,7 @@ impl Queue {
     fn unique_key(&self, place: u32) -> Option<(u64, u32)> {
         let task = self.tasks.get(place)?;
         let kind = self.kinds.get(task.kind).filter(|kind| kind.policy.unique)?;
-        let payload = self.pool.get(task.block).ok()?.get(1 + kind.name.len()..)?;
+        let payload = task.content(self.pool.get(task.block).ok()?).get(1 + kind.name.len()..)?;
         Some((self.hasher.hash_one(payload), task.kind))
     }
 }
@@ -165,4 +188,6 @@ enum Accepted {
     New(u32),
     /// One that is there already.
     There(u32),
+    /// One with the same key that is over.
+    Over(TaskId),
 }

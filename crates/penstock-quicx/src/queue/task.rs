@@ -4,7 +4,8 @@ use penstock_pool::Block;
 use penstock_wire::FastMap;
 
 use super::connection::ConnectionId;
-use crate::{Lsn, TaskId};
+use super::keys::Key;
+use crate::{Lsn, SubmitOnce, TaskId};
 
 /// Microseconds since the queue began.
 pub(super) type Tick = u64;
@@ -47,6 +48,21 @@ pub(super) struct Task {
     /// The journal's segment with its content.
     pub(super) segment: u64,
     pub(super) state: State,
+    /// Whether a key lies behind its content.
+    pub(super) once: bool,
+}
+
+impl Task {
+    /// Its type and payload, of what its block holds.
+    pub(super) fn content<'b>(&self, block: &'b [u8]) -> &'b [u8] {
+        let key = if self.once { SubmitOnce::KEY } else { 0 };
+        block.get(..block.len().saturating_sub(key)).unwrap_or_default()
+    }
+
+    /// Its key, of what its block holds.
+    pub(super) fn key(&self, block: &[u8]) -> Option<Key> {
+        block.last_chunk().copied().filter(|_| self.once)
+    }
 }
 
 /// All tasks, by place and by ID.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_quicx::{Event, Frame, Policy, QueueConfig, TaskId};
 
-use crate::support::{Dialogue, done, observe, submit};
+use crate::support::{Dialogue, done, observe, once, submit};
 
 fn none() -> Vec<String> {
     Vec::new()
@@ -123,4 +123,27 @@ fn segments_go_when_their_tasks_are_over_and_those_that_stay_are_written_again()
     let mut d = d.restart();
     let worker = d.worker(9);
     assert_eq!(d.hears(worker), ["TASK 1 stays !"]);
+}
+
+#[test]
+fn a_key_comes_back_with_its_task_and_one_that_was_not_written_may_be_tried_again() {
+    let mut d = journaled();
+    let (producer, other) = (d.connect(), d.connect());
+    d.send(producer, &[once(7, "a", b"x")]);
+    d.send(other, &[once(7, "a", b"x")]);
+    assert_eq!((d.hears(producer), d.hears(other)), (none(), none()));
+    d.write();
+    assert_eq!((d.hears(producer), d.hears(other)), (vec!["OK 1".to_owned()], vec!["OK 1".to_owned()]));
+    let mut d = d.restart();
+    let producer = d.connect();
+    assert_eq!(d.ask(producer, once(7, "a", b"x")), ["OK 1"]);
+    d.send(producer, &[once(8, "a", b"y")]);
+    d.fail();
+    assert_eq!(d.hears(producer), ["ERROR 0x01 the journal cannot be written"]);
+    d.pass(2.0);
+    d.send(producer, &[once(8, "a", b"y")]);
+    d.write();
+    assert_eq!(d.hears(producer), ["OK 3"]);
+    let worker = d.worker(9);
+    assert_eq!(d.hears(worker), ["TASK 1 a x", "TASK 3 a y"]);
 }

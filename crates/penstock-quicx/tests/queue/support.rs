@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use penstock_quicx::{
     Accepts, ConnectionId, Decoded, Decoder, Failed, Frame, Journal, Prefetch, Queue, QueueConfig, Recovery, Submit,
-    TaskId, Types, Write,
+    SubmitOnce, TaskId, Types, Write,
 };
 use penstock_testkit::clock::FakeClock;
 
@@ -113,6 +113,12 @@ pub(crate) fn submit<'a>(kind: &'a str, payload: &'a [u8]) -> Frame<'a> {
     Frame::Submit(Submit { kind: kind.as_bytes(), payload })
 }
 
+/// With a key that begins with this octet.
+pub(crate) const fn once<'a>(key: u8, kind: &'a str, payload: &'a [u8]) -> Frame<'a> {
+    let submit = Submit { kind: kind.as_bytes(), payload };
+    Frame::SubmitOnce(SubmitOnce { key: [key; SubmitOnce::KEY], submit })
+}
+
 pub(crate) const fn done(id: u32) -> Frame<'static> {
     Frame::Done(TaskId(id))
 }
@@ -160,6 +166,7 @@ fn word(frame: Frame<'_>) -> String {
             )
         }
         Frame::Submit(_)
+        | Frame::SubmitOnce(_)
         | Frame::Ready
         | Frame::Wait
         | Frame::Heartbeat

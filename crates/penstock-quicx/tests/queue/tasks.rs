@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use penstock_quicx::{Event, Frame, Policy, PoolConfig, QueueConfig, TaskId};
 
-use crate::support::{Dialogue, done, failed, observe, submit};
+use crate::support::{Dialogue, done, failed, observe, once, submit};
 
 fn config(policy: Policy) -> QueueConfig {
     QueueConfig { policies: [("a".to_owned(), policy)].into(), ..QueueConfig::default() }
@@ -162,4 +162,38 @@ fn nothing_is_taken_or_given_once_it_stops_and_only_the_trusted_may_ask_for_that
     assert_eq!(d.ask(producer, submit("a", b"3")), ["ERROR 0x01 shutting down"]);
     assert_eq!((d.queue.held(), d.ask(worker, done(1))), (1, vec![]));
     assert_eq!((d.queue.held(), d.ask(worker, Frame::Ready)), (0, vec!["WAIT".to_owned()]));
+}
+
+#[test]
+fn a_key_stands_for_one_task_while_it_waits_runs_is_dead_and_when_it_is_over() {
+    let mut d = Dialogue::with(config(Policy { attempts: 1, ..Policy::default() }));
+    let (producer, other) = (d.connect(), d.connect());
+    assert_eq!(d.ask(producer, once(7, "a", b"hello")), ["OK 1"]);
+    assert_eq!(d.ask(other, once(7, "a", b"hello")), ["OK 1"]);
+    assert_eq!(d.ask(other, once(8, "a", b"hello")), ["OK 2"]);
+    // The key is in the block, and no worker sees it.
+    assert_eq!(d.ask(producer, Frame::Stats), ["STATS 2 0 0 64"]);
+    let worker = d.worker(2);
+    assert_eq!(d.hears(worker), ["TASK 1 a hello", "TASK 2 a hello"]);
+    assert_eq!(d.ask(other, once(7, "a", b"hello")), ["OK 1"]);
+    d.send(worker, &[done(1)]);
+    d.queue.handle_closed(d.clock.instant(), worker);
+    assert_eq!(d.hears(other), ["FAILED 2 max attempts"]);
+    assert_eq!(d.ask(other, once(7, "a", b"hello")), ["OK 1"]);
+    assert_eq!(d.ask(other, once(8, "a", b"hello")), ["OK 2"]);
+    assert_eq!((d.queue.dead(), d.queue.tasks(), d.queue.counters().merged), (1, 1, 4));
+}
+
+#[test]
+fn the_oldest_keys_of_tasks_that_are_over_are_forgotten() {
+    let mut d = Dialogue::with(QueueConfig { keys: 2, ..QueueConfig::default() });
+    let (producer, worker) = (d.connect(), d.worker(9));
+    for key in 1..=3 {
+        d.send(producer, &[once(key, "a", b"")]);
+        d.send(worker, &[done(u32::from(key))]);
+    }
+    d.hears(producer);
+    assert_eq!(d.ask(producer, once(3, "a", b"")), ["OK 3"]);
+    assert_eq!(d.ask(producer, once(2, "a", b"")), ["OK 2"]);
+    assert_eq!(d.ask(producer, once(1, "a", b"")), ["OK 4"]);
 }

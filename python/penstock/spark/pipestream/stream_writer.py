@@ -5,18 +5,15 @@ from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from penstock.errors import SparkError
+from penstock.spark._micro_batch import micro_batch
 from penstock.spark.pipestream.options import Options
 from penstock.spark.pipestream.rows import RowSink, Written
 
 __all__ = ["PipeStreamStreamWriter"]
-
-# What Spark's engine tells its tasks: the query's ID, which its checkpoint keeps over restarts, and the micro-batch's.
-_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class PipeStreamStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send the rows of a partition; Spark calls this once for each attempt of a task."""
-        return self.sink.send(iterator, _transaction() if self.sink.atomic else None)
+        return self.sink.send(iterator, micro_batch("pipestream") if self.sink.atomic else None)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """Make the rows of a micro-batch readable; one that was committed before stays as it was."""
@@ -52,14 +49,6 @@ class PipeStreamStreamWriter(DataSourceStreamArrowWriter):
         """Give up what the tasks have sent. The micro-batch may be run again."""
         written = cast("list[Written | None]", messages)
         self.sink.abort(_common(written), written, whole=False)
-
-
-def _transaction() -> str:
-    context = TaskContext.get()
-    query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
-    if query is None or batch is None:
-        raise SparkError("the pipestream sink of a stream can only run in a micro-batch of Structured Streaming")
-    return f"spark/{query}/{batch}"
 
 
 def _common(messages: list[Written | None]) -> str | None:

@@ -58,8 +58,12 @@ struct Handle {
 enum Command {
     /// What became of a task: why it failed, or none, and who waits until that is written.
     Verdict(TaskId, Option<Vec<u8>>, oneshot::Sender<Result<()>>),
+    /// These are done, and who waits until that is written. What is not held any more is passed over.
+    Done(Vec<TaskId>, oneshot::Sender<Result<()>>),
     /// No more tasks, and who waits until none can come.
     Rest(oneshot::Sender<Result<()>>),
+    /// Who waits until all has come that the daemon has for us now.
+    Settle(oneshot::Sender<Result<()>>),
 }
 
 impl fmt::Debug for Worker {
@@ -116,6 +120,11 @@ impl Worker {
         self.answer(id, None).await
     }
 
+    /// Says that tasks are done, all together. Returns when that is written.
+    pub async fn done_all(&self, ids: Vec<TaskId>) -> Result<()> {
+        self.command(|written| Command::Done(ids, written)).await
+    }
+
     /// Says that a task has failed, and why. Returns when that is written.
     pub async fn failed(&self, id: TaskId, reason: Vec<u8>) -> Result<()> {
         self.answer(id, Some(reason)).await
@@ -129,6 +138,11 @@ impl Worker {
     /// [`next`](Self::next), and are still held.
     pub async fn rest(&self) -> Result<()> {
         self.command(Command::Rest).await
+    }
+
+    /// Returns when the daemon has read all that was said before, and all has come that it had for us then.
+    pub async fn settle(&self) -> Result<()> {
+        self.command(Command::Settle).await
     }
 
     async fn command(&self, command: impl FnOnce(oneshot::Sender<Result<()>>) -> Command) -> Result<()> {
@@ -168,7 +182,13 @@ impl Driver {
         };
         let _ = self.tasks.send(Err(error.clone()));
         answers.close();
-        while let Ok(Command::Verdict(_, _, waiting) | Command::Rest(waiting)) = answers.try_recv() {
+        while let Ok(
+            Command::Verdict(_, _, waiting)
+            | Command::Done(_, waiting)
+            | Command::Rest(waiting)
+            | Command::Settle(waiting),
+        ) = answers.try_recv()
+        {
             self.waiting.push(waiting);
         }
         for waiting in self.waiting.into_iter().chain(self.resting.into_iter().map(|(_, waiting)| waiting)) {
@@ -219,13 +239,18 @@ impl Driver {
     fn take(&mut self, command: Command) -> Result<()> {
         let (id, failure, written) = match command {
             Command::Verdict(id, failure, written) => (id, failure, written),
-            Command::Rest(resting) => {
-                self.machine.rest()?;
-                self.machine.heartbeat()?;
-                self.beats += 1;
-                self.resting.push((self.beats, resting));
+            Command::Done(ids, written) => {
+                for id in ids.into_iter().filter(|id| self.holds.remove(&id.0)) {
+                    self.machine.done(id)?;
+                }
+                self.waiting.push(written);
                 return Ok(());
             }
+            Command::Rest(resting) => {
+                self.machine.rest()?;
+                return self.ask(resting);
+            }
+            Command::Settle(settled) => return self.ask(settled),
         };
         if !self.holds.remove(&id.0) {
             let _ = written.send(Err(Error::Misuse(format!("task {id} is not held by this worker"))));
@@ -236,6 +261,14 @@ impl Driver {
             Some(reason) => self.machine.failed(id, &reason)?,
         }
         self.waiting.push(written);
+        Ok(())
+    }
+
+    /// Has somebody wait until the daemon has read all that was sent.
+    fn ask(&mut self, waiting: oneshot::Sender<Result<()>>) -> Result<()> {
+        self.machine.heartbeat()?;
+        self.beats += 1;
+        self.resting.push((self.beats, waiting));
         Ok(())
     }
 

@@ -1,0 +1,165 @@
+"""The tasks that a stream holds: taken from the daemon, given to Spark in micro-batches, DONE when those are committed.
+
+::
+
+    daemon ─▶ taken ─▶ in a micro-batch ─▶ committed: DONE
+                │                │
+                └────────────────┴── the connection ends: the daemon gives them to others, or to us again
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from penstock import _core
+from penstock.errors import QuicxError, SparkError
+from penstock.quicx import Producer, Task
+from penstock.quicx._options import ReachOptions
+from penstock.quicx._spool import Spool
+from penstock.spark.quicx.reach import again
+
+__all__ = ["Held", "Taking"]
+
+_LOG = logging.getLogger("penstock.spark")
+_HEARTBEAT = 15.0
+_ANSWER = 30.0
+
+
+@dataclass(frozen=True)
+class Taking:
+    """From which daemon, which tasks, and how many at once."""
+
+    reach: ReachOptions
+    types: tuple[str, ...] = ()
+    most: int = 1_000
+    retry: int = 60
+    spool: str | None = None
+
+
+@dataclass
+class Held:
+    """A worker's connection, and its tasks by their numbers in the order in which they came, from 0."""
+
+    taking: Taking
+    _worker: "_core.QuicxWorker | None" = field(default=None, init=False)
+    _tasks: deque[Task] = field(default_factory=deque, init=False)
+    _first: int = field(default=0, init=False)
+    """The number of the first of them."""
+    _alive: int = field(default=0, init=False)
+    """Tasks before this one came on a connection that is over."""
+    _given: int = field(default=0, init=False)
+    """Tasks before this one are in a micro-batch."""
+    again: int = field(default=0, init=False)
+    """How many tasks of micro-batches come once more, because their connection was over before they were DONE."""
+
+    @property
+    def committed(self) -> int:
+        """Tasks before this one are done."""
+        return self._first
+
+    @property
+    def end(self) -> int:
+        """How many have come."""
+        return self._first + len(self._tasks)
+
+    def take(self, *, settled: bool) -> None:
+        """Take what is there; ``settled``: and all that the daemon has for us now.
+
+        Raises:
+            SparkError: The daemon is gone, and does not come back in time.
+        """
+        problem: QuicxError | None = None
+        for _ in again(self.taking.retry):
+            try:
+                worker = self._open()
+                if settled:
+                    worker.settle(_ANSWER)
+                while (found := worker.next_task(0.0)) is not None:
+                    self._tasks.append(Task(*found))
+            except QuicxError as error:
+                problem = error
+                self._lost(error)
+                if error.kind not in {"io", "deadline"}:
+                    break
+            else:
+                return
+        raise SparkError(f"no tasks can be taken from {self._where()}: {problem}") from problem
+
+    def waiting(self) -> int:
+        """Ask how many tasks wait at the daemon, of whatever type."""
+        reach = self.taking.reach
+        try:
+            with Producer(
+                reach.address,
+                socket=reach.socket,
+                fingerprint=reach.fingerprint,
+                ca=reach.ca,
+                system_ca=reach.system_ca,
+                cert=reach.cert,
+                key=reach.key,
+                server_name=reach.server_name,
+                plain=reach.plain,
+            ) as monitor:
+                return monitor.stats(_ANSWER).queue_depth
+        except QuicxError as error:
+            raise SparkError(f"{self._where()} does not answer: {error}") from error
+
+    def plan(self, end: int) -> None:
+        """Take the tasks before a number for planned: from now on they are in a micro-batch."""
+        self._given = max(self._given, end)
+
+    def between(self, start: int, end: int) -> Iterator[Task]:
+        """Give the tasks with these numbers."""
+        return islice(self._tasks, max(0, start - self._first), max(0, end - self._first))
+
+    def ahead(self, start: int) -> Iterator[Task]:
+        """Give the tasks from a number on."""
+        return islice(self._tasks, max(0, start - self._first), None)
+
+    def done(self, end: int) -> None:
+        """Say DONE for all tasks before a number."""
+        count = min(end, self.end) - self._first
+        if count <= 0:
+            return
+        finished = [self._tasks.popleft() for _ in range(count)]
+        ours = finished[max(0, self._alive - self._first) :]
+        self._first += count
+        try:
+            if self._worker is not None and ours:
+                self._worker.done_all([task.id for task in ours], _ANSWER)
+                # What was written into a connection that is over was not heard.
+                self._worker.settle(_ANSWER)
+        except QuicxError as error:
+            self.again += len(ours)
+            self._lost(error)
+            return
+        spool = Spool.at(self.taking.spool)
+        if spool is not None:
+            for task in ours:
+                spool.drop(task.payload)
+
+    def close(self) -> None:
+        """Let others have what is held."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def _open(self) -> "_core.QuicxWorker":
+        if self._worker is None:
+            taking = self.taking
+            self._worker = _core.QuicxWorker(taking.reach, list(taking.types), taking.most, _HEARTBEAT)
+        return self._worker
+
+    def _lost(self, error: QuicxError) -> None:
+        """Forget what is not in a micro-batch yet: it comes again. What is in one comes again as well, and is twice."""
+        _LOG.warning("the connection to %s ended: %s", self._where(), error)
+        self.close()
+        while self.end > max(self._given, self._first):
+            self._tasks.pop()
+        self.again += self.end - max(self._first, self._alive)
+        self._alive = self.end
+
+    def _where(self) -> str:
+        return str(self.taking.reach.socket or self.taking.reach.address)

@@ -1,0 +1,55 @@
+"""How the data source reaches a daemon."""
+
+import time
+from collections.abc import Iterator
+
+from penstock._addresses import fingerprint_digits
+from penstock.errors import QuicxError, SparkError
+from penstock.quicx._options import DEFAULT_ADDRESS, ReachOptions
+from penstock.spark.pipestream.options import Options
+
+__all__ = ["again", "read_reach"]
+
+_BACK_OFF = (0.1, 2.0)
+
+
+def read_reach(options: Options) -> ReachOptions:
+    """Read where the daemon is, and whom to trust.
+
+    Raises:
+        SparkError: There is neither address nor socket, or what is said does not fit together.
+    """
+    socket = options.file("socket")
+    address = DEFAULT_ADDRESS
+    if socket is None or options.text("address") is not None or options.text("path") is not None:
+        address = options.target()
+        if socket is not None:
+            raise options.error("socket", f"and the address {address} name the daemon twice: leave one out")
+    options.check_together("cert", "key")
+    reach = ReachOptions(
+        address=address,
+        socket=socket,
+        fingerprint=options.checked("fingerprint", fingerprint_digits),
+        ca=options.file("ca"),
+        system_ca=options.flag("system_ca"),
+        cert=options.file("cert"),
+        key=options.file("key"),
+        server_name=options.text("server_name"),
+        plain=options.flag("plain"),
+    )
+    if (reach.fingerprint is not None) + (reach.ca is not None) + reach.system_ca > 1:
+        raise SparkError("say how to trust the daemon: one of the options fingerprint, ca and system_ca")
+    try:
+        return reach.check()
+    except QuicxError as error:
+        raise SparkError(f"the quicx {options.what}: {error}") from None
+
+
+def again(seconds: float) -> Iterator[None]:
+    """Give turns for so long, each a little later than the one before; then end."""
+    until, pause = time.monotonic() + seconds, _BACK_OFF[0]
+    yield
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(pause, left))
+        pause = min(pause * 2, _BACK_OFF[1])
+        yield

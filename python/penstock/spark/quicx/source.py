@@ -1,0 +1,49 @@
+"""Tasks as rows."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock.errors import QuicxError, SparkError
+from penstock.quicx import Task
+from penstock.quicx._spool import Spool
+from penstock.spark._batches import resize
+
+__all__ = ["TASK_COLUMNS", "QuicxPartition", "divide"]
+
+_SCHEMA: pa.Schema = pa.schema([("id", pa.int64()), ("type", pa.string()), ("payload", pa.binary())])
+
+TASK_COLUMNS: StructType = from_arrow_schema(_SCHEMA)
+"""A task as a worker gets it."""
+
+
+@dataclass(frozen=True)
+class QuicxPartition(InputPartition):
+    """What one task of Spark reads: the tasks themselves. There are never more of them than a worker holds."""
+
+    tasks: tuple[Task, ...]
+    names: tuple[str, ...]
+    spool: str | None = None
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Give the tasks; those of a spool with what lies there."""
+        return resize(self._batch(task) for task in self.tasks)
+
+    def _batch(self, task: Task) -> pa.RecordBatch:
+        spool = Spool.at(self.spool)
+        try:
+            payload = task.payload if spool is None else spool.get(task.payload)
+        except QuicxError as error:
+            raise SparkError(f"the payload of task {task.id} cannot be read: {error}") from error
+        columns = {"id": [task.id], "type": [task.type], "payload": [payload]}
+        return pa.RecordBatch.from_pydict(columns, schema=_SCHEMA).select(list(self.names))
+
+
+def divide(tasks: Sequence[Task], most: int, names: tuple[str, ...], spool: str | None) -> list[QuicxPartition]:
+    """Divide tasks into at most so many partitions of about the same number."""
+    share = -(-len(tasks) // most) if tasks else 1
+    return [QuicxPartition(tuple(tasks[at : at + share]), names, spool) for at in range(0, len(tasks), share)]

@@ -1,0 +1,187 @@
+"""The streaming source: a worker whose function is the query.
+
+An offset is the number of tasks that a run of the source has taken, and a count of ticks. The tasks themselves are held
+by the driver, never more than a worker holds, and travel with the partitions. When a query is started again, what the
+run before it had not committed is no longer ours: the daemon gives it out again, so such a micro-batch is empty when
+Spark repeats it, and its tasks come in a later one.
+
+Spark commits a micro-batch when it plans the next one. So that the last tasks do not wait for more to come, an idle
+source advances by one tick, an empty batch, and that commits what was before it. At the end the query's log of commits
+says the same.
+"""
+
+import logging
+import os
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from penstock.errors import SparkError
+from penstock.spark._admission import budget, default_limit
+from penstock.spark.lumberjack.checkpoint import committed_offsets
+from penstock.spark.pipestream.options import Options
+from penstock.spark.quicx.held import Held, Taking
+from penstock.spark.quicx.reach import read_reach
+from penstock.spark.quicx.source import TASK_COLUMNS, QuicxPartition, divide
+
+__all__ = ["QuicxStreamReader", "TaskOffset"]
+
+_LOG = logging.getLogger("penstock.spark")
+_MOST = 65_535
+
+
+@dataclass(frozen=True)
+class TaskOffset:
+    """An offset."""
+
+    run: str = ""
+    """Which run of the source has counted; empty: none yet."""
+    taken: int = 0
+    """How many tasks came before it."""
+    tick: int = 0
+    """How often the source was idle."""
+
+    @classmethod
+    def of(cls, offset: dict[str, Any]) -> "TaskOffset":
+        """Read an offset that Spark has kept."""
+        try:
+            return cls(str(offset["run"]), int(offset["taken"]), int(offset["tick"]))
+        except (LookupError, TypeError, ValueError):
+            raise SparkError(f"the checkpoint is of another source: {offset!r} is no offset of this one") from None
+
+    def offset(self) -> dict[str, Any]:
+        """Give it to Spark."""
+        return {"run": self.run, "taken": self.taken, "tick": self.tick}
+
+
+@dataclass
+class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Takes tasks on the driver. Nothing is connected before the first offset."""
+
+    taking: Taking
+    names: tuple[str, ...]
+    most_partitions: int = 1
+    checkpoint: str | None = None
+    max_bytes: int | None = None
+    _held: Held | None = field(default=None, init=False)
+    _run: str = field(default="", init=False)
+    _until: int | None = field(default=None, init=False)
+    """Tasks beyond these are not there, for the trigger availableNow."""
+
+    @classmethod
+    def of(cls, given: dict[str, str], schema: StructType) -> "QuicxStreamReader":
+        """Read the options. Nothing is opened."""
+        options = Options(given, "source", "quicx")
+        names = tuple(schema.fieldNames())
+        known = TASK_COLUMNS.names
+        if any(name not in known or schema[name].dataType != TASK_COLUMNS[name].dataType for name in names):
+            raise SparkError(f"the quicx source has the columns {TASK_COLUMNS.simpleString()}, no others")
+        types = tuple(name for name in (options.text("types") or "").split(",") if name)
+        reader = cls(
+            Taking(
+                read_reach(options),
+                types,
+                options.within("maxRowsPerTrigger", 1, _MOST) or 1_000,
+                options.positive("retry", 60),
+                options.file("spool"),
+            ),
+            names,
+            options.positive("minPartitions", os.cpu_count() or 1),
+            options.text("checkpointLocation"),
+            options.positive("maxBytesPerTrigger", 0) if options.text("maxBytesPerTrigger") else None,
+        )
+        options.finish()
+        return reader
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Give the offset before any task."""
+        return TaskOffset().offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Give what the options say."""
+        return default_limit(self.taking.most, self.max_bytes)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Take what the daemon has for us, and say how far the next micro-batch reads."""
+        rows, octets = budget(limit, self.max_bytes, "quicx")
+        first, held = TaskOffset.of(start), self._open()
+        held.take(settled=self._until is not None)
+        position = self._position(first)
+        end = position
+        for task in held.ahead(position):
+            octets -= len(task.payload)
+            if end - position >= rows or (octets < 0 and end > position):
+                break
+            end += 1
+        if self._until is not None:
+            end = min(end, max(position, self._until + held.again))
+        if end > position:
+            held.plan(end)
+            return TaskOffset(self._run, end, first.tick).offset()
+        idle = first.run == self._run and position > held.committed
+        return replace(first, tick=first.tick + 1).offset() if idle else start
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Say what there is, for the progress of the query."""
+        return TaskOffset(self._run, self._open().end).offset()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Take no more than what waits now."""
+        held = self._open()
+        # Asked before we take any: what is on its way to us neither waits nor is here.
+        self._until = held.end + held.waiting()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[QuicxPartition]:
+        """Divide the tasks between two offsets."""
+        first, last = TaskOffset.of(start), TaskOffset.of(end)
+        held = self._open()
+        if last.run != self._run:
+            if last.taken > (first.taken if first.run == last.run else 0):
+                _LOG.warning("a micro-batch of an earlier run is repeated as an empty one: its tasks come again")
+            return []
+        tasks = list(held.between(self._position(first), last.taken))
+        return divide(tasks, self.most_partitions, self.names, self.taking.spool)
+
+    def read(self, partition: InputPartition) -> Any:
+        """Give the tasks of a partition, on an executor."""
+        if not isinstance(partition, QuicxPartition):
+            raise TypeError(f"not a partition of this source: {partition!r}")
+        return partition.read()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Say DONE for the tasks of a micro-batch."""
+        self._commit(TaskOffset.of(end))
+
+    def stop(self) -> None:
+        """Say DONE for what the query has committed, and let others have the rest."""
+        held = self._held
+        if held is None:
+            return
+        try:
+            for offset in committed_offsets(self.checkpoint) if self.checkpoint is not None else ():
+                if offset.get("run") == self._run:
+                    self._commit(TaskOffset.of(offset))
+        except (OSError, ValueError) as error:
+            _LOG.warning(
+                "the checkpoint %s cannot be read, so tasks that are done come again: %s", self.checkpoint, error
+            )
+        finally:
+            self._held = None
+            held.close()
+
+    def _open(self) -> Held:
+        if self._held is None:
+            self._held, self._run = Held(self.taking), uuid.uuid4().hex
+        return self._held
+
+    def _position(self, offset: TaskOffset) -> int:
+        """Give the number of the next task; another run's numbers are not ours."""
+        return offset.taken if offset.run == self._run else 0
+
+    def _commit(self, offset: TaskOffset) -> None:
+        if self._held is not None and offset.run == self._run:
+            self._held.done(offset.taken)
