@@ -60,22 +60,11 @@ impl Queue {
             Ok(block) => block,
             Err(error) => {
                 self.kinds.leave(kind);
-                let code = match error {
-                    AllocError::TooLarge { .. } => ErrorCode::TooLarge,
-                    AllocError::Exhausted { .. } => ErrorCode::QueueFull,
-                };
-                return Err((code, error.to_string()));
+                return Err(refusal(error));
             }
         };
-        if let Ok(content) = self.pool.get_mut(block)
-            && let Some((length, rest)) = content.split_first_mut()
-            && let Some((name, payload)) = rest.split_at_mut_checked(submit.kind.len())
-        {
-            *length = submit.kind.len() as u8;
-            name.copy_from_slice(submit.kind);
-            let (payload, behind) = payload.split_at_mut(submit.payload.len().min(payload.len()));
-            payload.copy_from_slice(submit.payload);
-            behind.iter_mut().zip(key.iter().flatten()).for_each(|(to, from)| *to = *from);
+        if let Ok(content) = self.pool.get_mut(block) {
+            fill(content, submit, key);
         }
         let (id, order) = (self.tasks.new_id(), self.order);
         self.order += 1;
@@ -179,6 +168,27 @@ impl Queue {
         let kind = self.kinds.get(task.kind).filter(|kind| kind.policy.unique)?;
         let payload = task.content(self.pool.get(task.block).ok()?).get(1 + kind.name.len()..)?;
         Some((self.hasher.hash_one(payload), task.kind))
+    }
+}
+
+fn refusal(error: AllocError) -> (ErrorCode, String) {
+    let code = match error {
+        AllocError::TooLarge { .. } => ErrorCode::TooLarge,
+        AllocError::Exhausted { .. } => ErrorCode::QueueFull,
+    };
+    (code, error.to_string())
+}
+
+/// Puts a task into its block.
+fn fill(content: &mut [u8], submit: Submit<'_>, key: Option<Key>) {
+    if let Some((length, rest)) = content.split_first_mut()
+        && let Some((name, rest)) = rest.split_at_mut_checked(submit.kind.len())
+        && let Some((payload, behind)) = rest.split_at_mut_checked(submit.payload.len())
+    {
+        *length = submit.kind.len() as u8;
+        name.copy_from_slice(submit.kind);
+        payload.copy_from_slice(submit.payload);
+        behind.iter_mut().zip(key.iter().flatten()).for_each(|(to, from)| *to = *from);
     }
 }
 
