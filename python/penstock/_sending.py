@@ -65,17 +65,23 @@ class DocumentSender:
         dehydrate: bool = True,
         limits: "Limits | None" = None,
         in_flight: int = 8,
+        text: bool = True,
+        max_content: int = 0,
     ) -> None:
         """Send into ``session``.
 
         ``dehydrate=False`` sends each document as one entity. At layer 0 a document has one level of parts: containers
         inside it are sent whole. ``limits`` are the defaults of `penstock.documents.Limits` unless given. ``in_flight``
-        documents may be on their way at once; `send` waits for the oldest when there are more. Raises
-        :class:`penstock.PipeStreamError` if the session is over.
+        documents may be on their way at once; `send` waits for the oldest when there are more. Rows of results have the
+        texts of parts; with ``text=False`` only those of parts of mails, whose charset the content would not tell. They
+        have the content of parts of at most ``max_content`` octets; that of larger ones is null, and in the sink.
+        Raises :class:`penstock.PipeStreamError` if the session is over.
         """
         from penstock.documents import Limits
 
-        self._native = _core.DocumentSender(session._native, dehydrate, limits or Limits(), in_flight)
+        self._native = _core.DocumentSender(
+            session._native, dehydrate, limits or Limits(), in_flight, text, max_content
+        )
 
     def send(self, name: str, source: "Source", *, previous: Mapping[str, Any] | None = None) -> "SentDocument":
         """Take one document apart and send it; return when its last part was announced and handed over.
@@ -252,7 +258,7 @@ class DocumentResult:
             yield batch
 
     def batches(self, max_bytes: int = _MAX_BATCH) -> Iterator[pa.RecordBatch]:
-        """Give the rows of `PART_SCHEMA` in batches of at most ``max_bytes`` of text, unless one row has more."""
+        """Give the rows of `PART_SCHEMA` in batches of ``max_bytes`` of text and content, unless one row has more."""
         start: int | None = 0
         while start is not None:
             batch, start = self._native.rows(start, _MAX_ROWS, max_bytes, False)

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock._java import find_java
+from penstock.documents import dehydrate
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -81,6 +83,21 @@ def test_rows_receipts_and_summary_agree(done):
     rows = ds.dataset(output / "results" / "parts", format="parquet").to_table()
     assert rows.num_rows == len(parts) + len(receipts)
     assert ds.dataset(output / "results" / "composites", format="parquet").count_rows() == len(receipts)
+
+
+def test_the_worker_reads_the_texts_that_taking_apart_would_give(done, documents):
+    output, run = done
+    rows = ds.dataset(output / "results" / "parts", format="parquet").to_table(columns=["document", "path", "text"])
+    given = {(row["document"], *row["path"]): row["text"] for row in rows.to_pylist()}
+    read = [path for path in documents.rglob("*") if path.is_file()]
+    expected = {}
+    for path in read:
+        name = path.relative_to(documents).as_posix()
+        expected |= {(name, *part.path): part.text for part in dehydrate(name, path)}
+    assert given == expected
+    texts = sum(text is not None for text in given.values())
+    assert texts >= 4
+    assert re.search(rf"texts read by the worker +{texts} *$", run.stdout, re.MULTILINE)
 
 
 def test_a_changed_octet_in_the_sink_is_found_by_verify(done, penstock):

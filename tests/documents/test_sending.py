@@ -99,6 +99,31 @@ def test_a_document_arrives_part_by_part(server: Server, tmp_path: Path) -> None
             assert (tmp_path / "sink" / sent["file"]).read_bytes() == part.content
 
 
+def test_rows_have_contents_up_to_a_size(server: Server) -> None:
+    with _connect(server) as session:
+        sender = DocumentSender(session, max_content=1 << 20)
+        rows = sender.send("n.zip", NESTED).wait(30).batch().to_pylist()
+        page = sender.send("page.html", PAGE).wait(30).batch().to_pylist()
+    assert {row["path"][-1]: row["content"] for row in rows if row["content"] is not None} == {
+        "x.txt": b"text",
+        "part 1": b"b\n",
+        "page 1": b"one",
+        "page 2": b"two",
+    }
+    # A page keeps its own octets although what is embedded in it is a part; a part that failed has none.
+    assert [row["content"] for row in page] == [PAGE, b"\x89PNG\r\n\x1a\n", None]
+
+
+def test_rows_have_no_texts_if_nobody_wants_them(server: Server) -> None:
+    with _connect(server) as session:
+        with_texts = DocumentSender(session).send("n.zip", NESTED).wait(30).batch()
+        without = DocumentSender(session, text=False).send("n.zip", NESTED).wait(30).batch()
+    assert with_texts.column("text").null_count < with_texts.num_rows
+    # But for the mail's body, whose charset stands in the mail's header.
+    assert [row["path"][-1] for row in without.to_pylist() if row["text"] is not None] == ["part 1"]
+    assert without.column("sha256").equals(with_texts.column("sha256"))
+
+
 def test_rows_have_the_document_first(server: Server) -> None:
     with _connect(server) as session:
         result = DocumentSender(session).send("n.zip", NESTED).wait(30)

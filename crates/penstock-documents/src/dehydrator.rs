@@ -164,7 +164,8 @@ impl<W: Workspace> Dehydrator<W> {
         let mut path = self.path.clone();
         path.push(name.clone());
         let depth = u32::try_from(path.len()).unwrap_or(u32::MAX);
-        let mut part = Part { path, depth, metadata: child.metadata, ..Part::default() };
+        let declared = child.hint.media_type.is_some() || child.hint.charset.is_some();
+        let mut part = Part { path, depth, metadata: child.metadata, declared, ..Part::default() };
         match child.content {
             Content::Whole(fetched) => self.look(part, &name, fetched, &child.hint),
             Content::Typed(fetched, media_type, mut text) => {

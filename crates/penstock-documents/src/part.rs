@@ -24,6 +24,8 @@ pub struct Part {
     pub failure: Option<Failure>,
     /// The decoded text of a part that is text, cut at [`Limits::max_text`](crate::Limits::max_text).
     pub text: Option<String>,
+    /// Whether its container says its type or its charset, as a mail does: its octets alone need not give the same text.
+    pub declared: bool,
     /// What the part says of itself: `html.title`, `mail.subject`, `text.charset`, ...
     pub metadata: BTreeMap<String, String>,
     /// Whether the part's own octets go with it although it has children (HTML with embedded data). The octets of

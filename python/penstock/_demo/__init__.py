@@ -2,7 +2,7 @@
 
 ::
 
-    fetch ─▶ folder of documents ─▶ pipeline (Spark: source, dehydrate, rehydrate) ─▶ results, receipts
+    fetch ─▶ folder of documents ─▶ pipeline (Spark: source, dehydrate, texts, rehydrate) ─▶ results, receipts
                                           │ QUIC                                          │
                                           ▼                                               ▼
                                      sink (a process of its own) ─▶ sink folder ─▶ account ─▶ report, summary.json

@@ -36,6 +36,8 @@ class Account:
     digests: int = 0
     """The SHA-256 of parts, content roots and Merkle roots that were checked against the sink."""
     composites: int = 0
+    texts: int = 0
+    """The parts, and documents, whose text was read."""
     problems: list[str] = field(default_factory=list)
     """What is not accounted for; the demo succeeds only without any."""
 
@@ -60,6 +62,7 @@ def take_account(
     account = Account()
     rows = _read_parts(results / "parts", account)
     account.composites = ds.dataset(results / "composites", format="parquet").count_rows()
+    account.texts = ds.dataset(results / "parts", format="parquet").count_rows(filter=ds.field("text").is_valid())
     documents = account.documents.total()
     for what, count in (("rows of documents", documents), ("composites", account.composites)):
         if count != listed:

@@ -1,18 +1,24 @@
 """The Spark job of the demo: paths in, parts and composites out."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from penstock._demo.sink import SinkProcess
 from penstock.errors import SparkError
-from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, DocumentsSource, dehydrate, local_session, rehydrate
+from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, DocumentsSource, dehydrate, local_session, rehydrate, vgi_map
+from penstock.spark.functions import Dehydrate
+from penstock.spark.vgi import VgiMap
 
 __all__ = ["Listing", "Pipeline"]
 
@@ -24,6 +30,20 @@ _CONFIG = {
     "spark.hadoop.parquet.page.size.row.check.min": "1",
     "spark.hadoop.parquet.block.size": str(32 << 20),
 }
+
+# Of larger parts the demo has no text. The worker has a batch of about 8 MiB at a time, or one part.
+_MAX_CONTENT = 64 << 20
+
+
+@dataclass(frozen=True)
+class _WithTexts:
+    """Both steps in one task: contents go from one to the other as they are, and never through the JVM."""
+
+    apart: Dehydrate
+    texts: VgiMap
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.texts(self.apart(batches))
 
 
 class Listing:
@@ -54,13 +74,16 @@ class Pipeline:
         with suppress(Py4JError, OSError):
             self._spark.stop()
 
-    def take_apart(self, documents: Path, sink: str, fingerprint: str, receipts: Path, results: Path) -> None:
-        """Send every part of every document; write a row for each."""
+    def take_apart(self, documents: Path, sink: SinkProcess, receipts: Path, results: Path) -> None:
+        """Send every part of every document, and have a worker read its text; write a row for each."""
         paths = self._spark.read.format("documents").load(str(documents))
-        apart = dehydrate(sink, fingerprint=fingerprint, receipts=str(receipts))
+        apart = dehydrate(
+            sink.address, fingerprint=sink.fingerprint, receipts=str(receipts), text=False, max_content=_MAX_CONTENT
+        )
+        made = _WithTexts(apart, vgi_map([sys.executable, "-m", "penstock._demo.texts"], "read"))
         # Kept, so that the rows that are written and those that are put together are of the same sessions; on disk,
         # because their text would crowd out everything else that the JVM has to hold.
-        self._parts = paths.mapInArrow(apart, PART_SCHEMA).persist(StorageLevel.DISK_ONLY)
+        self._parts = paths.mapInArrow(made, PART_SCHEMA).persist(StorageLevel.DISK_ONLY)
         with self._one_line():
             self._parts.write.parquet(str(results / "parts"))
 

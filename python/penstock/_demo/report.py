@@ -41,6 +41,7 @@ def _documents(account: Account, logged: int) -> Table:
         counts = [statuses.total(), *(statuses[status] for status in ("COMPLETE", "FAILED", "SKIPPED"))]
         table.add_row(name, *(f"{count:,}" for count in counts))
     table.add_row("composites", f"{account.composites:,}")
+    table.add_row("texts read by the worker", f"{account.texts:,}")
     table.add_row("digests verified", f"{account.digests:,}")
     table.add_row("octets of parts", decimal(account.octets))
     table.add_row("lines of logs acknowledged", f"{logged:,}")

@@ -96,7 +96,7 @@ def _compute(folder: Path, output: Path, listing: Listing, stages: Stages) -> No
             pipeline = Pipeline(output / "spark.log")
         with pipeline:
             with stages.stage("taking apart and sending", listing.documents, sink.metrics):
-                pipeline.take_apart(folder, sink.address, sink.fingerprint, output / "receipts", results)
+                pipeline.take_apart(folder, sink, output / "receipts", results)
             with stages.stage("putting together"):
                 pipeline.put_together(results)
 

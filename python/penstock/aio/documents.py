@@ -41,9 +41,13 @@ class DocumentSender:
         dehydrate: bool = True,
         limits: Limits | None = None,
         in_flight: int = 8,
+        text: bool = True,
+        max_content: int = 0,
     ) -> None:
         """Send into ``session``; the arguments, and the error, are those of `penstock.documents.DocumentSender`."""
-        self._sender = _sending.DocumentSender(session, dehydrate=dehydrate, limits=limits, in_flight=in_flight)
+        self._sender = _sending.DocumentSender(
+            session, dehydrate=dehydrate, limits=limits, in_flight=in_flight, text=text, max_content=max_content
+        )
 
     async def send(self, name: str, source: Source, *, previous: Mapping[str, Any] | None = None) -> "SentDocument":
         """Take one document apart and send it; return when its last part was announced and handed over.

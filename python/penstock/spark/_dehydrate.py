@@ -129,7 +129,14 @@ class Attempt:
 
     def sender(self) -> DocumentSender:
         """Make a sender into the session."""
-        return DocumentSender(self._session, limits=self._options.limits, in_flight=self._options.in_flight)
+        options = self._options
+        return DocumentSender(
+            self._session,
+            limits=options.limits,
+            in_flight=options.in_flight,
+            text=options.text,
+            max_content=options.max_content,
+        )
 
     def finish(self) -> None:
         """Close the session, then show the receipts."""

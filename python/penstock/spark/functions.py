@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Dehydrate", "Rehydrate", "dehydrate", "rehydrate"]
 
 _MAX_TEXT = 64 << 20
+# Values of Spark end at 2 GiB.
+_MAX_CONTENT = (1 << 31) - (1 << 16)
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Dehydrate:
     root: str | None = None
     limits: Limits | None = None
     in_flight: int = 8
+    text: bool = True
+    max_content: int = 0
     storage: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -92,24 +96,23 @@ def dehydrate(
     root: str | None = None,
     limits: Limits | None = None,
     in_flight: int = 8,
+    text: bool = True,
+    max_content: int = 0,
     storage: Mapping[str, str] | None = None,
 ) -> Dehydrate:
     """Make a function for ``mapInArrow`` that takes documents apart and sends every part to a sink.
 
     It reads the columns ``path`` (a local path, a ``file:`` URI, or the URI of an object, read as a stream inside of
     the task) and, where there is one, ``document`` (the name in rows and receipts), and gives ``PART_SCHEMA``: for each
-    document its own row, then one for each part, depth first, in the order of the input. A row comes only when the
-    status of its part is final; failed parts have rows too, with the reason. A document that cannot be read is a FAILED
-    row.
+    document its own row, then one for each part, depth first, in the order of the input, once its status is final.
+    What failed has its row too, with the reason.
 
-    Each attempt of a task is a PipeStream session of its own, closed before the last rows are given out, so whoever
-    reads the sink's closed sessions finds what the results tell of. Where an attempt fails or is stopped early the
-    session is aborted; Spark's next attempt sends its documents again, and results and receipts name only the session
-    of the attempt that ended.
+    Each attempt of a task is a PipeStream session of its own, closed before the last rows are given out. Where an
+    attempt fails or is stopped early the session is aborted; Spark's next attempt sends its documents again, and
+    results and receipts name only the session of the attempt that ended.
 
     Args:
-        sink: ``host:port`` of a PipeStream server; or a URI, ``s3://bucket/prefix`` for instance: then each task runs a
-            server of its own on loopback that writes there, and there is nobody to trust.
+        sink: ``host:port`` of a PipeStream server; or a URI, ``s3://bucket/prefix``, where each task writes by itself.
         fingerprint: SHA-256 of the server's certificate in hex, as ``serve`` prints it, to trust just this one.
         ca: A file of certificates (PEM) to trust instead; like ``cert`` and ``key`` it is read on the executors.
         system_ca: Trust the certificates of the machine instead.
@@ -120,12 +123,13 @@ def dehydrate(
         receipts: A folder that all executors share, or a URI; each document gets a receipt there, ``KEY.json``.
         previous: A folder or a URI of earlier receipts, the same as ``receipts`` for instance, of what the same sink
             has. Of each document that has one there, only parts are sent that are new, changed, or failed then.
-        root: The folder that names are relative to where there is no column ``document``; without it documents are
-            named by the last part of their path.
+        root: The folder that names are relative to where there is no column ``document``; else the last part names them.
         limits: What a document may cost; the defaults of ``penstock.documents.Limits``.
         in_flight: How many documents of a task are sent before the first of them is settled.
-        storage: Options of the store for all URIs: of documents, receipts and ``sink``. By default the environment
-            of the executors says it all.
+        text: Whether rows have the texts of parts. False leaves them to a step that follows, all but those of parts of
+            mails, whose charset is not in their content.
+        max_content: The largest part in octets whose content its row has; the others' is null, and in the sink.
+        storage: Options of the store for all URIs; by default the environment of the executors says it all.
 
     Raises:
         SparkError: An option is wrong. Raised here, on the driver.
@@ -135,7 +139,8 @@ def dehydrate(
         >>> dehydrate("127.0.0.1:4433", fingerprint="ab" * 32).in_flight
         8
     """
-    rest = (mtu, receipts, previous, root, limits, in_flight, _storage(storage, sink, receipts, previous, root))
+    stores = _storage(storage, sink, receipts, previous, root)
+    rest = (mtu, receipts, previous, root, limits, in_flight, text, max_content, stores)
     return _checked_options(Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest))
 
 
@@ -147,6 +152,8 @@ def _checked_options(given: Dehydrate) -> Dehydrate:
         raise SparkError(f"mtu must be from 1200 to 9000 octets, not {given.mtu}")
     if given.in_flight < 1:
         raise SparkError(f"in_flight must be at least 1, not {given.in_flight}")
+    if not 0 <= given.max_content <= _MAX_CONTENT:
+        raise SparkError(f"max_content must be from 0 to {_MAX_CONTENT} octets, not {given.max_content}")
     pin = None if given.fingerprint is None else _checked("fingerprint", fingerprint_digits, given.fingerprint)
     return replace(
         given,

@@ -4,14 +4,26 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
-use penstock_documents::Part;
+use penstock_documents::{Part, Payload};
 use penstock_net::pipestream::{EntityKey, Resolution, ScopeDigest, ScopeKey, SentEntity, Status};
 use tempfile::SpooledTempFile;
 
 use super::previous::Kept;
 
-/// Texts stay in memory up to here, then go to a temporary file without a name: a document's text has no bound.
-const TEXTS_IN_MEMORY: usize = 8 << 20;
+/// Texts and contents stay in memory up to here, then go to a temporary file without a name: those of a document have
+/// no bound.
+const SPOOL_IN_MEMORY: usize = 8 << 20;
+
+/// What rows have beside the account of a part.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) text: bool,
+    /// The largest content in octets; none at all if it is 0.
+    pub(crate) max_content: u64,
+}
+
+/// Where something lies in the ledger's spool: its offset and its length.
+type Span = (u64, usize);
 
 /// One part, or the document itself.
 #[derive(Debug)]
@@ -37,7 +49,8 @@ pub(crate) struct Record {
     pub(crate) digest: Option<ScopeDigest>,
     children: u64,
     incomplete: u64,
-    text: Option<(u64, usize)>,
+    text: Option<Span>,
+    content: Option<Span>,
     /// Where it lies since an earlier session; then it is not sent in this one.
     pub(crate) kept: Option<Box<Kept>>,
     /// Which child of the ledger's first record it is, or lies in, counted from 1.
@@ -51,8 +64,10 @@ pub(crate) struct Ledger {
     /// The session's ID.
     pub(crate) session: Arc<str>,
     pub(crate) records: Vec<Record>,
-    texts: SpooledTempFile,
-    texts_end: u64,
+    wanted: Wanted,
+    /// Texts and contents.
+    spool: SpooledTempFile,
+    spool_end: u64,
     /// The way down to the first record, which is not the document itself where only some of its parts are sent.
     base: Vec<String>,
     /// The document's SHA-256, where the first record is not the document.
@@ -66,11 +81,11 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(document: String, session: Arc<str>) -> Self {
-        let texts = SpooledTempFile::new(TEXTS_IN_MEMORY);
+    pub(crate) fn new(document: String, session: Arc<str>, wanted: Wanted) -> Self {
+        let spool = SpooledTempFile::new(SPOOL_IN_MEMORY);
         let (records, base, places) = (Vec::new(), Vec::new(), None);
         let (whole, inflated, missing) = (None, 0, None);
-        Self { document, session, records, texts, texts_end: 0, base, whole, places, inflated, missing }
+        Self { document, session, records, wanted, spool, spool_end: 0, base, whole, places, inflated, missing }
     }
 
     /// Makes it that of some children of a container within the document.
@@ -107,36 +122,71 @@ impl Ledger {
             children: 0,
             incomplete: 0,
             text: None,
+            content: None,
             kept: None,
             place,
         });
         self.records.len() - 1
     }
 
-    /// Keeps a part's text.
-    pub(crate) fn keep_text(&mut self, index: usize, text: &str) -> io::Result<()> {
-        self.texts.seek(SeekFrom::Start(self.texts_end))?;
-        self.texts.write_all(text.as_bytes())?;
-        let place = (self.texts_end, text.len());
-        self.texts_end = self.texts_end.saturating_add(text.len() as u64);
-        if let Some(record) = self.records.get_mut(index) {
-            record.text = Some(place);
+    /// Keeps a part's text, if texts are wanted, or if its content would not give it.
+    pub(crate) fn keep_text(&mut self, index: usize, part: &Part, text: &str) -> io::Result<()> {
+        if self.wanted.text || part.declared {
+            let span = self.spooled(text.as_bytes())?;
+            if let Some(record) = self.records.get_mut(index) {
+                record.text = Some(span);
+            }
         }
         Ok(())
     }
 
-    /// The part's text, if it has one.
-    pub(crate) fn text(&mut self, index: usize) -> io::Result<Option<String>> {
-        let Some((offset, length)) = self.records.get(index).and_then(|record| record.text) else { return Ok(None) };
-        let mut octets = vec![0; length];
-        self.texts.seek(SeekFrom::Start(offset))?;
-        self.texts.read_exact(&mut octets)?;
-        String::from_utf8(octets).map(Some).map_err(io::Error::other)
+    /// Keeps a part's octets, if contents of that size are wanted; leaves them to be read from the start.
+    pub(crate) fn keep_content(&mut self, index: usize, part: &Part, octets: &mut Payload) -> io::Result<()> {
+        let Some(length) = part.bytes.filter(|bytes| *bytes <= self.wanted.max_content && self.wanted.max_content > 0)
+        else {
+            return Ok(());
+        };
+        let mut content = Vec::new();
+        octets.as_mut().take(length).read_to_end(&mut content)?;
+        octets.rewind()?;
+        let span = self.spooled(&content)?;
+        if let Some(record) = self.records.get_mut(index) {
+            record.content = Some(span);
+        }
+        Ok(())
     }
 
-    /// How many octets the part's text has.
-    pub(crate) fn text_length(&self, index: usize) -> usize {
-        self.records.get(index).and_then(|record| record.text).map_or(0, |(_, length)| length)
+    fn spooled(&mut self, octets: &[u8]) -> io::Result<Span> {
+        self.spool.seek(SeekFrom::Start(self.spool_end))?;
+        self.spool.write_all(octets)?;
+        let span = (self.spool_end, octets.len());
+        self.spool_end = self.spool_end.saturating_add(octets.len() as u64);
+        Ok(span)
+    }
+
+    fn unspooled(&mut self, (offset, length): Span) -> io::Result<Vec<u8>> {
+        let mut octets = vec![0; length];
+        self.spool.seek(SeekFrom::Start(offset))?;
+        self.spool.read_exact(&mut octets)?;
+        Ok(octets)
+    }
+
+    /// The part's text, if it has one.
+    pub(crate) fn text(&mut self, index: usize) -> io::Result<Option<String>> {
+        let Some(span) = self.records.get(index).and_then(|record| record.text) else { return Ok(None) };
+        String::from_utf8(self.unspooled(span)?).map(Some).map_err(io::Error::other)
+    }
+
+    /// The part's content, if it was kept.
+    pub(crate) fn content(&mut self, index: usize) -> io::Result<Option<Vec<u8>>> {
+        let span = self.records.get(index).and_then(|record| record.content);
+        span.map(|span| self.unspooled(span)).transpose()
+    }
+
+    /// How many octets the part's text and content have.
+    pub(crate) fn length(&self, index: usize) -> usize {
+        let Some(record) = self.records.get(index) else { return 0 };
+        [record.text, record.content].into_iter().flatten().map(|(_, length)| length).sum()
     }
 
     /// The part was announced.

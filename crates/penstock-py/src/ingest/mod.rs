@@ -22,7 +22,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use self::apart::{ContainerFields, Selected};
-use self::ledger::Ledger;
+use self::ledger::{Ledger, Wanted};
 use self::previous::Previous;
 use self::sending::{Sending, Stopped};
 use crate::documents::{Dehydrator, Interrupts, LimitFields, PythonWorkspace, SourceArgument};
@@ -43,6 +43,7 @@ pub(crate) struct DocumentSender {
     limits: Limits,
     keep_whole: bool,
     in_flight: usize,
+    wanted: Wanted,
     /// Documents whose outcomes may not all be there, oldest first.
     pending: Mutex<VecDeque<Arc<Sent>>>,
     /// At layer 0 the parts of all documents share scope 0, so two that are sent at once could fill its window with
@@ -55,7 +56,14 @@ pub(crate) struct DocumentSender {
 #[pymethods]
 impl DocumentSender {
     #[new]
-    fn new(session: &Session, dehydrate: bool, limits: LimitFields, in_flight: usize) -> PyResult<Self> {
+    fn new(
+        session: &Session,
+        dehydrate: bool,
+        limits: LimitFields,
+        in_flight: usize,
+        text: bool,
+        max_content: u64,
+    ) -> PyResult<Self> {
         let session = session.handle.clone();
         let agreement = session.agreement().map_err(IntoPyErr::into_py_err)?;
         let mut limits = Limits::try_from(limits)?;
@@ -70,7 +78,8 @@ impl DocumentSender {
         limits.children_per_mib = limits.children_per_mib.min(1000);
         let turn = flat.then(Mutex::default);
         let (pending, stop) = (Mutex::default(), Arc::default());
-        Ok(Self { session, limits, keep_whole, in_flight: in_flight.max(1), pending, turn, stop })
+        let wanted = Wanted { text, max_content };
+        Ok(Self { session, limits, keep_whole, in_flight: in_flight.max(1), wanted, pending, turn, stop })
     }
 
     /// Takes a document apart and sends it. Returns when every part was announced and handed over. What the receipt
@@ -87,7 +96,8 @@ impl DocumentSender {
         let file = if let SourceArgument::Path(path) = &source { Some(PathBuf::from(path)) } else { None };
         self.begin(py, &name, |interrupts| {
             let dehydrator = self.dehydrator(&name, source.open(interrupts), interrupts);
-            let ledger = Ledger::new(name.clone(), self.session.id().map_err(IntoPyErr::into_py_err)?);
+            let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
+            let ledger = Ledger::new(name.clone(), session, self.wanted);
             let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, file);
             Ok(sending.with_previous(previous).run(dehydrator))
         })
@@ -107,7 +117,7 @@ impl DocumentSender {
         self.begin(py, &name, |interrupts| {
             let dehydrator = some.select(self.dehydrator(&name, source.open_in_place(interrupts), interrupts));
             let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
-            let ledger = Ledger::new(name.clone(), session).with_some(some.sha256, some.each());
+            let ledger = Ledger::new(name.clone(), session, self.wanted).with_some(some.sha256, some.each());
             let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, None);
             let sending = sending.with_previous(previous).with_base(some.depth, some.children());
             Ok(sending.run(dehydrator))
@@ -129,7 +139,7 @@ impl DocumentSender {
         let previous = parse(previous)?;
         self.begin(py, &name, |interrupts| {
             let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
-            let ledger = Ledger::new(name.clone(), session);
+            let ledger = Ledger::new(name.clone(), session, self.wanted);
             let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, None);
             let chain = chain.into_iter().map(Into::into).collect();
             Ok(sending.with_previous(previous).run_hollow(chain, children, incomplete))

@@ -67,7 +67,7 @@ pub(super) fn batch(
     let mut at = start;
     let mut bytes = 0_usize;
     while at < ledger.records.len() && at - start < max_rows.max(1) {
-        bytes = bytes.saturating_add(ledger.text_length(at));
+        bytes = bytes.saturating_add(ledger.length(at));
         if at > start && bytes > max_bytes {
             break;
         }
@@ -121,7 +121,7 @@ impl Default for Columns {
 
 impl Columns {
     fn push(&mut self, ledger: &mut Ledger, key: &str, index: usize) -> io::Result<()> {
-        let text = ledger.text(index)?;
+        let (text, content) = (ledger.text(index)?, ledger.content(index)?);
         let Some(record) = ledger.records.get(index) else { return Ok(()) };
         self.document.append_value(&ledger.document);
         self.key.append_value(key);
@@ -130,8 +130,8 @@ impl Columns {
         }
         self.path.append(true);
         self.text.append_option(text);
-        // By reference: the octets are in the sink.
-        self.content.append_null();
+        // Null by reference: the octets are in the sink.
+        self.content.append_option(content);
         self.push_record(record);
         Ok(())
     }

@@ -174,11 +174,11 @@ impl<'a> Sending<'a> {
         self.flush()
     }
 
-    fn enter(&mut self, mut part: Part, octets: Option<Octets>) -> Result<(), Stopped> {
+    fn enter(&mut self, mut part: Part, mut octets: Option<Octets>) -> Result<(), Stopped> {
         let text = part.text.take();
         let hollow = octets.is_none();
         let index = self.ledger.add(&part, self.parent(), hollow);
-        let kept = text.map_or(Ok(()), |text| self.ledger.keep_text(index, &text));
+        let kept = self.keep(index, &part, text, octets.as_mut());
         let payload = kept.and_then(|()| match octets {
             Some(octets) => payload(&part, octets),
             None => Ok(Payload::empty()),
@@ -241,12 +241,12 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    fn leaf(&mut self, mut part: Part, octets: Option<Octets>) -> Result<(), Stopped> {
+    fn leaf(&mut self, mut part: Part, mut octets: Option<Octets>) -> Result<(), Stopped> {
         let whole = |failure: &Failure| self.keep_whole && failure.kind == FailureKind::TooDeep && octets.is_some();
         let failure = part.failure.take().filter(|failure| !whole(failure));
         let text = part.text.take();
         let index = self.ledger.add(&part, self.parent(), false);
-        let kept = text.map_or(Ok(()), |text| self.ledger.keep_text(index, &text));
+        let kept = self.keep(index, &part, text, octets.as_mut().filter(|_| failure.is_none()));
         if failure.is_none()
             && kept.is_ok()
             && let Some(place) = self.previous.take(&part, false)
@@ -294,6 +294,12 @@ impl<'a> Sending<'a> {
 
     fn parent(&self) -> Option<usize> {
         self.stack.last().map(|open| open.index)
+    }
+
+    /// Keeps what the part's row is to have.
+    fn keep(&mut self, index: usize, part: &Part, text: Option<String>, octets: Option<&mut Octets>) -> io::Result<()> {
+        text.map_or(Ok(()), |text| self.ledger.keep_text(index, part, &text))?;
+        octets.map_or(Ok(()), |octets| self.ledger.keep_content(index, part, octets))
     }
 
     /// The payload of a document that is sent whole, straight from its file.
