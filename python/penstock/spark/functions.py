@@ -123,7 +123,7 @@ def dehydrate(
         receipts: A folder that all executors share, or a URI; each document gets a receipt there, ``KEY.json``.
         previous: A folder or a URI of earlier receipts, the same as ``receipts`` for instance, of what the same sink
             has. Of each document that has one there, only parts are sent that are new, changed, or failed then.
-        root: The folder that names are relative to where there is no column ``document``; else the last part names them.
+        root: The folder that names are relative to where there is no column ``document``; else their last part counts.
         limits: What a document may cost; the defaults of ``penstock.documents.Limits``.
         in_flight: How many documents of a task are sent before the first of them is settled.
         text: Whether rows have the texts of parts. False leaves them to a step that follows, all but those of parts of
