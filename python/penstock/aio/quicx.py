@@ -6,7 +6,7 @@ Everything else is that of `penstock.quicx` itself.
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from itertools import zip_longest
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
@@ -208,6 +208,7 @@ class Producer(_Reaching):
         timeout: float = 10.0,
         spool: PathLike | None = None,
         spool_above: int = 3_072,
+        storage: Mapping[str, str] | None = None,
     ) -> None:
         """Take the arguments of `penstock.quicx.Producer`."""
         super().__init__(
@@ -224,7 +225,7 @@ class Producer(_Reaching):
                 timeout=timeout,
             )
         )
-        self._spool = Spool.at(spool, spool_above)
+        self._spool = Spool.at(spool, spool_above, storage)
         self._native: _core.QuicxProducer | None = None
 
     async def _start(self) -> Self:
@@ -354,6 +355,7 @@ class Worker(_Reaching):
         concurrency: int = 1,
         heartbeat: float = 15.0,
         spool: PathLike | None = None,
+        storage: Mapping[str, str] | None = None,
         retry: bool = True,
     ) -> None:
         """Take the arguments of `penstock.quicx.Worker`, and how many functions run at once."""
@@ -373,7 +375,7 @@ class Worker(_Reaching):
         )
         self._concurrency = concurrency
         self._heartbeat = heartbeat
-        self._spool = Spool.at(spool)
+        self._spool = Spool.at(spool, storage=storage)
         self._retry = retry
         self._functions: dict[str, _Function] = {}
         self._stop = asyncio.Event()

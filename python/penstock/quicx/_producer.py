@@ -1,6 +1,6 @@
 """Producers, and monitors: whatever asks a daemon and is answered."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -85,9 +85,11 @@ class Producer:
         server_name: The name that the certificate must be for; by default the host.
         plain: Speak plain text to other machines too.
         timeout: Seconds that connecting may take.
-        spool: A folder that workers have too: payloads larger than ``spool_above`` are put there, and the task refers
+        spool: A folder, or a URI of an object store, that workers have too: payloads larger than ``spool_above`` are put
+            there, and the task refers
             to them. By default none, and what does not fit into the daemon's largest class is refused.
         spool_above: Octets of a payload.
+        storage: Options of the object store: `penstock.pipestream.SinkReader` names them.
 
     >>> from penstock.quicx import Daemon
     >>> with Daemon() as daemon, Producer(daemon.address) as producer:
@@ -114,6 +116,7 @@ class Producer:
         timeout: float = 10.0,
         spool: PathLike | None = None,
         spool_above: int = 3_072,
+        storage: Mapping[str, str] | None = None,
     ) -> None:
         """Connect; the class says what the arguments are.
 
@@ -133,7 +136,7 @@ class Producer:
             plain=plain,
             timeout=timeout,
         ).check()
-        self._spool = Spool.at(spool, spool_above)
+        self._spool = Spool.at(spool, spool_above, storage)
         self._native: _core.QuicxProducer | None = _core.QuicxProducer(options)
         self._futures: dict[int, list[Future[Outcome]]] = {}
         self._lock = Lock()

@@ -1,4 +1,4 @@
-"""Payloads that are too large for the queue: files of a folder that producers and workers share, sent by reference.
+"""Payloads that are too large for the queue: files or objects that producers and workers share, sent by reference.
 
 A reference is the payload ``penstock-file/1``, a line feed, and JSON with ``file``, ``bytes`` and ``sha256``.
 """
@@ -8,9 +8,12 @@ import json
 import os
 import re
 import uuid
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock._places import Place, is_uri
 from penstock.errors import QuicxError
 from penstock.quicx._options import PathLike
 
@@ -22,16 +25,23 @@ _NAME = re.compile(r"[0-9a-f]{32}\.payload")
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """A folder of payloads."""
+    """A folder of payloads, or a prefix in an object store."""
 
-    folder: Path
+    folder: Path | Place
     above: int
 
     @classmethod
-    def at(cls, folder: PathLike | None, above: int = 3_072) -> "Spool | None":
-        """Take a folder, which is made if need be; None for none."""
+    def at(
+        cls, folder: PathLike | None, above: int = 3_072, storage: Mapping[str, str] | None = None
+    ) -> "Spool | None":
+        """Take a folder, which is made if need be, or a URI with the options of its store; None for none."""
         if folder is None:
             return None
+        if is_uri(str(folder)):
+            try:
+                return cls(Place.open(str(folder), storage), above)
+            except (ValueError, OSError) as error:
+                raise QuicxError(f"the spool: {error}", "misuse") from None
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         return cls(path, above)
@@ -44,14 +54,29 @@ class Spool:
         if len(payload) <= self.above and not payload.startswith(_MARK):
             return payload
         name = f"{uuid.uuid4().hex if key is None else key.hex()}.payload"
+        try:
+            self._write(name, payload)
+        except OSError as error:
+            raise QuicxError(f"the payload cannot be put into the spool: {error}", "io") from None
+        fields = {"file": name, "bytes": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
+        return _MARK + json.dumps(fields).encode()
+
+    def _write(self, name: str, payload: bytes) -> None:
+        if isinstance(self.folder, Place):
+            return (self.folder / name).write(payload)
         temporary = self.folder / f".{uuid.uuid4().hex}"
         with temporary.open("xb") as file:
             file.write(payload)
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(self.folder / name)
-        fields = {"file": name, "bytes": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
-        return _MARK + json.dumps(fields).encode()
+        return None
+
+    def _read(self, name: str) -> bytes:
+        if isinstance(self.folder, Place):
+            with (self.folder / name).open_file() as file:
+                return bytes(file.read())
+        return (self.folder / name).read_bytes()
 
     def get(self, payload: bytes) -> bytes:
         """Give the payload itself.
@@ -64,7 +89,7 @@ class Spool:
             return payload
         name, size, digest = reference
         try:
-            content = (self.folder / name).read_bytes()
+            content = self._read(name)
         except OSError as error:
             raise QuicxError(f"the payload cannot be read: {error}", "io") from None
         if len(content) != size or hashlib.sha256(content).hexdigest() != digest:
@@ -74,7 +99,13 @@ class Spool:
     def drop(self, payload: bytes) -> None:
         """Remove the file, if the payload is a reference: its task is over."""
         reference = _reference(payload)
-        if reference is not None:
+        if reference is None:
+            return
+        if isinstance(self.folder, Place):
+            place = self.folder / reference[0]
+            with suppress(FileNotFoundError):
+                place.filesystem.delete_file(place.path)
+        else:
             (self.folder / reference[0]).unlink(missing_ok=True)
 
 

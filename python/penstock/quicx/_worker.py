@@ -1,7 +1,7 @@
 """Workers: functions that run tasks, in threads or processes."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -58,7 +58,8 @@ class Worker:
         threads: Functions that run at once.
         processes: Processes that run them, instead of threads. Functions must be importable then.
         heartbeat: Seconds between heartbeats; less than the daemon's ``task_timeout``.
-        spool: The folder of `Producer.spool`.
+        spool: The folder, or the URI, of the producer's ``spool``.
+        storage: Options of the object store.
         retry: Whether to connect again when the connection is lost, for as long as it takes.
 
     >>> from penstock.quicx import Daemon, Producer
@@ -107,6 +108,7 @@ class Worker:
         processes: int = 0,
         heartbeat: float = 15.0,
         spool: PathLike | None = None,
+        storage: Mapping[str, str] | None = None,
         retry: bool = True,
     ) -> None:
         """Take the arguments; nothing is connected yet.
@@ -131,7 +133,7 @@ class Worker:
         self._threads = threads
         self._processes = processes
         self._heartbeat = heartbeat
-        self._spool = Spool.at(spool)
+        self._spool = Spool.at(spool, storage=storage)
         self._retry = retry
         self._functions: dict[str, _Function] = {}
         self._stop = Event()
@@ -298,7 +300,10 @@ class Worker:
             _log.warning("what became of task %d could not be told: %s", task.id, lost)
             return
         if self._spool is not None:
-            self._spool.drop(task.payload)
+            try:
+                self._spool.drop(task.payload)
+            except (OSError, QuicxError) as stays:
+                _log.warning("the payload of task %d stays in the spool: %s", task.id, stays)
 
     def __enter__(self) -> Self:
         """Give itself; nothing is started."""

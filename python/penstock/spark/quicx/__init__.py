@@ -34,7 +34,8 @@ class QuicxDataSource(DataSource):
         cert, key: Our own certificate (PEM) and the file with its key.
         server_name: The name that the daemon's certificate must be for; by default the host.
         plain: ``true`` to speak plain text to another machine.
-        spool: A folder that all machines have: larger payloads lie there, as with `penstock.quicx.Producer`.
+        spool: A folder that all machines have, or a URI: larger payloads lie there, as with `penstock.quicx.Producer`.
+        storage.NAME: Options of an object store.
         retry: Seconds to try when the daemon is gone, or full: 60.
 
     Options of the sink:

@@ -9,7 +9,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -36,6 +36,7 @@ class Taking:
     most: int = 1_000
     retry: int = 60
     spool: str | None = None
+    storage: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -135,10 +136,13 @@ class Held:
             self.again += len(ours)
             self._lost(error)
             return
-        spool = Spool.at(self.taking.spool)
+        spool = Spool.at(self.taking.spool, storage=self.taking.storage)
         if spool is not None:
             for task in ours:
-                spool.drop(task.payload)
+                try:
+                    spool.drop(task.payload)
+                except (OSError, QuicxError) as stays:
+                    _LOG.warning("the payload of task %d stays in the spool: %s", task.id, stays)
 
     def close(self) -> None:
         """Let others have what is held."""

@@ -4,11 +4,12 @@ import time
 from collections.abc import Iterator
 
 from penstock._addresses import fingerprint_digits
+from penstock._places import is_uri
 from penstock.errors import QuicxError, SparkError
 from penstock.quicx._options import DEFAULT_ADDRESS, ReachOptions
 from penstock.spark.pipestream.options import Options
 
-__all__ = ["again", "read_reach"]
+__all__ = ["again", "read_reach", "read_spool"]
 
 _BACK_OFF = (0.1, 2.0)
 
@@ -43,6 +44,14 @@ def read_reach(options: Options) -> ReachOptions:
         return reach.check()
     except QuicxError as error:
         raise SparkError(f"the quicx {options.what}: {error}") from None
+
+
+def read_spool(options: Options) -> tuple[str | None, dict[str, str]]:
+    """Read the option ``spool``, a folder or a URI, and the options of its store."""
+    spool = options.text("spool")
+    if spool is None or not is_uri(spool):
+        return options.file("spool"), {}
+    return spool, options.storage(spool)
 
 
 def again(seconds: float) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """Tasks as rows."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -28,13 +28,14 @@ class QuicxPartition(InputPartition):
     tasks: tuple[Task, ...]
     names: tuple[str, ...]
     spool: str | None = None
+    storage: Mapping[str, str] = field(default_factory=dict)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Give the tasks; those of a spool with what lies there."""
         return resize(self._batch(task) for task in self.tasks)
 
     def _batch(self, task: Task) -> pa.RecordBatch:
-        spool = Spool.at(self.spool)
+        spool = Spool.at(self.spool, storage=self.storage)
         try:
             payload = task.payload if spool is None else spool.get(task.payload)
         except QuicxError as error:
@@ -43,7 +44,9 @@ class QuicxPartition(InputPartition):
         return pa.RecordBatch.from_pydict(columns, schema=_SCHEMA).select(list(self.names))
 
 
-def divide(tasks: Sequence[Task], most: int, names: tuple[str, ...], spool: str | None) -> list[QuicxPartition]:
+def divide(
+    tasks: Sequence[Task], most: int, names: tuple[str, ...], spool: str | None, storage: Mapping[str, str]
+) -> list[QuicxPartition]:
     """Divide tasks into at most so many partitions of about the same number."""
     share = -(-len(tasks) // most) if tasks else 1
-    return [QuicxPartition(tuple(tasks[at : at + share]), names, spool) for at in range(0, len(tasks), share)]
+    return [QuicxPartition(tuple(tasks[at : at + share]), names, spool, storage) for at in range(0, len(tasks), share)]

@@ -25,7 +25,7 @@ from penstock.spark._admission import budget, default_limit
 from penstock.spark.lumberjack.checkpoint import committed_offsets
 from penstock.spark.pipestream.options import Options
 from penstock.spark.quicx.held import Held, Taking
-from penstock.spark.quicx.reach import read_reach
+from penstock.spark.quicx.reach import read_reach, read_spool
 from penstock.spark.quicx.source import TASK_COLUMNS, QuicxPartition, divide
 
 __all__ = ["QuicxStreamReader", "TaskOffset"]
@@ -87,7 +87,7 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 types,
                 options.within("maxRowsPerTrigger", 1, _MOST) or 1_000,
                 options.positive("retry", 60),
-                options.file("spool"),
+                *read_spool(options),
             ),
             names,
             options.positive("minPartitions", os.cpu_count() or 1),
@@ -144,7 +144,7 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _LOG.warning("a micro-batch of an earlier run is repeated as an empty one: its tasks come again")
             return []
         tasks = list(held.between(self._position(first), last.taken))
-        return divide(tasks, self.most_partitions, self.names, self.taking.spool)
+        return divide(tasks, self.most_partitions, self.names, self.taking.spool, self.taking.storage)
 
     def read(self, partition: InputPartition) -> Any:
         """Give the tasks of a partition, on an executor."""

@@ -26,7 +26,7 @@ from penstock.quicx._options import ReachOptions
 from penstock.quicx._producer import KEY
 from penstock.spark._micro_batch import micro_batch
 from penstock.spark.pipestream.options import Options
-from penstock.spark.quicx.reach import again, read_reach
+from penstock.spark.quicx.reach import again, read_reach, read_spool
 
 __all__ = ["QuicxStreamWriter", "QuicxWriter", "Submitted", "Submitting"]
 
@@ -67,6 +67,7 @@ class Submitting:
     whole: bool = True
     """Whether the payload is a column, or the row as JSON."""
     spool: str | None = None
+    storage: Mapping[str, str] = field(default_factory=dict)
     spool_above: int = 3_072
     retry: int = 60
 
@@ -90,7 +91,7 @@ class Submitting:
             read_reach(options),
             kind,
             whole,
-            options.file("spool"),
+            *read_spool(options),
             options.positive("spoolAbove", 3_072),
             options.positive("retry", 60),
         )
@@ -222,6 +223,7 @@ class _Connection:
                 plain=reach.plain,
                 spool=options.spool,
                 spool_above=options.spool_above,
+                storage=options.storage,
             )
         return self._producer
 
