@@ -85,9 +85,9 @@ class Producer:
         server_name: The name that the certificate must be for; by default the host.
         plain: Speak plain text to other machines too.
         timeout: Seconds that connecting may take.
-        spool: A folder, or a URI of an object store, that workers have too: payloads larger than ``spool_above`` are put
-            there, and the task refers
-            to them. By default none, and what does not fit into the daemon's largest class is refused.
+        spool: A folder, or a URI of an object store, that workers have too: payloads larger than ``spool_above`` are
+            put there, and the task refers to them. By default none, and what does not fit into the daemon's largest
+            class is refused.
         spool_above: Octets of a payload.
         storage: Options of the object store: `penstock.pipestream.SinkReader` names them.
 
