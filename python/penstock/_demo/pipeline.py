@@ -14,6 +14,7 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from penstock._demo.aside import Aside
 from penstock._demo.sink import SinkProcess
 from penstock.errors import SparkError
 from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, DocumentsSource, dehydrate, local_session, rehydrate, vgi_map
@@ -54,6 +55,7 @@ class Listing:
         files = [file for partition in source.reader(source.schema()).partitions() for file in partition.files]
         self.documents = len(files)
         self.octets = sum(file.length for file in files)
+        self.files = [(file.length, file.document, file.path) for file in files]
 
 
 class Pipeline:
@@ -74,9 +76,14 @@ class Pipeline:
         with suppress(Py4JError, OSError):
             self._spark.stop()
 
-    def take_apart(self, documents: Path, sink: SinkProcess, receipts: Path, results: Path) -> None:
-        """Send every part of every document, and have a worker read its text; write a row for each."""
+    def take_apart(self, documents: Path, sink: SinkProcess, receipts: Path, results: Path, aside: Aside) -> None:
+        """Send every part of every document, and have a worker read its text; write a row for each.
+
+        Those documents that are set aside are taken apart by a worker of Quicx meanwhile.
+        """
         paths = self._spark.read.format("documents").load(str(documents))
+        if aside.documents:
+            paths = paths.where(~paths["document"].isin(aside.documents))
         apart = dehydrate(
             sink.address, fingerprint=sink.fingerprint, receipts=str(receipts), text=False, max_content=_MAX_CONTENT
         )
@@ -85,6 +92,11 @@ class Pipeline:
         # because their text would crowd out everything else that the JVM has to hold.
         self._parts = paths.mapInArrow(made, PART_SCHEMA).persist(StorageLevel.DISK_ONLY)
         with self._one_line():
+            if aside.documents:
+                # Ours first: the worker is at it meanwhile.
+                self._parts.count()
+                aside.wait()
+                self._parts = self._parts.union(self._spark.read.schema(PART_SCHEMA).parquet(str(aside.rows)))
             self._parts.write.parquet(str(results / "parts"))
 
     def put_together(self, results: Path) -> None:

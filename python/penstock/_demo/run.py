@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from penstock._demo.account import Account, take_account
+from penstock._demo.aside import Aside
 from penstock._demo.fetch import fetch
 from penstock._demo.logs import LogShipping
 from penstock._demo.pipeline import Listing, Pipeline
@@ -21,7 +22,18 @@ from penstock.spark.session import require_java
 __all__ = ["DemoError", "Outcome", "run"]
 
 _MARK = ".penstock-demo"
-_OWN = ("sink", "results", "receipts", "summary.json", "events.jsonl", "sink.log", "spark.log", "logs", "logs.json")
+_OWN = (
+    "sink",
+    "results",
+    "receipts",
+    "summary.json",
+    "events.jsonl",
+    "sink.log",
+    "spark.log",
+    "worker.log",
+    "logs",
+    "logs.json",
+)
 
 _LOGS = ("sink.log", "spark.log")
 
@@ -33,6 +45,7 @@ _SHOWN = {
     "summary": "summary.json",
     "logs of the sink": "sink.log",
     "logs of Spark": "spark.log",
+    "logs of the worker of the task queue": "worker.log",
     "logs that were shipped": "logs",
 }
 
@@ -95,8 +108,12 @@ def _compute(folder: Path, output: Path, listing: Listing, stages: Stages) -> No
         with stages.stage("starting Spark"):
             pipeline = Pipeline(output / "spark.log")
         with pipeline:
-            with stages.stage("taking apart and sending", listing.documents, sink.metrics):
-                pipeline.take_apart(folder, sink, output / "receipts", results)
+            receipts = output / "receipts"
+            with (
+                stages.stage("taking apart and sending", listing.documents, sink.metrics),
+                Aside(listing.files, sink, receipts, results / "aside", output / "worker.log") as aside,
+            ):
+                pipeline.take_apart(folder, sink, receipts, results, aside)
             with stages.stage("putting together"):
                 pipeline.put_together(results)
 
