@@ -100,6 +100,18 @@ def test_the_worker_reads_the_texts_that_taking_apart_would_give(done, documents
     assert re.search(rf"texts read by the worker +{texts} *$", run.stdout, re.MULTILINE)
 
 
+def test_the_slowest_document_is_taken_apart_by_the_task_queue_into_a_receipt_like_any_other(done, documents):
+    output, _ = done
+    aside = ds.dataset(output / "results" / "aside", format="parquet").to_table(columns=["document", "key"])
+    largest = max((path for path in documents.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    assert set(aside["document"].to_pylist()) == {largest.relative_to(documents).as_posix()}
+    [key] = set(aside["key"].to_pylist())
+    receipt = json.loads((output / "receipts" / f"{key}.json").read_text())
+    assert len(receipt["parts"]) + 1 == aside.num_rows
+    rows = ds.dataset(output / "results" / "parts", format="parquet").to_table(columns=["key"])
+    assert rows["key"].to_pylist().count(key) == aside.num_rows
+
+
 def test_a_changed_octet_in_the_sink_is_found_by_verify(done, penstock):
     output, _ = done
     for path in (output / "receipts").glob("*.json"):
