@@ -26,3 +26,23 @@ def go_lumber(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert "dial tcp" in built.stderr or "lookup" in built.stderr or "proxy" in built.stderr, built.stderr
         pytest.skip(f"the module go-lumber cannot be had: {built.stderr.strip().splitlines()[-1]}")
     return program
+
+
+@pytest.fixture(scope="session")
+def camel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Give the command that runs Apache Camel's reader; skipped loudly where there is no Java or no Maven."""
+    java, maven = shutil.which("java"), shutil.which("mvn")
+    if java is None or maven is None:
+        pytest.skip("there is no Java with Maven: the peer Camel was not met")
+    folder, jars = Path(__file__).parent / "camel", tmp_path_factory.mktemp("camel")
+    got = subprocess.run(
+        [maven, "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if got.returncode:
+        assert "resolve" in got.stdout or "transfer" in got.stdout, got.stdout
+        pytest.skip(f"Camel's jars cannot be had: {got.stdout.strip().splitlines()[0]}")
+    return [java, "-cp", f"{jars}/*", str(folder / "Peer.java")]

@@ -1,9 +1,10 @@
-"""Lumberjack as others speak it: Elastic's Go module at either end, pylogbeat, and Filebeat where it is."""
+"""Lumberjack as others speak it: Elastic's Go module at either end, pylogbeat, Camel, and Filebeat where it is."""
 
 import json
 import os
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import threading
@@ -78,6 +79,26 @@ def test_the_go_server_takes_tls(go_lumber, tmp_path):
         with Sender(address, protocol=2, ca=tmp_path / "ca.pem", retry=20) as sender:
             sender.send(EVENTS, timeout=60)
         assert printed(process, len(EVENTS)) == EVENTS
+
+
+@pytest.mark.parametrize(
+    ("version", "frames", "compress"), [(1, "map", 0), (2, "json", 0), (2, "json", 3), (2, "map", 3)]
+)
+def test_camel_takes_what_the_sender_sends(camel, version, frames, compress):
+    """A reader for the JVM, on Netty, as Logstash's is."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([*camel, str(port)], text=True, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().split() == ["listening", f"127.0.0.1:{port}"]
+        with Sender(f"127.0.0.1:{port}", protocol=version, frames=frames, compress=compress, window=128) as sender:
+            sender.send(EVENTS, timeout=60)
+            assert sender.acknowledged == len(EVENTS)
+        events = printed(process, len(EVENTS))
+        process.communicate("")
+    assert [event["message"] for event in events] == [event["message"] for event in EVENTS]
 
 
 @pytest.mark.parametrize("options", [["-window", "50"], ["-window", "64", "-async", "3"], ["-level", "0"]])

@@ -4,6 +4,8 @@ import doctest
 import importlib
 import re
 
+from penstock.lumberjack import Receiver, Sender
+
 MODULES = ("_event", "_handler", "_options", "_receiver", "_sender")
 
 
@@ -22,14 +24,17 @@ def test_the_page_about_operations(pytestconfig):
     exec(compile(blocks[0], "operations-lumberjack.md", "exec"), {})  # noqa: S102 - the documentation's own
 
 
-def test_the_page_about_operations_names_every_metric(pytestconfig, taking):
+def test_the_page_about_operations_names_every_metric(pytestconfig, tmp_path):
     import urllib.request
 
-    receiver = taking(metrics="127.0.0.1:0")
-    url = f"http://{receiver.receiver.metrics_address}/metrics"
-    with urllib.request.urlopen(url, timeout=20) as response:
-        metrics = re.findall(r"^# TYPE penstock_lumberjack_(\w+) (\w+)$", response.read().decode(), re.MULTILINE)
+    with Receiver(metrics="127.0.0.1:0", spool=tmp_path / "spool") as receiver, Sender(receiver.address) as sender:
+        sender.send([{"n": 1}, {"n": 2}])
+        with urllib.request.urlopen(f"http://{receiver.metrics_address}/metrics", timeout=20) as response:
+            text = response.read().decode()
+    assert "penstock_lumberjack_spool_events_total 2" in text.splitlines()
+    assert f"penstock_lumberjack_spool_limit_octets {10 << 30}" in text.splitlines()
+    metrics = re.findall(r"^# TYPE penstock_lumberjack_(\w+) (\w+)$", text, re.MULTILINE)
     page = (pytestconfig.rootpath / "docs" / "operations-lumberjack.md").read_text()
     names = {f"{name}_total" if kind == "counter" else name for name, kind in metrics}
-    assert len(names) >= 20
+    assert len(names) >= 26
     assert {name for name in names if f"`{name}" not in page} == set()

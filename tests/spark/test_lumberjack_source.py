@@ -11,12 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DayTimeIntervalType,
     DecimalType,
     IntegerType,
     LongType,
@@ -85,18 +87,25 @@ def test_a_spool_is_read_where_it_lies_and_from_its_receiver(spool, tmp_path, pl
 
 
 def test_fields_become_columns_and_what_does_not_fit_is_kept(spool, tmp_path):
-    fill(spool, {"n": 1, "at": "2026-01-02T03:04:05Z", "log": {"line": 7}, "more": [1]}, {"n": "one"}, b"no JSON")
+    fill(
+        spool,
+        {"n": 1, "at": "2026-01-02T03:04:05Z", "log": {"line": 7}, "more": [1], "price": 1.5},
+        {"n": "one"},
+        b"no JSON",
+    )
     schema = (
         StructType()
         .add("n", IntegerType())
         .add("at", TimestampType())
         .add("log", StructType().add("line", LongType()))
+        .add("price", DecimalType(5, 2))
         .add("_rescue", StringType())
         .add("_raw", BinaryType())
         .add("_tags", ArrayType(StringType()))
     )
     first, second, third = rows(reader(schema, **where(spool, tmp_path, "folder")).partitions())
     assert (first["n"], first["log"], first["_rescue"]) == (1, {"line": 7}, '{"more":[1]}')
+    assert (first["price"], second["price"]) == (Decimal("1.50"), None)
     assert first["at"].isoformat() == "2026-01-02T03:04:05+00:00"
     assert (second["n"], json.loads(second["_rescue"])) == (None, {"n": "one"})
     assert (third["n"], third["_raw"], third["_tags"]) == (None, b"no JSON", ["_jsonparsefailure"])
@@ -126,9 +135,9 @@ def test_wrong_options_of_a_stream_are_named(options, message, monkeypatch):
 
 
 def test_a_type_that_no_event_has_is_named(spool, tmp_path):
-    fill(spool, {"price": 1})
-    with pytest.raises(SparkError, match="column price has the type Decimal"):
-        rows(reader(StructType().add("price", DecimalType(10, 2)), **where(spool, tmp_path, "folder")).partitions())
+    fill(spool, {"took": 1})
+    with pytest.raises(SparkError, match="column took has the type Duration"):
+        rows(reader(StructType().add("took", DayTimeIntervalType()), **where(spool, tmp_path, "folder")).partitions())
 
 
 @pytest.mark.parametrize("limit", [{"maxRowsPerTrigger": "7"}, {"maxBytesPerTrigger": "400"}, {}])

@@ -237,6 +237,34 @@ fn a_frame_that_does_not_arrive_in_30_seconds_is_too_late_and_silence_between_fr
 }
 
 #[test]
+fn thousands_that_send_an_octet_a_second_are_given_up_and_keep_no_more_than_they_sent() {
+    let mut slow: Vec<Dialogue> = (0..3_000).map(|_| Dialogue::new(Version::V2)).collect();
+    let mut quick = Dialogue::new(Version::V2);
+    let frame = [b"2J\0\0\0\x01\0\0\0\x64".as_slice(), &[b'x'; 100]].concat();
+    let mut given_up = 0;
+    for (second, octet) in (1_usize..).zip(frame) {
+        slow.retain_mut(|dialogue| {
+            dialogue.server.input().extend_from_slice(&[octet]);
+            dialogue.handle().expect("it is legal so far");
+            assert_eq!((dialogue.server.waiting(), dialogue.seen.len()), (second, 0));
+            assert!(dialogue.server.input().capacity() <= 1 << 10, "what is announced costs no memory");
+            let late = dialogue.pass(1.0).is_err();
+            given_up += usize::from(late);
+            !late
+        });
+        quick.window(2).events(1..=2).arrive().expect("legal");
+        quick.take_all();
+        assert_eq!(quick.acks(), [('2', 2)]);
+        quick.pass(1.0).expect("no time-out");
+        if slow.is_empty() {
+            assert_eq!((second, given_up), (30, 3_000));
+            return;
+        }
+    }
+    panic!("{} are still waited for", slow.len());
+}
+
+#[test]
 fn a_frame_that_waits_for_the_application_is_not_late() {
     let mut dialogue = Dialogue::new(Version::V2);
     dialogue.window(1).events([1]).window(1).events([1]).window(1).events([1]).arrive().expect("legal");

@@ -1,4 +1,5 @@
-//! One background IO thread for each process, with a tokio current-thread runtime.
+//! One background IO thread for each process, with a tokio current-thread runtime; servers with many connections spread
+//! these over a few more.
 //!
 //! It starts at the first use, never at import, and belongs to the process that started it. PySpark forks its
 //! workers: a child finds the runtime of its parent, whose thread does not exist in it, leaves it alone and starts its
@@ -24,6 +25,8 @@ use crate::{Error, Result};
 
 /// How often a waiting thread asks its caller whether to go on.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// IO threads of a process, the first included, however many cores there are.
+const MAX_IO_THREADS: usize = 4;
 
 /// The runtime of one process.
 pub(crate) struct Runtime {
@@ -32,6 +35,8 @@ pub(crate) struct Runtime {
     /// Sockets for clients, one for each address family and number of packets that go at a time, shared by all sessions.
     pub(crate) clients_v4: [OnceLock<Endpoint>; MAX_SEGMENTS + 1],
     pub(crate) clients_v6: [OnceLock<Endpoint>; MAX_SEGMENTS + 1],
+    /// Further threads for connections, with what ends each; none before somebody asks.
+    more: OnceLock<Vec<(Handle, oneshot::Sender<()>)>>,
     /// Ends the thread when this is dropped, which happens only to the loser of a race for the first use.
     _stop: oneshot::Sender<()>,
     /// The runtime of a child process that was forked off this one.
@@ -59,32 +64,53 @@ impl Runtime {
     }
 
     fn start(process: u32) -> io::Result<Self> {
-        let cores = thread::available_parallelism().map_or(2, usize::from);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .thread_name("penstock-work")
-            .max_blocking_threads(cores.saturating_mul(2).max(4))
-            .build()?;
-        let handle = runtime.handle().clone();
-        let (stop, stopped) = oneshot::channel::<()>();
-        thread::Builder::new().name("penstock-io".into()).spawn(move || {
-            // An error means that the other end is gone, which is the signal.
-            let _ = runtime.block_on(stopped);
-        })?;
+        let (handle, stop) = io_thread("penstock-io".into())?;
         Ok(Self {
             process,
             handle,
             clients_v4: [const { OnceLock::new() }; MAX_SEGMENTS + 1],
             clients_v6: [const { OnceLock::new() }; MAX_SEGMENTS + 1],
+            more: OnceLock::new(),
             _stop: stop,
             next: OnceLock::new(),
         })
+    }
+
+    /// Where connection number so-and-so of a server belongs: there are as many threads as cores, up to four.
+    pub(crate) fn spread(&self, number: u64) -> &Handle {
+        let more = self.more.get_or_init(|| {
+            let threads = cores().min(MAX_IO_THREADS);
+            // One that does not start is done without.
+            (1..threads).filter_map(|index| io_thread(format!("penstock-io-{index}")).ok()).collect()
+        });
+        let index = usize::try_from(number % (more.len() as u64 + 1)).unwrap_or(0);
+        index.checked_sub(1).and_then(|index| more.get(index)).map_or(&self.handle, |(handle, _)| handle)
     }
 
     /// Where tasks are spawned.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(2, usize::from)
+}
+
+/// Starts a thread with a runtime; what ends it goes with it.
+fn io_thread(name: String) -> io::Result<(Handle, oneshot::Sender<()>)> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_name("penstock-work")
+        .max_blocking_threads(cores().saturating_mul(2).max(4))
+        .build()?;
+    let handle = runtime.handle().clone();
+    let (stop, stopped) = oneshot::channel::<()>();
+    thread::Builder::new().name(name).spawn(move || {
+        // An error means that the other end is gone, which is the signal.
+        let _ = runtime.block_on(stopped);
+    })?;
+    Ok((handle, stop))
 }
 
 /// Runs a future on the IO thread. It must not block.

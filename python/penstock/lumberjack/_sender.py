@@ -1,6 +1,8 @@
 """Senders: events to one of several receivers, kept until they are acknowledged."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
@@ -12,6 +14,9 @@ from penstock.lumberjack._event import json_octets, pair_octets
 from penstock.lumberjack._options import PathLike, SendOptions, host_list
 
 __all__ = ["Sender"]
+
+# Events that are encoded before they are given to the core.
+_PART = 2_048
 
 
 class Sender:
@@ -106,6 +111,7 @@ class Sender:
         Args:
             events: Mappings, which become JSON objects or pairs; strings, which become a message; bytes, JSON as it is;
                 `Event`. Or a batch or table in Arrow: its column "event", strings of JSON, or each row as an object.
+                2,048 are taken at a time, so a generator may give more than there is memory for.
             wait: Whether to return when all of them are acknowledged. If not, it returns when there was room for them,
                 and `flush` waits.
             timeout: Seconds, after which it is open how many of them are sent. By default for ever.
@@ -125,10 +131,16 @@ class Sender:
             self.flush(timeout)
 
     def _send(self, events: Iterable[object], timeout: float | None) -> None:
-        if self._frames == "json":
-            self._native.send_json([json_octets(event) for event in events], False, timeout)
-        else:
-            self._native.send_maps([pair_octets(event) for event in events], False, timeout)
+        ends = None if timeout is None else time.monotonic() + timeout
+        rest = iter(events)
+        # In parts: the first are on their way while the next are encoded, and a generator may go on for ever.
+        while part := list(islice(rest, _PART)):
+            left = None if ends is None else max(0.0, ends - time.monotonic())
+            if self._frames == "json":
+                octets = [event if type(event) is bytes else json_octets(event) for event in part]
+                self._native.send_json(octets, False, left)
+            else:
+                self._native.send_maps([pair_octets(event) for event in part], False, left)
 
     def send_lines(
         self,

@@ -14,8 +14,17 @@ use crate::Result;
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     tls: ServerTls,
-    certificates: ClientCertificates,
+    speaks: Speaks,
     current: Mutex<Current>,
+}
+
+/// What is spoken over it.
+#[derive(Debug, Clone, Copy)]
+enum Speaks {
+    /// Something of its own, with TLS 1.2 too and without a name for it.
+    Tcp(ClientCertificates),
+    /// What the handshake names.
+    Named(&'static [u8]),
 }
 
 #[derive(Debug)]
@@ -30,8 +39,17 @@ type Stamp = Option<(SystemTime, u64)>;
 
 impl Acceptor {
     pub(crate) fn new(tls: ServerTls, certificates: ClientCertificates) -> Result<Self> {
-        let current = Current::read(&tls, certificates)?;
-        Ok(Self { tls, certificates, current: Mutex::new(current) })
+        Self::speaking(tls, Speaks::Tcp(certificates))
+    }
+
+    /// For a protocol that the handshake names.
+    pub(crate) fn named(tls: ServerTls, alpn: &'static [u8]) -> Result<Self> {
+        Self::speaking(tls, Speaks::Named(alpn))
+    }
+
+    fn speaking(tls: ServerTls, speaks: Speaks) -> Result<Self> {
+        let current = Current::read(&tls, speaks)?;
+        Ok(Self { tls, speaks, current: Mutex::new(current) })
     }
 
     pub(crate) fn fingerprint(&self) -> Fingerprint {
@@ -48,7 +66,7 @@ impl Acceptor {
         if stamps(&self.tls) == self.current().stamps {
             return Ok(false);
         }
-        let read = Current::read(&self.tls, self.certificates)?;
+        let read = Current::read(&self.tls, self.speaks)?;
         *self.current() = read;
         Ok(true)
     }
@@ -59,10 +77,13 @@ impl Acceptor {
 }
 
 impl Current {
-    fn read(tls: &ServerTls, certificates: ClientCertificates) -> Result<Self> {
+    fn read(tls: &ServerTls, speaks: Speaks) -> Result<Self> {
         // First, so that a file that changes meanwhile is read once more.
         let before = stamps(tls);
-        let (config, fingerprint) = tls.tcp_config(certificates)?;
+        let (config, fingerprint) = match speaks {
+            Speaks::Tcp(certificates) => tls.tcp_config(certificates)?,
+            Speaks::Named(alpn) => tls.config(alpn)?,
+        };
         // A development certificate that was just made has no stamp from before.
         let stamps = if before.contains(&None) { stamps(tls) } else { before };
         Ok(Self { config: Arc::new(config), fingerprint, stamps })

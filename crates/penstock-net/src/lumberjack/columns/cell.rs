@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    ArrayBuilder, BooleanBuilder, Date32Builder, Float32Builder, Float64Builder, Int8Builder, Int16Builder,
-    Int32Builder, Int64Builder, NullBufferBuilder, StringBuilder, TimestampMicrosecondBuilder,
+    ArrayBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder, Int8Builder,
+    Int16Builder, Int32Builder, Int64Builder, NullBufferBuilder, StringBuilder, TimestampMicrosecondBuilder,
 };
 use arrow_array::{ArrayRef, ListArray, MapArray, StructArray};
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
@@ -30,9 +30,17 @@ pub(super) enum Cell {
     F64(Float64Builder),
     Time(TimestampMicrosecondBuilder),
     Date(Date32Builder),
+    Decimal(Box<Decimal>),
     List(Box<List>),
     Struct(Box<Struct>),
     Map(Box<Map>),
+}
+
+#[derive(Debug)]
+pub(super) struct Decimal {
+    values: Decimal128Builder,
+    precision: u8,
+    scale: u8,
 }
 
 #[derive(Debug)]
@@ -132,6 +140,11 @@ impl Cell {
                 Self::Time(TimestampMicrosecondBuilder::new().with_data_type(data_type.clone()))
             }
             DataType::Date32 => Self::Date(Date32Builder::new()),
+            DataType::Decimal128(precision, scale) => Self::Decimal(Box::new(Decimal {
+                values: Decimal128Builder::new().with_precision_and_scale(*precision, *scale).ok()?,
+                precision: *precision,
+                scale: u8::try_from(*scale).ok()?,
+            })),
             _ => return None,
         })
     }
@@ -148,6 +161,7 @@ impl Cell {
             Self::F64(column) => column.len(),
             Self::Time(column) => column.len(),
             Self::Date(column) => column.len(),
+            Self::Decimal(decimal) => decimal.values.len(),
             Self::List(list) => list.offsets.len() - 1,
             Self::Struct(row) => row.rows,
             Self::Map(map) => map.offsets.len() - 1,
@@ -166,6 +180,7 @@ impl Cell {
             Self::F64(column) => column.append_null(),
             Self::Time(column) => column.append_null(),
             Self::Date(column) => column.append_null(),
+            Self::Decimal(decimal) => decimal.values.append_null(),
             Self::List(list) => list.end(false),
             Self::Struct(row) => row.end(false),
             Self::Map(map) => map.end(false),
@@ -219,6 +234,12 @@ impl Cell {
                 let text = json.known_str()?;
                 return Ok(self.moment(text));
             }
+            // As a string too: that is how money is sent that must not become a float on its way.
+            Self::Decimal(decimal) if peek == Peek::String => return Ok(decimal.put(json.known_str()?)),
+            Self::Decimal(decimal) if peek.is_num() => {
+                let digits = std::str::from_utf8(json.known_number_bytes(peek)?).ok();
+                return Ok(digits.is_some_and(|digits| decimal.put(digits)));
+            }
             Self::Bool(_)
             | Self::I8(_)
             | Self::I16(_)
@@ -228,6 +249,7 @@ impl Cell {
             | Self::F64(_)
             | Self::Time(_)
             | Self::Date(_)
+            | Self::Decimal(_)
             | Self::List(_)
             | Self::Struct(_)
             | Self::Map(_) => {}
@@ -252,6 +274,7 @@ impl Cell {
             }
             Self::F32(_) | Self::F64(_) => text.parse().is_ok_and(|value| self.float(value)),
             Self::Time(_) | Self::Date(_) => self.moment(text),
+            Self::Decimal(decimal) => decimal.put(text),
             Self::List(_) | Self::Struct(_) | Self::Map(_) => false,
         };
         if !fits {
@@ -275,6 +298,7 @@ impl Cell {
             | Self::F64(_)
             | Self::Time(_)
             | Self::Date(_)
+            | Self::Decimal(_)
             | Self::List(_)
             | Self::Struct(_)
             | Self::Map(_) => false,
@@ -297,6 +321,7 @@ impl Cell {
             | Self::I64(_)
             | Self::Time(_)
             | Self::Date(_)
+            | Self::Decimal(_)
             | Self::List(_)
             | Self::Struct(_)
             | Self::Map(_) => return false,
@@ -323,6 +348,7 @@ impl Cell {
             | Self::I64(_)
             | Self::F32(_)
             | Self::F64(_)
+            | Self::Decimal(_)
             | Self::List(_)
             | Self::Struct(_)
             | Self::Map(_) => false,
@@ -341,6 +367,7 @@ impl Cell {
             Self::F64(column) => Arc::new(column.finish()),
             Self::Time(column) => Arc::new(column.finish()),
             Self::Date(column) => Arc::new(column.finish()),
+            Self::Decimal(decimal) => Arc::new(decimal.values.finish()),
             Self::List(list) => {
                 let values = list.values.finish()?;
                 let offsets = offsets(&mut list.offsets);
@@ -364,6 +391,55 @@ impl Cell {
             }
         })
     }
+}
+
+impl Decimal {
+    /// Takes a number as it is written; one with more digits, before or behind the point, does not fit. Nothing is rounded.
+    fn put(&mut self, text: &str) -> bool {
+        match scaled(text, self.precision, self.scale) {
+            Some(value) => {
+                self.values.append_value(value);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// A number times ten to the scale, if it is whole then and has no more digits than the precision.
+fn scaled(text: &str, precision: u8, scale: u8) -> Option<i128> {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
+        None => (text, 0),
+    };
+    let (negative, digits) = match mantissa.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, mantissa),
+    };
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.is_empty()
+        || digits.ends_with('.')
+        || !whole.bytes().chain(part.bytes()).all(|digit| digit.is_ascii_digit())
+    {
+        return None;
+    }
+    // Zeros at the end of a part say nothing, and neither do those before the first digit.
+    let part = part.trim_end_matches('0');
+    let all = [whole, part].concat();
+    let all = all.trim_start_matches('0');
+    if all.is_empty() {
+        return Some(0);
+    }
+    let significant = all.trim_end_matches('0');
+    let zeros = i64::try_from(all.len() - significant.len()).ok()?;
+    // The exponent of ten that the significant digits have.
+    let power = i64::from(exponent) - i64::try_from(part.len()).ok()? + zeros + i64::from(scale);
+    let power = usize::try_from(power).ok()?;
+    if significant.len().checked_add(power)? > usize::from(precision) {
+        return None;
+    }
+    let value = significant.parse::<i128>().ok()?.checked_mul(10_i128.checked_pow(u32::try_from(power).ok()?)?)?;
+    Some(if negative { -value } else { value })
 }
 
 fn offsets(offsets: &mut Vec<i32>) -> OffsetBuffer<i32> {
@@ -467,5 +543,43 @@ impl Map {
     fn end(&mut self, valid: bool) {
         self.offsets.push(end_of(self.keys.len()));
         self.nulls.append(valid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decimal_takes_what_it_can_keep_to_the_last_digit() {
+        for (text, value) in [
+            ("12.34", Some(1234)),
+            ("-0.5", Some(-50)),
+            ("7", Some(700)),
+            ("1e2", Some(10_000)),
+            ("1.5E-1", Some(15)),
+            ("100e-4", Some(1)),
+            ("0.000", Some(0)),
+            ("-0", Some(0)),
+            ("999.99", Some(99_999)),
+            ("0012.340", Some(1234)),
+            ("1000", None),
+            ("0.001", None),
+            ("1e999999999", None),
+            ("1e-999999999", None),
+            ("1e99999999999", None),
+            ("", None),
+            (".5", None),
+            ("5.", None),
+            ("1 ", None),
+            ("+1", None),
+            ("١", None),
+            ("NaN", None),
+        ] {
+            assert_eq!(scaled(text, 5, 2), value, "{text}");
+        }
+        let nines = "9".repeat(38);
+        assert_eq!(scaled(&nines, 38, 0), nines.parse().ok());
+        assert_eq!(scaled(&format!("{nines}9"), 38, 0), None);
     }
 }

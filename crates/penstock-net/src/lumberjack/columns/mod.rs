@@ -28,6 +28,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use penstock_lumberjack::Pairs;
 
 use self::raw::RawBuilder;
+pub(super) use self::text::object;
 use self::typed::TypedBuilder;
 pub use self::typed::{METADATA, reshape};
 use super::delivery::Origin;

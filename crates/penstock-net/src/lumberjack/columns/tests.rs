@@ -82,6 +82,7 @@ fn fields_fill_their_columns_and_the_rest_is_rescued() {
         nullable("file", file),
         nullable("list", DataType::List(Arc::new(nullable("element", DataType::Int32)))),
         nullable("labels", raw::pairs_type()),
+        nullable("price", DataType::Decimal128(5, 2)),
         nullable("_sequence", DataType::Int64),
         nullable("_rescue", DataType::Utf8),
         nullable("_raw", DataType::Binary),
@@ -90,12 +91,15 @@ fn fields_fill_their_columns_and_the_rest_is_rescued() {
     builder.push_json(
         1,
         br#"{"@timestamp":"2023-11-14T22:13:20.5Z","n":-5,"f":2,"ok":true,"text":{"a":[1]},
-            "file":{"path":"/a\u0041","line":3},"list":[1,null,3],"labels":{"a":"b"}}"#,
+            "file":{"path":"/a\u0041","line":3},"list":[1,null,3],"labels":{"a":"b"},"price":19.90}"#,
     );
     builder.push_json(2, br#"{"more":[1, {"x":"\""}],"n":"five","n":6,"file":{"path":"p","other":1},"list":[1,"x"]}"#);
-    builder.push_json(3, br#"{"n":9223372036854775808,"f":1e999,"list":3,"@timestamp":"yesterday","ok":null}"#);
+    builder.push_json(
+        3,
+        br#"{"n":9223372036854775808,"f":1e999,"list":3,"@timestamp":"yesterday","ok":null,"price":0.001}"#,
+    );
     builder.push_json(4, br#"{"n":4,"file":{"path":"#);
-    builder.push_json(5, br#"{"n":5}"#);
+    builder.push_json(5, br#"{"n":5,"price":"-7"}"#);
     let batch = builder.finish(&origin()).unwrap();
     assert_eq!(batch.schema(), layout.schema());
     let numbers = batch.column_by_name("n").unwrap().as_primitive::<arrow_array::types::Int64Type>();
@@ -104,11 +108,13 @@ fn fields_fill_their_columns_and_the_rest_is_rescued() {
     assert!(shown(batch.column_by_name("@timestamp").unwrap()).contains("2023-11-14T22:13:20.500"));
     let file = batch.column_by_name("file").unwrap().as_struct();
     assert_eq!(file.column(0).as_string::<i32>().value(0), "/aA");
+    let price = batch.column_by_name("price").unwrap().as_primitive::<arrow_array::types::Decimal128Type>();
+    assert_eq!(price.iter().collect::<Vec<_>>(), [Some(1990), None, None, None, Some(-700)]);
     let rescued = texts(&batch, "_rescue");
     assert_eq!(rescued[0], None);
     let second = r#"{"more":[1, {"x":"\""}],"n":"five","n":6,"file":{"path":"p","other":1},"list":[1,"x"]}"#;
     assert_eq!(rescued[1].as_deref(), Some(second));
-    let third = r#"{"n":9223372036854775808,"f":1e999,"list":3,"@timestamp":"yesterday"}"#;
+    let third = r#"{"n":9223372036854775808,"f":1e999,"list":3,"@timestamp":"yesterday","price":0.001}"#;
     assert_eq!(rescued[2].as_deref(), Some(third));
     assert_eq!(rescued[3..], [None, None]);
     let raw = batch.column_by_name("_raw").unwrap().as_binary::<i32>();
@@ -142,7 +148,7 @@ fn a_spooled_batch_is_reshaped_to_what_the_builder_would_have_made() {
 
 #[test]
 fn a_column_that_no_event_is_made_into_is_named() {
-    let inner = DataType::Struct(vec![nullable("amount", DataType::Decimal128(10, 2))].into());
+    let inner = DataType::Struct(vec![nullable("amount", DataType::Decimal256(50, 2))].into());
     for (field, name) in
         [(nullable("price", inner), "price.amount"), (nullable("_sequence", DataType::Utf8), "column _sequence")]
     {

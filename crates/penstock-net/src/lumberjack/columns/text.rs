@@ -3,7 +3,7 @@
 use serde::de::IgnoredAny;
 
 /// The octets as text, if they are a JSON object and nothing else.
-pub(super) fn object(octets: &[u8]) -> Option<&str> {
+pub(crate) fn object(octets: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(octets).ok()?;
     let begins = text.trim_start_matches([' ', '\t', '\n', '\r']).starts_with('{');
     // It only looks, without recursion and without memory for each value.

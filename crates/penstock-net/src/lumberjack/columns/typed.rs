@@ -1,7 +1,7 @@
 //! A typed layout: the columns of a schema, filled with the fields of the same names.
 //!
 //! A field fits where its JSON value is of the column's type: strings also take what is no string, as its JSON text;
-//! timestamps and dates take strings as RFC 3339 has them; null fits everywhere. The values of pairs are strings, which
+//! timestamps and dates take strings as RFC 3339 has them, decimals also strings of digits; null fits everywhere. The values of pairs are strings, which
 //! numbers and booleans are read from. What does not fit leaves its column null and goes, whole, into the column
 //! `_rescue`, a JSON object; so does what no column is for, and a field's second value.
 //!

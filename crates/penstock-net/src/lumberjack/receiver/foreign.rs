@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 /// How long those who send nothing that we know have for a second look at it.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long the answer to HTTP may take, and how much of the request is read.
+const ANSWERING: Duration = Duration::from_secs(2);
+const REQUEST: u64 = 64 << 10;
 const HTTP: [&[u8]; 8] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"CONN", b"PRI "];
 
 /// What a client speaks.
@@ -20,7 +24,7 @@ pub(super) enum Speaks {
     Tls,
     /// Lumberjack without TLS on a TLS port.
     PlainLumberjack,
-    /// Something else without TLS on a TLS port.
+    /// Plain text, with or without TLS on the port.
     Plain,
 }
 
@@ -37,7 +41,7 @@ impl Speaks {
     }
 
     /// In plain words, and what to do.
-    pub(super) const fn words(self) -> &'static str {
+    pub(super) const fn words(self, tls: bool) -> &'static str {
         match self {
             Self::Ours => "Lumberjack",
             Self::Http => "the client speaks HTTP, not Lumberjack: is this the port that its output is meant for?",
@@ -47,7 +51,10 @@ impl Speaks {
             Self::PlainLumberjack => {
                 "the client speaks Lumberjack without TLS, and this port wants TLS: turn it on there (ssl.enabled: true)"
             }
-            Self::Plain => "the client sends plain text, and this port wants TLS",
+            Self::Plain if tls => "the client sends plain text, and this port wants TLS",
+            Self::Plain => {
+                "the client sends plain text, not Lumberjack: is this the port that its output is meant for?"
+            }
         }
     }
 }
@@ -83,14 +90,35 @@ pub(super) async fn look(stream: &TcpStream, tls: bool) -> std::io::Result<Optio
     Ok(Some(name(octets.get(..read).unwrap_or_default(), tls)))
 }
 
+/// Tells who speaks HTTP in its own words: a person with curl, a health check of the wrong kind.
+pub(super) async fn answer_http(mut stream: TcpStream) {
+    const ANSWER: &[u8] =
+        b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 43\r\nConnection: close\r\n\r\n\
+        This port takes Lumberjack, and not HTTP.\r\n";
+    let answering = async {
+        stream.write_all(ANSWER).await?;
+        stream.shutdown().await?;
+        // Unread octets would cause a reset, and that could overtake the answer.
+        tokio::io::copy(&mut stream.take(REQUEST), &mut tokio::io::sink()).await
+    };
+    // Whoever has gone wanted no answer.
+    let _ = timeout(ANSWERING, answering).await;
+}
+
 fn name(octets: &[u8], tls: bool) -> Speaks {
     match octets {
         [0x16, 0x03, ..] if !tls => Speaks::Tls,
         [b'1' | b'2', b'W' | b'C' | b'J' | b'D', ..] if tls => Speaks::PlainLumberjack,
         octets if HTTP.iter().any(|method| octets.starts_with(method)) => Speaks::Http,
         _ if tls => Speaks::Plain,
+        // No frame has four octets of text at its beginning.
+        [first @ .., _] if octets.len() >= 4 && first.iter().all(is_text) => Speaks::Plain,
         _ => Speaks::Ours,
     }
+}
+
+fn is_text(octet: &u8) -> bool {
+    octet.is_ascii_graphic() || octet.is_ascii_whitespace()
 }
 
 #[cfg(test)]
@@ -106,7 +134,10 @@ mod tests {
             (&[0x16, 0x03, 0x01, 0x02], false, Speaks::Tls),
             (b"2W\0\0\0\x01", true, Speaks::PlainLumberjack),
             (b"<13>Oct 1", true, Speaks::Plain),
-            (b"<13>Oct 1", false, Speaks::Ours),
+            (b"<13>Oct 1", false, Speaks::Plain),
+            (b"HELO\r\n", false, Speaks::Plain),
+            (b"3W\0\0\0\x01", false, Speaks::Ours),
+            (b"<1", false, Speaks::Ours),
         ] {
             assert_eq!(name(octets, tls), speaks, "{octets:?}");
         }

@@ -135,7 +135,7 @@ impl Receiver {
             let endpoint = metrics::Endpoint::bind(listen, Arc::clone(&shared) as Arc<dyn metrics::Source>)?;
             drop(shared.metrics.set(endpoint));
         }
-        runtime.handle().spawn(accept(listener, Arc::clone(&shared)));
+        runtime.handle().spawn(accept(listener, Arc::clone(&shared), runtime));
         if shared.acceptor.is_some() {
             runtime.handle().spawn(keep_certificate(Arc::clone(&shared)));
         }
@@ -227,7 +227,7 @@ impl metrics::Source for Shared {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, shared: Arc<Shared>, runtime: &'static Runtime) {
     let mut stop = shared.stop.subscribe();
     loop {
         let accepted = tokio::select! {
@@ -249,10 +249,14 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         }
         add(&shared.counters.connections, 1);
         let opened = Opened::new(Arc::clone(&shared));
-        tokio::spawn(async move {
+        // It moves to the thread of its task, and so do its events.
+        let Ok(stream) = stream.into_std() else { continue };
+        let number = shared.next.fetch_add(1, Ordering::Relaxed);
+        runtime.spread(number).spawn(async move {
+            let Ok(stream) = TcpStream::from_std(stream) else { return };
             let mut cut = opened.0.cut.subscribe();
             tokio::select! {
-                () = serve(stream, peer, &opened.0) => {}
+                () = serve(stream, peer, number, &opened.0) => {}
                 _ = cut.wait_for(|cut| *cut) => tracing::warn!(%peer, "a connection was cut off"),
             }
         });
@@ -292,12 +296,12 @@ async fn keep_certificate(shared: Arc<Shared>) {
     }
 }
 
-async fn serve(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) {
+async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Shared>) {
     // The same machine, whichever family the socket has.
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     let stop = shared.stop.subscribe();
     let began = Instant::now();
-    let (identity, account, result) = match admit(stream, peer, shared, stop).await {
+    let (identity, account, result) = match admit(stream, peer, number, shared, stop).await {
         Ok(Some(served)) => served,
         Ok(None) => return,
         Err(error) => {
@@ -331,6 +335,7 @@ type Served = (Option<Arc<str>>, Account, Result<&'static str>);
 async fn admit(
     stream: TcpStream,
     peer: SocketAddr,
+    number: u64,
     shared: &Arc<Shared>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<Option<Served>> {
@@ -347,10 +352,12 @@ async fn admit(
     let Some(speaks) = speaks else { return Ok(None) };
     if speaks != Speaks::Ours {
         shared.counters.foreign(speaks);
-        tracing::warn!(%peer, protocol = speaks.name(), "{}", speaks.words());
+        tracing::warn!(%peer, protocol = speaks.name(), "{}", speaks.words(shared.acceptor.is_some()));
+        if speaks == Speaks::Http {
+            foreign::answer_http(stream).await;
+        }
         return Ok(None);
     }
-    let number = shared.next.fetch_add(1, Ordering::Relaxed);
     let Some(acceptor) = &shared.acceptor else {
         let connection = connection(stream, shared, number, peer, None);
         let (account, result) = connection.run(stop).await;

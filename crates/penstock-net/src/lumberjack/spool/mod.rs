@@ -41,6 +41,7 @@ pub use self::service::Service;
 use self::writer::{Message, Writer};
 use super::columns::Layout;
 use super::delivery::{Delivery, Destination, Safe};
+use crate::metrics::Page;
 use crate::runtime::PerProcess;
 use crate::storage::Place;
 use crate::{Error, Result};
@@ -162,6 +163,7 @@ impl Shared {
 pub struct Spool {
     layout: Layout,
     dedup: bool,
+    max_bytes: u64,
     inner: PerProcess<Inner>,
 }
 
@@ -183,13 +185,13 @@ impl Spool {
     ///
     /// Fails where somebody else writes it, or a segment is not of this spool.
     pub fn open(options: SpoolOptions) -> Result<Arc<Self>> {
-        let dedup = options.dedup;
+        let (dedup, max_bytes) = (options.dedup, options.max_bytes);
         let (writer, shared, store) = Writer::open(options)?;
         let (messages, inbox) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("penstock-spool".into()).spawn(move || writer.run(&inbox));
         let thread = thread.map_err(|error| Error::io("cannot start the spool's thread", &error))?;
         let inner = Inner { messages: Mutex::new(Some(messages)), shared, store, thread: Mutex::new(Some(thread)) };
-        Ok(Arc::new(Self { layout: Layout::raw(), dedup, inner: PerProcess::new(inner) }))
+        Ok(Arc::new(Self { layout: Layout::raw(), dedup, max_bytes, inner: PerProcess::new(inner) }))
     }
 
     /// Its rows.
@@ -257,6 +259,21 @@ impl Destination for Spool {
             sent?;
             answer.await.unwrap_or_else(|_| Err(Error::Misuse("the spool was closed".into())))
         })
+    }
+
+    /// docs/operations-lumberjack.md lists them, and a test compares.
+    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+        let Ok(counters) = self.counters() else { return Ok(()) };
+        for (name, help, value) in [
+            ("events", "Events made durable.", counters.events),
+            ("duplicates", "Events sent again after a reconnect and left out.", counters.duplicates),
+            ("syncs", "Times that the disk was asked to be sure, or objects written.", counters.syncs),
+            ("refused_batches", "Batches refused, because disk or store failed.", counters.refused),
+        ] {
+            page.counter(&format!("penstock_lumberjack_spool_{name}"), help, value)?;
+        }
+        page.gauge("penstock_lumberjack_spool_octets", "Octets kept.", counters.octets)?;
+        page.gauge("penstock_lumberjack_spool_limit_octets", "Octets kept at most.", self.max_bytes)
     }
 }
 

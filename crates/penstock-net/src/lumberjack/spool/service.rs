@@ -26,12 +26,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 
 use super::{Position, Store};
 use crate::pipestream::reading::ReadKey;
 use crate::runtime::{PerProcess, Runtime};
-use crate::tls::{Fingerprint, ServerTls};
+use crate::tls::{Acceptor, Fingerprint, ServerTls};
 use crate::{Error, Result};
 
 /// Octets of an answer.
@@ -47,20 +46,22 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(60);
 /// How long a connection may last; whoever needs longer connects again.
 const CONNECTION_TIME: Duration = Duration::from_secs(3_600);
+/// How often the files of the certificate are looked at.
+const RELOAD: Duration = Duration::from_secs(5);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Serves a spool to its readers, until it is dropped.
 #[derive(Debug)]
 pub struct Service {
     address: SocketAddr,
-    fingerprint: Fingerprint,
+    acceptor: Arc<Acceptor>,
     stop: PerProcess<watch::Sender<bool>>,
 }
 
 impl Service {
     /// Listens; port 0 picks a free one.
     pub fn bind(listen: SocketAddr, tls: &ServerTls, key: ReadKey, store: Arc<dyn Store>) -> Result<Self> {
-        let (config, fingerprint) = tls.config(ALPN)?;
+        let acceptor = Arc::new(Acceptor::named(tls.clone(), ALPN)?);
         let runtime = Runtime::current()?;
         let bound = StdListener::bind(listen).and_then(|listener| {
             listener.set_nonblocking(true)?;
@@ -70,9 +71,9 @@ impl Service {
         let (address, listener) =
             bound.map_err(|error| Error::io(format!("cannot serve readers on {listen}"), &error))?;
         let (stop, stopped) = watch::channel(false);
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        runtime.handle().spawn(serve(listener, acceptor, Arc::new((key, store)), stopped));
-        Ok(Self { address, fingerprint, stop: PerProcess::new(stop) })
+        runtime.handle().spawn(keep_certificate(Arc::clone(&acceptor), stopped.clone()));
+        runtime.handle().spawn(serve(listener, Arc::clone(&acceptor), Arc::new((key, store)), stopped));
+        Ok(Self { address, acceptor, stop: PerProcess::new(stop) })
     }
 
     /// Where it listens.
@@ -80,9 +81,14 @@ impl Service {
         self.address
     }
 
-    /// What readers pin.
+    /// What readers pin, now.
     pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
+        self.acceptor.fingerprint()
+    }
+
+    /// Reads the certificate again, if its files have changed; says whether they had. It does so every 5 s by itself.
+    pub fn reload(&self) -> Result<bool> {
+        reload(&self.acceptor)
     }
 
     /// Answers nobody any more.
@@ -93,9 +99,31 @@ impl Service {
     }
 }
 
+fn reload(acceptor: &Acceptor) -> Result<bool> {
+    let changed = acceptor.reload()?;
+    if changed {
+        tracing::info!(fingerprint = %acceptor.fingerprint(), "the certificate for readers was read again");
+    }
+    Ok(changed)
+}
+
+async fn keep_certificate(acceptor: Arc<Acceptor>, mut stop: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            () = sleep(RELOAD) => {}
+            // An error means that the service was dropped.
+            _ = stop.wait_for(|stopped| *stopped) => return,
+        }
+        let again = Arc::clone(&acceptor);
+        if let Ok(Err(error)) = spawn_blocking(move || reload(&again)).await {
+            tracing::warn!(%error, "the new certificate for readers cannot be used; the old one stays");
+        }
+    }
+}
+
 type Served = Arc<(ReadKey, Arc<dyn Store>)>;
 
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, served: Served, stopped: watch::Receiver<bool>) {
+async fn serve(listener: TcpListener, acceptor: Arc<Acceptor>, served: Served, stopped: watch::Receiver<bool>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut stop = stopped.clone();
     let accepting = async {
@@ -108,7 +136,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, served: Served, sto
                     continue;
                 }
             };
-            let (acceptor, served, mut stop) = (acceptor.clone(), Arc::clone(&served), stopped.clone());
+            let (acceptor, served, mut stop) = (acceptor.acceptor(), Arc::clone(&served), stopped.clone());
             tokio::spawn(async move {
                 let _place = place;
                 tokio::select! {
@@ -125,7 +153,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, served: Served, sto
     }
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, acceptor: &TlsAcceptor, served: &Served) {
+async fn connection(stream: TcpStream, peer: SocketAddr, acceptor: &tokio_rustls::TlsAcceptor, served: &Served) {
     let _ = stream.set_nodelay(true);
     let stream = match timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,

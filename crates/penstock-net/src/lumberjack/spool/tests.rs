@@ -335,6 +335,25 @@ fn a_reader_elsewhere_needs_the_key_and_sees_the_same_rows() {
     let stranger = ClientTls { trust: Trust::Fingerprint("00".repeat(32).parse().unwrap()), identity: None };
     let stranger = RemoteStore::new(&stranger, service.address(), "localhost", "sixteen octets..").unwrap();
     assert!(stranger.spool().is_err());
+    // Another certificate, while the service is open: those who are connected go on, others get the new one.
+    let before = service.fingerprint();
+    assert!(!service.reload().unwrap());
+    let other = ServerTls { identity: Identity::Development { dir: folder.path().join("other") }, client_ca: None };
+    let other = Service::bind(
+        "127.0.0.1:0".parse().unwrap(),
+        &other,
+        ReadKey::new("sixteen octets..").unwrap(),
+        spool.store().unwrap(),
+    );
+    let other = other.unwrap().fingerprint();
+    for name in ["cert.pem", "key.pem"] {
+        fs::rename(folder.path().join("other").join(name), folder.path().join("tls").join(name)).unwrap();
+    }
+    assert!(service.reload().unwrap());
+    assert_eq!((service.fingerprint(), other == before), (other, false));
+    let client = ClientTls { trust: Trust::Fingerprint(other), identity: None };
+    let new = RemoteStore::new(&client, service.address(), "localhost", "sixteen octets..").unwrap();
+    assert_eq!(new.spool().unwrap(), store.spool().unwrap());
     service.close();
 }
 

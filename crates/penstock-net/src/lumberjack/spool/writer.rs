@@ -53,6 +53,8 @@ pub(super) struct Writer {
     began: Option<Instant>,
     /// Added to the numbers of connections, which begin anew in every process.
     epoch: u64,
+    /// The octets of a group, whose memory the next one has again: fresh memory costs more than what is copied into it.
+    octets: Vec<u8>,
 }
 
 /// What becomes of a batch when its group is durable.
@@ -87,6 +89,7 @@ impl Writer {
             length: 0,
             began: None,
             epoch: fastrand::u64(..),
+            octets: Vec::new(),
             options,
         };
         Ok((writer, shared, store))
@@ -144,14 +147,22 @@ impl Writer {
 
     /// Makes a group durable, and says so.
     fn commit(&mut self, group: Vec<Message>) {
-        let (mut octets, mut pending) = (Vec::new(), Vec::with_capacity(group.len()));
+        let mut octets = std::mem::take(&mut self.octets);
+        octets.clear();
+        self.commit_into(group, &mut octets);
+        octets.shrink_to(2 * GROUP_BYTES);
+        self.octets = octets;
+    }
+
+    fn commit_into(&mut self, group: Vec<Message>, octets: &mut Vec<u8>) {
+        let mut pending = Vec::with_capacity(group.len());
         let fresh = self.length == 0;
         if fresh {
-            octets = self.encoder.header(&self.shared.index.spool, self.segment);
+            octets.extend_from_slice(&self.encoder.header(&self.shared.index.spool, self.segment));
         }
         let header = octets.len() as u64;
         for message in group {
-            match self.prepare(message.delivery, &mut octets) {
+            match self.prepare(message.delivery, octets) {
                 Ok((sent, seen, entry, duplicates)) => {
                     pending.push(Pending { safe: message.safe, sent, seen, entry, duplicates });
                 }
@@ -163,7 +174,7 @@ impl Writer {
             if self.target.is_whole() {
                 octets.extend_from_slice(&footer(&entries));
             }
-            if let Err(error) = self.write(&octets) {
+            if let Err(error) = self.write(octets) {
                 // An object that was refused may be there after all, and none is written twice.
                 self.segment += u64::from(self.target.is_whole());
                 self.refuse(pending.into_iter().map(|pending| pending.safe).collect(), &error);
