@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +39,20 @@ def test_pairs_strings_octets_and_events_can_be_sent(taking):
         sender.send([{"k": "v", "n": 1}])
     expected = [{"message": "text"}, {"raw": 1}, {"a": [1]}, {"k": "v", "n": "1"}]
     assert receiver.wait(4) == expected
+
+
+def test_what_a_generator_gives_is_on_its_way_before_it_ends(taking):
+    receiver = taking()
+
+    def numbers() -> Iterator[dict[str, int]]:
+        yield from ({"n": number} for number in range(5_000))
+        # Where all of it were taken first, this would wait in vain.
+        receiver.wait(2_000)
+        yield {"n": 5_000}
+
+    with Sender(receiver.address) as sender:
+        sender.send(numbers(), timeout=60)
+    assert receiver.wait(5_001) == [{"n": number} for number in range(5_001)]
 
 
 def test_arrow_is_sent_by_its_column_of_json_or_row_by_row(taking):

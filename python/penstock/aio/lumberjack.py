@@ -10,11 +10,11 @@ from typing import Any, Literal, NoReturn, Self
 from penstock import _core
 from penstock.aio._loop import futures, result, seconds_or
 from penstock.errors import LumberjackError
-from penstock.lumberjack._event import Event, json_octets, pair_octets
+from penstock.lumberjack._event import Event, pair_octets
 from penstock.lumberjack._handler import LogHandler
 from penstock.lumberjack._options import Limits, PathLike, ReceiveOptions, SendOptions, host_list
 from penstock.lumberjack._receiver import Batch, ReceiverCounters, counters_of, receive_options
-from penstock.lumberjack._sender import batches_of, check_frames
+from penstock.lumberjack._sender import batches_of, check_frames, octets_of, parts_of
 from penstock.lumberjack._spool import Spool
 
 __all__ = ["Batch", "Event", "Limits", "LogHandler", "Receiver", "ReceiverCounters", "Sender"]
@@ -266,12 +266,12 @@ class Sender:
                 await result(_core.lumberjack_flush(futures(), native))
 
     async def _send(self, native: "_core.LumberjackSender", events: Iterable[object]) -> None:
-        if self._frames == "json":
-            octets = [json_octets(event) for event in events]
-            await result(_core.lumberjack_send_json(futures(), native, octets, False))
-        else:
-            pairs = [pair_octets(event) for event in events]
-            await result(_core.lumberjack_send_maps(futures(), native, pairs, False))
+        for part in parts_of(events):
+            if self._frames == "json":
+                await result(_core.lumberjack_send_json(futures(), native, octets_of(part), False))
+            else:
+                pairs = [pair_octets(event) for event in part]
+                await result(_core.lumberjack_send_maps(futures(), native, pairs, False))
 
     @property
     def acknowledged(self) -> int:

@@ -1,7 +1,7 @@
 """Senders: events to one of several receivers, kept until they are acknowledged."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Literal, NoReturn, Self
@@ -132,13 +132,10 @@ class Sender:
 
     def _send(self, events: Iterable[object], timeout: float | None) -> None:
         ends = None if timeout is None else time.monotonic() + timeout
-        rest = iter(events)
-        # In parts: the first are on their way while the next are encoded, and a generator may go on for ever.
-        while part := list(islice(rest, _PART)):
+        for part in parts_of(events):
             left = None if ends is None else max(0.0, ends - time.monotonic())
             if self._frames == "json":
-                octets = [event if type(event) is bytes else json_octets(event) for event in part]
-                self._native.send_json(octets, False, left)
+                self._native.send_json(octets_of(part), False, left)
             else:
                 self._native.send_maps([pair_octets(event) for event in part], False, left)
 
@@ -229,6 +226,18 @@ def check_frames(frames: str) -> str:
     if frames not in {"json", "map"}:
         raise ValueError(f'frames must be "json" or "map", not {frames!r}')
     return frames
+
+
+def parts_of(events: Iterable[object]) -> Iterator[list[object]]:
+    """Take events a few at a time: the first are on their way while the next are encoded, and a generator may go on."""
+    rest = iter(events)
+    while part := list(islice(rest, _PART)):
+        yield part
+
+
+def octets_of(part: list[object]) -> list[bytes]:
+    """Give events as J frames have them; those that are JSON already are most, where there are many."""
+    return [event if type(event) is bytes else json_octets(event) for event in part]
 
 
 def batches_of(events: object) -> Iterable[pa.RecordBatch]:
