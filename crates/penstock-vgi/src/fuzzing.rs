@@ -108,6 +108,8 @@ pub fn vgi_http(input: &[u8]) {
         describe_page: true,
         not_found_page: true,
         repo_url: None,
+        guarded_pages: false,
+        own_pages: Vec::new(),
     };
     let Ok(service) = Service::new(protocol, config).map(Arc::new) else { return };
     let path = ["/add", "/nothing", "/count/init", "/count/exchange"].get(usize::from(choice >> 1) % 4);

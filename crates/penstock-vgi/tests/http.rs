@@ -68,6 +68,8 @@ fn service(dialect: Dialect) -> Arc<Service> {
         describe_page: true,
         not_found_page: true,
         repo_url: None,
+        guarded_pages: false,
+        own_pages: Vec::new(),
     };
     let protocol = Protocol::new("Test", methods).expect("distinct names");
     Arc::new(Service::new(Arc::new(protocol), config).expect("a prefix"))

@@ -1,7 +1,7 @@
 """OpenTelemetry: a span and two metrics for each call. Needs the extra ``penstock[otel]``."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["OtelConfig", "instrument_server"]
+__all__ = ["OtelConfig", "count_refused", "instrument_server"]
 
 
 @dataclass(frozen=True)
@@ -43,38 +43,60 @@ class OtelConfig:
 
 
 def instrument_server(server: RpcServer, config: OtelConfig | None = None) -> RpcServer:
-    """Let every call of a server be a span, below that of its caller; gives the server back."""
+    """Let every call of a server be a span, below that of its caller; gives the server back.
+
+    Call it before the server serves. ImportError without OpenTelemetry, which ``penstock[otel]`` brings.
+    """
     server.hooks.append(_Hook(server, config or OtelConfig()))
     return server
 
 
+def count_refused(server: RpcServer, config: OtelConfig) -> Callable[[str], None] | None:
+    """Give what counts callers over HTTP who are not let in, ``rpc.server.auth_failure``, by the class of an error."""
+    if not config.enable_metrics:
+        return None
+    counter = _meter(config).create_counter(
+        "rpc.server.auth_failure", unit="{failure}", description="Number of authentication failures before RPC dispatch"
+    )
+    said = {"rpc.system": "vgi_rpc", "rpc.service": server.protocol_name, **config.custom_attributes}
+    return lambda error_type: counter.add(1, {**said, "error.type": error_type})
+
+
+def _meter(config: OtelConfig) -> Any:
+    from opentelemetry import metrics
+
+    return metrics.get_meter("vgi_rpc", meter_provider=config.meter_provider)
+
+
 class _Hook:
     def __init__(self, server: RpcServer, config: OtelConfig) -> None:
-        from opentelemetry import metrics, trace
+        try:
+            from opentelemetry import trace
+        except ImportError as error:
+            raise ImportError('tracing needs OpenTelemetry: pip install "penstock[otel]"') from error
 
         self._server, self._config = server, config
-        self._tracer = trace.get_tracer("penstock.vgi", tracer_provider=config.tracer_provider)
-        meter = metrics.get_meter("penstock.vgi", meter_provider=config.meter_provider)
-        self._requests = meter.create_counter("rpc.server.requests", description="Calls")
-        self._duration = meter.create_histogram("rpc.server.duration", unit="s", description="Time of calls")
+        self._tracer = trace.get_tracer("vgi_rpc", tracer_provider=config.tracer_provider)
+        meter = _meter(config)
+        self._requests = meter.create_counter(
+            "rpc.server.requests", unit="{request}", description="Number of RPC requests handled"
+        )
+        self._duration = meter.create_histogram("rpc.server.duration", unit="s", description="Duration of RPC requests")
 
     def on_dispatch_start(self, info: RpcMethodInfo, auth: AuthContext, metadata: Mapping[str, Any]) -> HookToken:
         from opentelemetry import context, propagate, trace
 
-        attributes = self._attributes(info)
         if not self._config.enable_tracing:
-            return HookToken((None, None, attributes, time.monotonic()))
-        said = {claim: auth.claims[claim] for claim in self._config.claim_attributes if claim in auth.claims}
+            return HookToken((None, None, auth.domain, time.monotonic()))
+        # What came with the batch, else with the request of HTTP. Whatever this thread did before is no parent.
         carrier = {key: _text(metadata[key]) for key in ("traceparent", "tracestate") if key in metadata}
         span = self._tracer.start_span(
             f"vgi_rpc/{info.name}",
-            context=propagate.extract(carrier),
+            context=propagate.extract(carrier, context=context.Context()),
             kind=trace.SpanKind.SERVER,
-            attributes=attributes
-            | {"rpc.vgi_rpc.server_id": self._server.server_id, "enduser.id": auth.principal or ""}
-            | {self._config.claim_attributes[claim]: str(value) for claim, value in said.items()},
+            attributes=self._span_attributes(info, auth, metadata),
         )
-        return HookToken((span, context.attach(trace.set_span_in_context(span)), attributes, time.monotonic()))
+        return HookToken((span, context.attach(trace.set_span_in_context(span)), auth.domain, time.monotonic()))
 
     def _attributes(self, info: RpcMethodInfo) -> dict[str, str]:
         return {
@@ -82,33 +104,54 @@ class _Hook:
             "rpc.service": self._server.protocol_name,
             "rpc.method": info.name,
             "rpc.vgi_rpc.method_type": info.method_type.value,
-            **self._config.custom_attributes,
         }
 
+    def _span_attributes(self, info: RpcMethodInfo, auth: AuthContext, metadata: Mapping[str, Any]) -> dict[str, str]:
+        said = {
+            **self._attributes(info),
+            "rpc.vgi_rpc.server_id": self._server.server_id,
+            "rpc.vgi_rpc.auth.principal": auth.principal,
+            "rpc.vgi_rpc.auth.domain": auth.domain,
+            "rpc.vgi_rpc.auth.authenticated": str(auth.authenticated).lower(),
+            "client.address": metadata.get("remote_addr"),
+            "user_agent.original": metadata.get("user_agent"),
+            # Claims are on spans alone: metrics with the values of callers have no end.
+            **{name: _claim(auth.claims.get(claim)) for claim, name in self._config.claim_attributes.items()},
+            **self._config.custom_attributes,
+        }
+        return {key: value for key, value in said.items() if value}
+
     def on_dispatch_end(
-        self,
-        token: HookToken,
-        info: RpcMethodInfo,  # noqa: ARG002
-        error: BaseException | None,
-        stats: CallStatistics,
+        self, token: HookToken, info: RpcMethodInfo, error: BaseException | None, stats: CallStatistics
     ) -> None:
         from opentelemetry import context, trace
 
         given: Any = token
-        span, attached, attributes, began = given
+        span, attached, domain, began = given
         if span is not None:
             span.set_attributes({f"rpc.vgi_rpc.{name}": value for name, value in vars(stats).items()})
-            if error is not None:
-                span.set_status(trace.Status(trace.StatusCode.ERROR, str(error)))
+            if error is None:
+                span.set_status(trace.StatusCode.OK)
+            else:
+                span.set_status(trace.StatusCode.ERROR, str(error))
+                span.set_attribute("rpc.vgi_rpc.error_type", type(error).__name__)
                 if self._config.record_exceptions:
                     span.record_exception(error)
             span.end()
             context.detach(attached)
         if self._config.enable_metrics:
-            said = {**attributes, "status": "ok" if error is None else "error"}
+            said = {**self._attributes(info), **self._config.custom_attributes}
+            said["status"] = "ok" if error is None else "error"
+            if domain:
+                said["rpc.vgi_rpc.auth.domain"] = domain
             self._requests.add(1, said)
             self._duration.record(time.monotonic() - began, said)
 
 
 def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _claim(value: Any) -> str | None:
+    """Give a plain claim as an attribute; lists and objects are none."""
+    return str(value) if isinstance(value, str | int | float) else None

@@ -37,6 +37,8 @@ pub(crate) struct HttpOptions {
     describe_page: bool,
     not_found_page: bool,
     repo_url: Option<String>,
+    guarded_pages: bool,
+    own_pages: Vec<String>,
 }
 
 impl HttpOptions {
@@ -61,6 +63,8 @@ impl HttpOptions {
             describe_page: self.describe_page,
             not_found_page: self.not_found_page,
             repo_url: self.repo_url,
+            guarded_pages: self.guarded_pages,
+            own_pages: self.own_pages,
         }
     }
 }
@@ -225,8 +229,11 @@ impl VgiHttpCall {
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, Stage::Done(None)) {
             Stage::Pending(pending) => {
-                self.counters.refused();
-                self.answered(&mut stage, work(pending));
+                let response = work(pending);
+                if response.status >= 400 {
+                    self.counters.refused();
+                }
+                self.answered(&mut stage, response);
                 Ok(())
             }
             other @ (Stage::Call(_) | Stage::Done(_)) => {
@@ -294,6 +301,22 @@ impl VgiHttpCall {
     #[getter]
     fn remote(&self) -> &str {
         &self.asked.remote
+    }
+
+    /// Whether a page is asked for, and no method; `"own"` where it is Python's to make.
+    #[getter]
+    fn page(&self) -> Option<&'static str> {
+        match &*self.stage() {
+            Stage::Pending(pending) if pending.wants_own_page() => Some("own"),
+            Stage::Pending(pending) if pending.wants_page() => Some("made"),
+            Stage::Pending(_) | Stage::Call(_) | Stage::Done(_) => None,
+        }
+    }
+
+    /// Answers with a page.
+    fn respond(&self, status: u16, headers: Vec<(String, String)>, body: Vec<u8>) -> PyResult<()> {
+        let headers = headers.into_iter().collect();
+        self.pending(|pending| pending.respond(Response { status, headers, body: vec![body.into()] }))
     }
 
     /// Says who calls: nobody known, or somebody whom a domain vouches for. What is wrong is answered then.

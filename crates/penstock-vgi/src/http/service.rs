@@ -69,6 +69,10 @@ pub struct Config {
     pub not_found_page: bool,
     /// Where the service's source is, for its pages.
     pub repo_url: Option<String>,
+    /// Pages are for callers who were let in.
+    pub guarded_pages: bool,
+    /// Paths, without the prefix, whose GET who serves answers.
+    pub own_pages: Vec<String>,
 }
 
 impl Config {
@@ -101,6 +105,15 @@ pub struct Pending {
     method: String,
     kind: Kind,
     request_id: String,
+    page: Option<Page>,
+}
+
+/// What a GET gets in place of a method's answer.
+enum Page {
+    /// It is there, for callers who are let in.
+    Made(Response),
+    /// Who serves makes it.
+    Own,
 }
 
 enum Route<'p> {
@@ -136,16 +149,24 @@ impl Service {
             !text.is_empty() && text.len() <= LONGEST_ID && text.bytes().all(|each| each.is_ascii_graphic())
         };
         let request_id = given.filter(plain).map(str::to_owned);
+        if let Some(page) = self.page(&request) {
+            let (service, request_id) = (Arc::clone(self), request_id.unwrap_or_default());
+            let (method, kind, page) = (String::new(), Kind::Unary, Some(page));
+            return Begun::Call(Box::new(Pending { service, request, method, kind, request_id, page }));
+        }
         let refuse = |response| Begun::Done(self.dress(response, &request, request_id.clone()));
         let (method, kind) = match (self.route(&request.path), request.method.as_str()) {
-            (Route::Nothing, _) => return refuse(pages::not_found(&self.config, self.protocol.name())),
+            (Route::Nothing, "OPTIONS") if self.config.own_pages.contains(&request.path) => {
+                return refuse(Response { status: 200, ..Response::default() });
+            }
+            (Route::Nothing, _) => return refuse(self.made(&Route::Nothing)),
             (Route::Capabilities, "OPTIONS") => return refuse(Response { status: 200, ..Response::default() }),
             (Route::Method(..) | Route::Health | Route::Landing | Route::Describe, "OPTIONS") => {
                 return refuse(Response { status: 200, ..Response::default() });
             }
-            (Route::Health, "GET" | "HEAD") => return refuse(pages::health(&self.config, self.protocol.name())),
-            (Route::Landing, "GET" | "HEAD") => return refuse(pages::landing(&self.config, self.protocol.name())),
-            (Route::Describe, "GET" | "HEAD") => return refuse(pages::describe(&self.config, &self.protocol)),
+            (route @ (Route::Health | Route::Landing | Route::Describe), "GET" | "HEAD") => {
+                return refuse(self.made(&route));
+            }
             (Route::Method(method, kind), "POST") => (method.to_owned(), kind),
             (Route::Method(..), _) => return refuse(not_allowed("POST, OPTIONS")),
             (Route::Health | Route::Landing | Route::Describe, _) => return refuse(not_allowed("GET, OPTIONS")),
@@ -159,7 +180,31 @@ impl Service {
             return refuse(self.unsupported(request.headers.get("Content-Type")));
         }
         let request_id = request_id.unwrap_or_default();
-        Begun::Call(Box::new(Pending { service: Arc::clone(self), request, method, kind, request_id }))
+        Begun::Call(Box::new(Pending { service: Arc::clone(self), request, method, kind, request_id, page: None }))
+    }
+
+    /// The page that waits until it is known who asks.
+    fn page(&self, request: &Request) -> Option<Page> {
+        if !matches!(request.method.as_str(), "GET" | "HEAD") {
+            return None;
+        }
+        if self.config.own_pages.contains(&request.path) {
+            return Some(Page::Own);
+        }
+        let route = self.route(&request.path);
+        let guarded = matches!(route, Route::Landing | Route::Describe | Route::Nothing);
+        (self.config.guarded_pages && guarded).then(|| Page::Made(self.made(&route)))
+    }
+
+    fn made(&self, route: &Route<'_>) -> Response {
+        match route {
+            Route::Health => pages::health(&self.config, self.protocol.name()),
+            Route::Landing => pages::landing(&self.config, self.protocol.name()),
+            Route::Describe => pages::describe(&self.config, &self.protocol),
+            Route::Nothing | Route::Capabilities | Route::Method(..) => {
+                pages::not_found(&self.config, self.protocol.name())
+            }
+        }
     }
 
     fn route<'p>(&self, path: &'p str) -> Route<'p> {
@@ -286,6 +331,21 @@ impl Pending {
         &self.request
     }
 
+    /// Whether a page is asked for that who serves makes.
+    pub const fn wants_own_page(&self) -> bool {
+        matches!(self.page, Some(Page::Own))
+    }
+
+    /// Whether a page is asked for, and no method.
+    pub const fn wants_page(&self) -> bool {
+        self.page.is_some()
+    }
+
+    /// An answer that is no method's.
+    pub fn respond(self, response: Response) -> Response {
+        self.done(response)
+    }
+
     /// The caller is not let in.
     pub fn unauthorized(self, message: &str, challenge: Option<&str>) -> Response {
         let mut response = match self.service.config.dialect {
@@ -309,6 +369,11 @@ impl Pending {
 
     /// The caller is known: the body is read. `now` is in seconds since the Unix epoch.
     pub fn accept(mut self, identity: Identity, now: u64) -> std::result::Result<Box<Call>, Response> {
+        match self.page.take() {
+            None => {}
+            Some(Page::Made(response)) => return Err(self.done(response)),
+            Some(Page::Own) => return Err(self.error(404, "there is nothing here")),
+        }
         match self.parse(&identity, now) {
             Ok(Found::Call(call, given)) => {
                 if self.request_id.is_empty() {

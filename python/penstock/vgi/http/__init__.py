@@ -19,6 +19,26 @@ from penstock.vgi.http._client import (
     http_connect,
     http_introspect,
 )
+from penstock.vgi.http._jwt import jwt_authenticate
+from penstock.vgi.http._mtls import (
+    XfccElement,
+    mtls_authenticate,
+    mtls_authenticate_fingerprint,
+    mtls_authenticate_subject,
+    mtls_authenticate_xfcc,
+)
+from penstock.vgi.http._oauth import (
+    OAuthResourceMetadata,
+    OAuthResourceMetadataResponse,
+    fetch_oauth_metadata,
+    http_oauth_metadata,
+    parse_client_id,
+    parse_client_secret,
+    parse_device_code_client_id,
+    parse_device_code_client_secret,
+    parse_resource_metadata_url,
+    parse_use_id_token_as_bearer,
+)
 from penstock.vgi.http._options import HttpOptions
 from penstock.vgi.http._server import HttpServer, WsgiApp, make_asgi_app, make_wsgi_app, serve_http
 from penstock.vgi.http._testing import SyncTestClient, make_sync_client
@@ -34,20 +54,36 @@ __all__ = [
     "HttpServerCapabilities",
     "HttpStreamSession",
     "HttpTransientError",
+    "OAuthResourceMetadata",
+    "OAuthResourceMetadataResponse",
     "Request",
     "StateToken",
     "SyncTestClient",
     "WsgiApp",
+    "XfccElement",
     "bearer_authenticate",
     "bearer_authenticate_static",
     "chain_authenticate",
+    "fetch_oauth_metadata",
     "http_capabilities",
     "http_connect",
     "http_introspect",
+    "http_oauth_metadata",
+    "jwt_authenticate",
     "make_asgi_app",
     "make_cookie_authenticate",
     "make_sync_client",
     "make_wsgi_app",
+    "mtls_authenticate",
+    "mtls_authenticate_fingerprint",
+    "mtls_authenticate_subject",
+    "mtls_authenticate_xfcc",
+    "parse_client_id",
+    "parse_client_secret",
+    "parse_device_code_client_id",
+    "parse_device_code_client_secret",
+    "parse_resource_metadata_url",
+    "parse_use_id_token_as_bearer",
     "serve_http",
 ]
 

@@ -5,19 +5,25 @@ import hmac
 from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 from penstock.vgi.rpc._common import AuthContext
 
 __all__ = [
+    "AUTH_COOKIE",
     "Authenticate",
     "Request",
     "bearer_authenticate",
     "bearer_authenticate_static",
+    "bearer_token",
     "chain_authenticate",
     "make_cookie_authenticate",
 ]
+
+
+AUTH_COOKIE: Final = "_vgi_auth"
+"""The cookie that keeps the token of a browser that has logged in."""
 
 
 class Request:
@@ -65,7 +71,8 @@ Authenticate = Callable[[Request], AuthContext]
 """Looks at a request and says who calls."""
 
 
-def _bearer_token(request: Request) -> str:
+def bearer_token(request: Request) -> str:
+    """Give the bearer token of a request; ValueError where it has none."""
     scheme, _, token = (request.get_header("Authorization") or "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise ValueError("the Authorization header has no bearer token")
@@ -74,7 +81,7 @@ def _bearer_token(request: Request) -> str:
 
 def bearer_authenticate(*, validate: Callable[[str], AuthContext]) -> Authenticate:
     """Ask ``validate`` who has the bearer token; it raises ValueError for one it does not know."""
-    return lambda request: validate(_bearer_token(request))
+    return lambda request: validate(bearer_token(request))
 
 
 def bearer_authenticate_static(*, tokens: Mapping[str, AuthContext]) -> Authenticate:
@@ -118,12 +125,17 @@ def chain_authenticate(*authenticators: Authenticate) -> Authenticate:
 
 
 def make_cookie_authenticate(inner: Authenticate, cookie_name: str = "_vgi_auth") -> Authenticate:
-    """Take a bearer token out of a cookie where the request has no Authorization header."""
+    """Ask ``inner`` about the bearer token that a cookie has; ValueError where there is no such cookie."""
 
     def ask(request: Request) -> AuthContext:
         token = request.cookies.get(cookie_name)
-        if token and request.get_header("Authorization") is None:
-            request.headers = {**request.headers, "AUTHORIZATION": f"Bearer {token}"}
-        return inner(request)
+        if not token:
+            raise ValueError(f"there is no cookie {cookie_name}")
+        given = request.headers
+        request.headers = {**given, "AUTHORIZATION": f"Bearer {token}"}
+        try:
+            return inner(request)
+        finally:
+            request.headers = given
 
     return ask

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from penstock import _core
-from penstock.vgi.http._auth import Authenticate, Request
+from penstock.vgi.http._auth import Request
+from penstock.vgi.http._gate import Gate
 from penstock.vgi.log import Message
 from penstock.vgi.metadata import encode_metadata
 from penstock.vgi.rpc._batches import AnnotatedBatch, OutputCollector
@@ -31,9 +32,9 @@ _CLASS = "penstock.state"
 class HttpCalls:
     """Answers calls that come over HTTP; any number of threads may use it."""
 
-    def __init__(self, server: RpcServer, authenticate: Authenticate | None, response_seconds: float | None) -> None:
+    def __init__(self, server: RpcServer, gate: Gate, response_seconds: float | None) -> None:
         self._server = server
-        self._authenticate = authenticate
+        self._gate = gate
         self._seconds = response_seconds
         self._states: Mapping[str, tuple[type[StreamState], ...]] = {
             name: result_states(getattr(server.implementation, name))
@@ -46,15 +47,8 @@ class HttpCalls:
         if call.done:
             return
         request = Request(call.http_method, call.path, call.query, call.headers, call.remote)
-        try:
-            auth = AuthContext.anonymous() if self._authenticate is None else self._authenticate(request)
-        except (ValueError, PermissionError) as error:
-            _log.warning("a caller at %s was not let in: %s", call.remote, error)
-            call.unauthorized(str(error), "Bearer")
-            return
-        except Exception:  # noqa: BLE001 -- what looks at callers is broken, and the next one is served
-            _log.exception("authenticate failed: %s %s", call.http_method, call.path)
-            call.error(500, "the server failed; its log says why")
+        auth = self._gate.let_in(call, request)
+        if auth is None:
             return
         call.authenticated((auth.domain or "", auth.principal or "") if auth.authenticated else None)
         if not call.done:
@@ -62,6 +56,9 @@ class HttpCalls:
 
     def _dispatch(self, call: "_core.VgiHttpCall", request: Request, auth: AuthContext) -> None:
         transport = {"remote_addr": request.remote_addr, "user_agent": request.user_agent or ""}
+        # A trace that goes on from a proxy or another client; what came with the batch itself counts more.
+        traced = {name: request.get_header(name) for name in ("traceparent", "tracestate")}
+        transport |= {name: value for name, value in traced.items() if value}
         invocation = Invocation(self._server, call, auth, transport)
         if invocation.ctx is not None:
             invocation.ctx._cookies = request.cookies

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from penstock.vgi.http._auth import Authenticate
+from penstock.vgi.http._oauth import WELL_KNOWN, OAuthResourceMetadata
+from penstock.vgi.http._pkce import CALLBACK, LOGOUT
 
 if TYPE_CHECKING:
     from penstock.vgi.otel import OtelConfig
@@ -56,6 +58,8 @@ class HttpOptions(TypedDict, total=False):
     """Whether there is ``GET PREFIX/health``."""
     repo_url: str | None
     """Where the service's source is, for its pages."""
+    oauth_resource_metadata: OAuthResourceMetadata | None
+    """What is told of who may call; with a ``client_id`` and ``authenticate`` browsers are sent to log in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ class CoreOptions:
     describe_page: bool
     not_found_page: bool
     repo_url: str | None
+    guarded_pages: bool
+    own_pages: list[str]
 
 
 def core_options(server: "RpcServer", **options: Unpack[HttpOptions]) -> CoreOptions:
@@ -93,8 +99,9 @@ def core_options(server: "RpcServer", **options: Unpack[HttpOptions]) -> CoreOpt
     origins = options.get("cors_origins")
     prefix = options.get("prefix")
     seconds = options.get("max_stream_response_time")
+    at = prefix if prefix is not None else "" if server.dialect == "0.10" else "/vgi"
     return CoreOptions(
-        prefix=prefix if prefix is not None else "" if server.dialect == "0.10" else "/vgi",
+        prefix=at,
         signing_key=secrets.token_bytes(32) if key is None else key,
         token_ttl=options.get("token_ttl", 3600),
         max_request_bytes=options.get("max_request_bytes"),
@@ -108,4 +115,18 @@ def core_options(server: "RpcServer", **options: Unpack[HttpOptions]) -> CoreOpt
         describe_page=options.get("enable_describe_page", True),
         not_found_page=options.get("enable_not_found_page", True),
         repo_url=options.get("repo_url"),
+        # Who may not call is told nothing of the methods either.
+        guarded_pages=options.get("authenticate") is not None,
+        own_pages=_own_pages(at, options.get("authenticate"), options.get("oauth_resource_metadata")),
     )
+
+
+def _own_pages(prefix: str, authenticate: Authenticate | None, metadata: OAuthResourceMetadata | None) -> list[str]:
+    if metadata is None:
+        return []
+    if not isinstance(metadata, OAuthResourceMetadata):
+        raise TypeError(f"oauth_resource_metadata is an OAuthResourceMetadata, not {type(metadata).__name__}")
+    pages = [WELL_KNOWN, WELL_KNOWN + prefix]
+    if authenticate is not None and metadata.client_id is not None:
+        pages += [prefix + CALLBACK, prefix + LOGOUT]
+    return pages

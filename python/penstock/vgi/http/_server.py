@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.vgi.http._calls import HttpCalls
+from penstock.vgi.http._gate import Gate
 from penstock.vgi.http._options import HttpOptions, core_options
 from penstock.vgi.rpc._server import RpcServer
 
@@ -27,16 +28,19 @@ class WsgiApp:
     def __init__(self, server: RpcServer, **options: Unpack[HttpOptions]) -> None:
         """Take the options of ``HttpOptions``."""
         made = core_options(server, **options)
-        otel = options.get("otel_config")
+        otel, authenticate = options.get("otel_config"), options.get("authenticate")
+        on_failure = None
         if otel is not None:
-            from penstock.vgi.otel import instrument_server
+            from penstock.vgi.otel import count_refused, instrument_server
 
             instrument_server(server, otel)
+            on_failure = count_refused(server, otel)
         self.prefix = made.prefix
         """What stands before the methods' names."""
         self.core = server.core.http(made)
         """The core's part."""
-        self.calls = HttpCalls(server, options.get("authenticate"), options.get("max_stream_response_time"))
+        gate = Gate(made, authenticate, options.get("oauth_resource_metadata"), on_failure)
+        self.calls = HttpCalls(server, gate, options.get("max_stream_response_time"))
         """What runs the methods."""
 
     def respond(

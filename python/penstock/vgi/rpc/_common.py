@@ -284,8 +284,8 @@ class CallContext:
 
 
 class _Merging(logging.LoggerAdapter[logging.Logger]):
-    """Keeps what a call of the logger says itself; the adapter does so from Python 3.13 on."""
+    """Keeps what a call of the logger says itself, but for what names the call; the adapter has that from 3.13 on."""
 
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
-        kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
+        kwargs["extra"] = {**kwargs.get("extra", {}), **(self.extra or {})}
         return msg, kwargs

@@ -1,0 +1,81 @@
+"""Documents of JSON from servers of authorization: keys, metadata, tokens."""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import (
+    HTTPDefaultErrorHandler,
+    HTTPErrorProcessor,
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+)
+
+__all__ = ["FetchError", "fetch_json"]
+
+_log = logging.getLogger("vgi_rpc.http")
+
+_SECONDS = 10.0
+"""How long a server may take for each step of its answer."""
+_OCTETS = 1 << 20
+"""What a document has at most."""
+_HERE = ("localhost", "127.0.0.1", "::1")
+
+
+class FetchError(OSError):
+    """A document could not be had. ``status`` is what the server said, None where there was no answer."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        """Say why."""
+        super().__init__(message)
+        self.status = status
+
+
+class _NoDowngrade(HTTPRedirectHandler):
+    """Follows to where the answer is as safe as what was asked."""
+
+    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
+        if urlsplit(req.full_url).scheme == "https" and urlsplit(newurl).scheme != "https":
+            raise FetchError(f"{req.full_url} sends on to {newurl}, which is not https://", code)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def fetch_json(url: str, form: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Get an object of JSON; with a form POST that. FetchError says what went wrong, and nothing of the form."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise FetchError(f"{url!r} is no URL of http:// or https://")
+    if parts.scheme == "http" and parts.hostname not in _HERE:
+        _log.warning("%s is read without TLS: whoever is on the way may change it", url)
+    opener = OpenerDirector()
+    # Without what else urllib knows: files and FTP are nobody's authorization.
+    handlers = (ProxyHandler, HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, _NoDowngrade, HTTPErrorProcessor)
+    for handler in handlers:
+        opener.add_handler(handler())
+    data = None if form is None else urlencode(form).encode()
+    request = Request(url, data, {"Accept": "application/json"})  # noqa: S310 -- the scheme was looked at
+    try:
+        with opener.open(request, timeout=_SECONDS) as answer:
+            body = answer.read(_OCTETS + 1)
+    except HTTPError as error:
+        error.close()
+        raise FetchError(f"{url}: HTTP {error.code}", error.code) from None
+    except FetchError:
+        raise
+    except (URLError, OSError) as error:
+        raise FetchError(f"{url}: {getattr(error, 'reason', error)}") from None
+    if len(body) > _OCTETS:
+        raise FetchError(f"{url}: the answer has more than {_OCTETS} octets")
+    try:
+        said = json.loads(body)
+    except ValueError:
+        raise FetchError(f"{url}: the answer is no JSON") from None
+    if not isinstance(said, dict):
+        raise FetchError(f"{url}: the answer is no object of JSON")
+    return said

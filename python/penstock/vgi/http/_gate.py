@@ -1,0 +1,69 @@
+"""The door of a service over HTTP: who is let in, what others are told, and the pages that need no method."""
+
+import logging
+from collections.abc import Callable
+
+from penstock import _core
+from penstock.vgi.http._auth import Authenticate, Request, chain_authenticate, make_cookie_authenticate
+from penstock.vgi.http._oauth import WELL_KNOWN, OAuthResourceMetadata, challenge
+from penstock.vgi.http._options import CoreOptions
+from penstock.vgi.http._pkce import CALLBACK, LOGOUT, BrowserLogin, Page
+from penstock.vgi.rpc._common import AuthContext
+
+__all__ = ["Gate"]
+
+_log = logging.getLogger("vgi_rpc.http")
+
+
+class Gate:
+    """Says who calls; any number of threads may ask."""
+
+    def __init__(
+        self,
+        options: CoreOptions,
+        authenticate: Authenticate | None,
+        metadata: OAuthResourceMetadata | None,
+        on_failure: Callable[[str], None] | None,
+    ) -> None:
+        """``on_failure`` gets the class of the error of each caller who is not let in."""
+        self._authenticate, self._on_failure = authenticate, on_failure
+        self._challenge = "Bearer"
+        self._login: BrowserLogin | None = None
+        self._pages: dict[str, Callable[[Request], Page]] = {}
+        if metadata is None:
+            return
+        document = metadata.to_json()
+        said: Page = (200, [("Content-Type", "application/json"), ("Cache-Control", "public, max-age=60")], document)
+        for at in {WELL_KNOWN, WELL_KNOWN + options.prefix}:
+            self._pages[at] = lambda _request: said
+        self._challenge = challenge(metadata, options.prefix)
+        if authenticate is not None and metadata.client_id is not None:
+            self._login = BrowserLogin(metadata, options.prefix, options.signing_key)
+            self._authenticate = chain_authenticate(authenticate, make_cookie_authenticate(authenticate))
+            self._pages[options.prefix + CALLBACK] = self._login.callback
+            self._pages[options.prefix + LOGOUT] = self._login.logout
+
+    def let_in(self, call: "_core.VgiHttpCall", request: Request) -> AuthContext | None:
+        """Say who calls; None where the call was answered, with a page or because its caller is not let in."""
+        if call.page == "own":
+            status, headers, body = self._pages[call.path](request)
+            call.respond(status, headers, body)
+            return None
+        try:
+            return AuthContext.anonymous() if self._authenticate is None else self._authenticate(request)
+        except (ValueError, PermissionError) as error:
+            _log.warning("a caller at %s was not let in: %s", call.remote, error)
+            self._turn_away(call, request, error)
+        except Exception:  # noqa: BLE001 -- what looks at callers is broken, and the next one is served
+            _log.exception("authenticate failed: %s %s", call.http_method, call.path)
+            call.error(500, "the server failed; its log says why")
+        return None
+
+    def _turn_away(self, call: "_core.VgiHttpCall", request: Request, error: Exception) -> None:
+        if self._on_failure is not None:
+            self._on_failure(type(error).__name__)
+        page = None if self._login is None else self._login.send(request)
+        if page is None:
+            call.unauthorized(str(error), self._challenge)
+        else:
+            call.respond(*page)
