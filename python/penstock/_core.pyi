@@ -71,6 +71,7 @@ __all__ = [
     "VgiProtocol",
     "VgiSegment",
     "VgiServer",
+    "VgiStop",
     "VgiTls",
     "__version__",
     "decode_barrier",
@@ -997,6 +998,14 @@ class VgiMetrics:
     def address(self) -> str | None: ...
     def stopping(self) -> None: ...
     def close(self) -> None: ...
+
+@final
+class VgiStop:
+    """Ends what threads wait for that watch it, within a tenth of a second, with an `InterruptedError`."""
+
+    def __new__(cls) -> VgiStop: ...
+    def watch(self) -> None: ...
+    def set(self) -> None: ...
 
 @final
 class VgiTls:

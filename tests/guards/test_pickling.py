@@ -60,6 +60,7 @@ from penstock.spark.quicx import held as qx_held
 from penstock.spark.quicx import source as qx_source
 from penstock.spark.quicx import stream_reader as qx_stream
 from penstock.spark.quicx import writer as qx_writer
+from penstock.vgi.http import XfccElement
 
 COMPOSITE = rehydrate_parts([Part(path=(), type="text/plain", sha256="ab" * 32, bytes=1, depth=0, text="x")])
 SAMPLES: dict[type, Callable[[], object]] = {
@@ -268,6 +269,9 @@ SAMPLES |= {
     vgi.ServiceDescription: lambda: vgi.ServiceDescription("Calculator", "1", "2", "", "ab", {}),
     vgi.Transient: vgi.Transient,
     vgi.VersionError: lambda: vgi.VersionError("9"),
+    vgi.OAuthResourceMetadata: lambda: vgi.OAuthResourceMetadata("https://api.example", ("https://login.example",)),
+    vgi.OAuthResourceMetadataResponse: lambda: vgi.OAuthResourceMetadataResponse("https://a", ("https://login",)),
+    XfccElement: lambda: XfccElement(subject="CN=alice"),
     vgi.OtelConfig: lambda: vgi.OtelConfig(custom_attributes={"a": "b"}),
     VgiMap: lambda: vgi_map(["worker"], "scale", arguments={"factor": 2.0}, on_failure="row", schema=POINTS),
 }

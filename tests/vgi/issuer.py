@@ -66,7 +66,9 @@ class Issuer:
 
     def rotate(self) -> None:
         """Sign with a new key from now on; the old one is gone."""
-        self.keys = [RSAKey.generate_key(2048, parameters={"use": "sig"})]
+        key = RSAKey.generate_key(2048, parameters={"use": "sig"})
+        key.ensure_kid()
+        self.keys = [key]
 
     def token(self, **claims: Any) -> str:
         said = {"iss": self.url, "aud": "calculator", "sub": "alice", "exp": int(time.time()) + 60} | claims

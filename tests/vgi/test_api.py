@@ -75,12 +75,7 @@ def _compare(what: str, function: Any, wanted: list[list[Any]]) -> int:
     behind = {name for each in ours.values() if each.kind is each.VAR_KEYWORD for name in _options(each)}
     places = [name for name, each in ours.items() if each.kind in (each.POSITIONAL_OR_KEYWORD, each.POSITIONAL_ONLY)]
     for place, (name, kind, *default) in enumerate(wanted):
-        if (
-            name.startswith("_")
-            or name in LEFT_OUT_PARAMETERS
-            or name in behind
-            or (name in AWAITED_PARAMETERS and name not in ours)
-        ):
+        if name in LEFT_OUT_PARAMETERS or name in behind or (name in AWAITED_PARAMETERS and name not in ours):
             continue
         assert name in ours, f"{what} has no parameter {name}"
         if kind == "p":

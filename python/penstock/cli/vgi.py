@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import typer
 
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
-from penstock.cli._serving import MetricsOption
+from penstock.cli._serving import MetricsOption, listening
 from penstock.cli._trust import CaOption, CertOption, FingerprintOption, KeyOption, SystemCaOption, trust
 
 __all__ = ["register"]
@@ -38,12 +38,22 @@ def _serve(
     ],
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve on standard input and output.")] = False,
     unix: Annotated[str | None, typer.Option(metavar="PATH", help="Serve on a Unix socket; prints UNIX:PATH.")] = None,
+    tcp: Annotated[
+        str | None, typer.Option(metavar="H:P", help="Serve on TCP; prints TCP:HOST:PORT.", callback=listening)
+    ] = None,
     http: Annotated[bool, typer.Option("--http", help="Serve HTTP; prints PORT:N.")] = False,
     host: Annotated[str, typer.Option(metavar="H", help="Where HTTP listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="P", help="Its port; 0 picks a free one.")] = 0,
-    cert: Annotated[Path | None, typer.Option(metavar="F", help="HTTP over TLS: the certificate, PEM.")] = None,
+    cert: Annotated[Path | None, typer.Option(metavar="F", help="HTTP or TCP over TLS: the certificate, PEM.")] = None,
     key: Annotated[Path | None, typer.Option(metavar="F", help="Its key.")] = None,
     client_ca: Annotated[Path | None, typer.Option(metavar="F", help="Callers must have a certificate of it.")] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(metavar="F", exists=True, dir_okay=False, help="Who may call over HTTP: lines of NAME TOKEN."),
+    ] = None,
+    access_log: Annotated[
+        Path | None, typer.Option(metavar="F", dir_okay=False, help="Append a line of JSON for each call.")
+    ] = None,
     dialect: Annotated[
         str | None,
         typer.Option(
@@ -56,8 +66,12 @@ def _serve(
     log_format: LogFormatOption = "text",
 ) -> None:
     """Answer the calls of a service."""
-    if [stdio, unix is not None, http].count(True) != 1:
-        raise typer.BadParameter("say where: one of --stdio, --unix PATH and --http")
+    if [stdio, unix is not None, tcp is not None, http].count(True) != 1:
+        raise typer.BadParameter("say where: one of --stdio, --unix PATH, --tcp HOST:PORT and --http")
+    if tokens is not None and not http:
+        raise typer.BadParameter("--tokens is for --http: pipes and sockets are not asked who they are")
+    if cert is not None and not http and tcp is None:
+        raise typer.BadParameter("a certificate is for --http and --tcp")
     if (cert is None) != (key is None) or (cert is None and client_ca is not None):
         raise typer.BadParameter("a certificate and its key go together, and --client-ca needs both")
     signal.signal(signal.SIGTERM, _stop)
@@ -65,9 +79,13 @@ def _serve(
     # The service is looked for where the command is run.
     sys.path.insert(0, "")
     from penstock.vgi._loading import load_server
-    from penstock.vgi.rpc import serve_stdio, serve_unix
+    from penstock.vgi.rpc import serve_stdio, serve_tcp, serve_unix
+    from penstock.vgi.rpc._run import log_accesses
 
     configure(log_level, log_format)
+    if access_log is not None:
+        log_accesses(access_log)
+    authenticate = None if tokens is None else _authenticate(tokens)
     server = load_server(service, describe=describe, dialect=dialect)
     endpoint = None if metrics is None else server.core.metrics(metrics)
 
@@ -82,7 +100,10 @@ def _serve(
         if http:
             from penstock.vgi.http import serve_http
 
-            serve_http(server, host=host, port=port, cert=cert, key=key, client_ca=client_ca)
+            serve_http(server, host=host, port=port, cert=cert, key=key, client_ca=client_ca, authenticate=authenticate)
+        elif tcp is not None:
+            place, _, number = tcp.rpartition(":")
+            serve_tcp(server, place.strip("[]"), int(number), cert=cert, key=key, client_ca=client_ca)
         elif unix is not None:
             serve_unix(server, unix, threaded=True, announce=lambda: print(f"UNIX:{unix}", flush=True))  # noqa: T201
         else:
@@ -92,14 +113,57 @@ def _serve(
             endpoint.close()
 
 
+def _authenticate(tokens: Path) -> Any:
+    """Know the tokens of a file; what it says wrong is named by its line alone."""
+    from penstock.vgi import AuthContext
+    from penstock.vgi.http import bearer_authenticate_static
+
+    known = {}
+    for number, line in enumerate(tokens.read_text().splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        words = line.split()
+        if len(words) != 2:
+            raise typer.BadParameter(f"{tokens}, line {number}: it is NAME TOKEN")
+        known[words[1]] = AuthContext("bearer", True, words[0])
+    if not known:
+        raise typer.BadParameter(f"{tokens} has no tokens: nobody could call")
+    return bearer_authenticate_static(tokens=known)
+
+
 def _stop(*_: object) -> NoReturn:
     raise typer.Exit
 
 
+_TokenOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", metavar="F", exists=True, dir_okay=False, help="A file with our bearer token, for a URL."
+    ),
+]
+
+
 def _trusted(
+    target: str,
+    fingerprint: str | None,
+    ca: Path | None,
+    system_ca: bool,
+    cert: Path | None,
+    key: Path | None,
+    token: Path | None,
+) -> Mapping[str, Any]:
+    """Give whom a caller trusts and who it is; in plain nobody is asked beyond this machine."""
+    trusted = _trust_of(target, fingerprint, ca, system_ca, cert, key)
+    if token is None:
+        return trusted
+    if not target.startswith(("http://", "https://")):
+        raise typer.BadParameter("--token-file is for http:// and https://")
+    return {**trusted, "headers": {"Authorization": f"Bearer {token.read_text().strip()}"}}
+
+
+def _trust_of(
     target: str, fingerprint: str | None, ca: Path | None, system_ca: bool, cert: Path | None, key: Path | None
 ) -> Mapping[str, Any]:
-    """Give whom a caller trusts; in plain nobody is asked beyond this machine."""
     from penstock.lumberjack._options import is_local
 
     if target.startswith("https://"):
@@ -122,12 +186,13 @@ def _describe(
     system_ca: SystemCaOption = False,
     cert: CertOption = None,
     key: KeyOption = None,
+    token: _TokenOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each method.")] = False,
 ) -> None:
     """Print what a server has. It must answer __describe__."""
     from penstock.vgi._targets import open_target
 
-    trusted = _trusted(target, fingerprint, ca, system_ca, cert, key)
+    trusted = _trusted(target, fingerprint, ca, system_ca, cert, key, token)
     with _errors(), open_target(target, trusted) as opened:
         about = opened.description
         if not as_json:
@@ -158,15 +223,17 @@ def _call(
     system_ca: SystemCaOption = False,
     cert: CertOption = None,
     key: KeyOption = None,
+    token: _TokenOption = None,
 ) -> None:
     """Call a method and print its result, or the rows of its stream, as lines of JSON.
 
-    An exchange reads lines of JSON from standard input. What the method logs goes to standard error.
+    An exchange reads lines of JSON from standard input, or a stream of Arrow. What the method logs goes to standard
+    error.
     """
     from penstock.vgi._targets import log_line, open_target
 
     values = dict(_argument(each) for each in arguments or ())
-    trusted = _trusted(target, fingerprint, ca, system_ca, cert, key)
+    trusted = _trusted(target, fingerprint, ca, system_ca, cert, key, token)
     with _errors(), open_target(target, trusted) as opened:
         said = opened.call(method, values, _input(), lambda message: typer.echo(log_line(message), err=True))
         for row in said:
@@ -183,10 +250,22 @@ def _argument(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _input() -> Iterator[dict[str, Any]]:
+def _input() -> Iterator[Any]:
+    """Give what an exchange gets: the batches of a stream of Arrow, else a row for each line of JSON."""
     if sys.stdin.isatty():
         return
-    for number, line in enumerate(sys.stdin, 1):
+    source = open(0, "rb", closefd=False)  # noqa: PTH123, SIM115 -- standard input, with a look ahead
+    # Where a stream of Arrow begins there is no JSON.
+    if source.peek(4)[:4] == b"\xff\xff\xff\xff":
+        import pyarrow as pa
+
+        try:
+            with pa.ipc.open_stream(source) as stream:
+                yield from stream
+        except pa.ArrowInvalid as error:
+            raise typer.BadParameter(f"the input is no stream of Arrow: {error}") from None
+        return
+    for number, line in enumerate(source, 1):
         if line.strip():
             try:
                 row = json.loads(line)

@@ -29,16 +29,21 @@ class Target:
     def __init__(
         self, description: ServiceDescription, place: RpcTransport | str, trust: Mapping[str, Any] | None = None
     ) -> None:
-        """Call over a transport, or at a URL whose server is trusted as ``http_connect`` says."""
+        """Call over a transport, or at a URL: ``trust`` is what ``http_connect`` takes of trust, and ``headers``."""
         self.description = description
         self._place, self._trust = place, trust or {}
 
     def call(
-        self, method: str, arguments: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], on_log: Any
+        self,
+        method: str,
+        arguments: Mapping[str, Any],
+        rows: Iterable[Mapping[str, Any] | pa.RecordBatch],
+        on_log: Any,
     ) -> Iterator[dict[str, Any]]:
         """Call a method, and give its result or the rows of its stream; VgiError for a method that is not there.
 
-        ``rows`` are what an exchange gets, each in a batch of its own; a stream that gets none is read as a producer.
+        ``rows`` are what an exchange gets: batches, or rows that have a batch of their own each. A stream that gets
+        none is read as a producer.
         """
         about = self.description.methods.get(method)
         if about is None:
@@ -61,23 +66,35 @@ class Target:
         protocol = _core.VgiProtocol(self.description.protocol_name, [_core_method(about)])
         adapted = on_log_adapter(on_log)
         if isinstance(self._place, str):
-            return _core.VgiHttpClient(protocol, self._place, on_log=adapted, compression_level=3, **self._trust)
+            options = {**self._trust, "headers": list(self._trust.get("headers", {}).items())}
+            return _core.VgiHttpClient(protocol, self._place, on_log=adapted, compression_level=3, **options)
         return _core.VgiClient(protocol, *endpoints(self._place), **beside(self._place), on_log=adapted)
 
 
-def _rows(stream: Any, about: MethodDescription, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _rows(
+    stream: Any, about: MethodDescription, rows: Iterable[Mapping[str, Any] | pa.RecordBatch]
+) -> Iterator[dict[str, Any]]:
     given = iter(()) if about.is_exchange is False else iter(rows)
     first = next(given, None)
     if first is None and about.is_exchange is not True:
         while (item := stream.tick()) is not None:
             yield from (_shown(row) for row in item[0].to_pylist())
     elif first is not None:
-        # All batches of a stream have one schema: that of the first row.
-        schema = pa.RecordBatch.from_pylist([dict(first)]).schema
-        for row in itertools.chain([first], given):
-            answer, _ = stream.exchange(pa.RecordBatch.from_pylist([dict(row)], schema=schema), None)
+        # All batches of a stream have one schema: that of the first.
+        began = _batch(first, None)
+        for batch in itertools.chain([began], (_batch(each, began.schema) for each in given)):
+            answer, _ = stream.exchange(batch, None)
             yield from (_shown(each) for each in answer.to_pylist())
     stream.close()
+
+
+def _batch(given: Mapping[str, Any] | pa.RecordBatch, schema: pa.Schema | None) -> pa.RecordBatch:
+    if isinstance(given, pa.RecordBatch):
+        return given
+    try:
+        return pa.RecordBatch.from_pylist([dict(given)], schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise VgiError(f"a row of the input does not fit those before it: {error}", "misuse") from error
 
 
 def _core_method(about: MethodDescription) -> dict[str, Any]:
@@ -150,7 +167,7 @@ def open_target(target: str, trust: Mapping[str, Any] | None = None) -> Iterator
     """Connect to a server, and ask it what it has.
 
     A target is a URL, ``unix:PATH``, ``tcp:HOST:PORT``, or the command of a worker; ``trust`` is for https:// and tcp:,
-    as ``http_connect`` has it.
+    as ``http_connect`` has it, and may have ``headers`` for a URL.
     """
     if target.startswith(("http://", "https://")):
         yield Target(http_introspect(target, **(trust or {})), target, trust)
@@ -170,14 +187,28 @@ def open_target(target: str, trust: Mapping[str, Any] | None = None) -> Iterator
 def _transport(target: str, trust: Mapping[str, Any] | None) -> RpcTransport:
     if target.startswith("unix:"):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(target.removeprefix("unix:"))
+        path = target.removeprefix("unix:")
+        try:
+            connection.connect(path)
+        except OSError as error:
+            connection.close()
+            raise VgiError(f"{path}: {error.strerror}: is its server running?", "io") from error
         return UnixTransport(connection)
     if target.startswith("tcp:"):
         place, _, port = target.removeprefix("tcp:").rpartition(":")
         host = place.strip("[]")
+        if not host or not port.isdecimal():
+            raise VgiError(f"{target!r} is not tcp:HOST:PORT", "misuse")
         tls = _core.VgiTls.client(host, **trust) if trust else None
-        return UnixTransport(socket.create_connection((host, int(port))), tls)
-    return SubprocessTransport(shlex.split(target))
+        try:
+            return UnixTransport(socket.create_connection((host, int(port))), tls)
+        except OSError as error:
+            raise VgiError(f"{place}:{port}: {error.strerror or error}: is its server running?", "io") from error
+    command = shlex.split(target)
+    try:
+        return SubprocessTransport(command)
+    except OSError as error:
+        raise VgiError(f"the worker {command[0]!r} cannot be started: {error.strerror}", "io") from error
 
 
 def log_line(message: Message) -> str:

@@ -1,7 +1,8 @@
 """vgi for asyncio: proxies whose methods are awaited, and servers whose methods may be coroutines.
 
 The names are those of ``penstock.vgi``. Each connection has a thread of its own, in which its calls wait one after the
-other; a task that is cancelled leaves its call to that thread, and the next call waits for it.
+other (over HTTP eight); a task that is cancelled leaves its call to that thread, and the next call waits for it. What
+still runs when the connection is left is stopped.
 """
 
 from penstock.aio.vgi._client import (
@@ -9,6 +10,9 @@ from penstock.aio.vgi._client import (
     RpcConnection,
     WorkerPool,
     connect,
+    http_connect,
+    http_introspect,
+    introspect,
     tcp_connect,
     unix_connect,
 )
@@ -20,6 +24,9 @@ __all__ = [
     "RpcServer",
     "WorkerPool",
     "connect",
+    "http_connect",
+    "http_introspect",
+    "introspect",
     "serve_pipe",
     "tcp_connect",
     "unix_connect",

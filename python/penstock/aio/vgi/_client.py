@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from penstock import vgi
+from penstock.aio.vgi._lane import Lane, lane_of
 from penstock.vgi.rpc import RpcTransport
 from penstock.vgi.rpc import tcp_connect as blocking_tcp_connect
 from penstock.vgi.rpc import unix_connect as blocking_unix_connect
@@ -17,6 +17,9 @@ __all__ = [
     "RpcConnection",
     "WorkerPool",
     "connect",
+    "http_connect",
+    "http_introspect",
+    "introspect",
     "tcp_connect",
     "unix_connect",
 ]
@@ -24,25 +27,46 @@ __all__ = [
 T = TypeVar("T")
 H = TypeVar("H", bound=vgi.ArrowSerializableDataclass)
 
-
-class _Lane:
-    """The thread that the calls of one connection wait in."""
-
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="vgi-aio")
-
-    async def run(self, function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, lambda: function(*arguments, **keywords))
-
-    def end(self) -> None:
-        self._executor.shutdown(wait=False)
+_EVER = 10 * 365 * 86_400.0
+"""Seconds that an answer may take: with a limit the core looks up ten times a second, and can be stopped."""
+_CALLS = 8
+"""Calls over HTTP that one proxy has on their way at a time."""
 
 
 class AsyncStreamSession:
-    """A caller's end of a stream: ``async for`` over it, or await its ``exchange``."""
+    """A caller's end of a stream: ``async for`` over it, or await its ``exchange``.
 
-    def __init__(self, lane: "_Lane", session: vgi.StreamSession) -> None:
+    A task that is cancelled within ``async with`` or ``async for`` cancels the stream.
+
+    ```python
+    >>> import asyncio
+    >>> from dataclasses import dataclass
+    >>> from typing import Protocol
+    >>> import pyarrow as pa
+    >>> from penstock.aio.vgi import serve_pipe
+    >>> from penstock.vgi import ProducerState, Stream
+    >>> NUMBERS = pa.schema([("n", pa.int64())])
+    >>> @dataclass
+    ... class Count(ProducerState):
+    ...     n: int
+    ...     def produce(self, out, ctx):
+    ...         self.n -= 1
+    ...         out.emit_pydict({"n": [self.n]}) if self.n >= 0 else out.finish()
+    >>> class Counter(Protocol):
+    ...     def count(self, n: int) -> Stream[Count]: ...
+    >>> class CounterImpl:
+    ...     def count(self, n: int) -> Stream[Count]:
+    ...         return Stream(output_schema=NUMBERS, state=Count(n))
+    >>> async def main() -> list[int]:
+    ...     async with serve_pipe(Counter, CounterImpl()) as counter, await counter.count(n=3) as stream:
+    ...         return [batch.batch["n"][0].as_py() async for batch in stream]
+    >>> asyncio.run(main())
+    [2, 1, 0]
+
+    ```
+    """
+
+    def __init__(self, lane: Lane, session: vgi.StreamSession) -> None:
         """Wrap a session; streaming methods of proxies make it."""
         self._lane = lane
         self._session = session
@@ -54,13 +78,21 @@ class AsyncStreamSession:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Close it."""
-        await self.close()
+        """Close it; a task that is cancelled, or left a call behind, cancels it."""
+        if isinstance(exc_val, asyncio.CancelledError) or self._lane.busy:
+            # Nobody waits for it here: the connection's next call does.
+            self._lane.begin(self._session.cancel)
+        else:
+            await self.close()
 
     async def __aiter__(self) -> AsyncIterator[vgi.AnnotatedBatch]:
         """Give the batches of a producer."""
-        while (batch := await self.tick()) is not None:
-            yield batch
+        try:
+            while (batch := await self.tick()) is not None:
+                yield batch
+        except asyncio.CancelledError:
+            self._lane.begin(self._session.cancel)
+            raise
 
     async def header(self) -> object | None:
         """Give what the stream sent before all batches; None for a stream that declares none."""
@@ -89,7 +121,7 @@ class AsyncStreamSession:
 
 
 class _Proxy:
-    def __init__(self, lane: _Lane, proxy: Any) -> None:
+    def __init__(self, lane: Lane, proxy: Any) -> None:
         self._lane, self._proxy = lane, proxy
 
     def __getattr__(self, name: str) -> Any:
@@ -103,18 +135,11 @@ class _Proxy:
 
 
 @asynccontextmanager
-async def entered(make: Callable[[], AbstractContextManager[Any]]) -> AsyncIterator[Any]:
-    """Enter a blocking connection in a thread of its own, and give its proxy for asyncio."""
-    lane = _Lane()
-    try:
-        context = await lane.run(make)
-        proxy = await lane.run(context.__enter__)
-        try:
-            yield _Proxy(lane, proxy)
-        finally:
-            await asyncio.shield(lane.run(context.__exit__, None, None, None))
-    finally:
-        lane.end()
+async def entered(make: Callable[[], AbstractContextManager[Any]], threads: int = 1) -> AsyncIterator[Any]:
+    """Enter a blocking connection in threads of its own, and give its proxy for asyncio."""
+    async with lane_of(make, threads) as (lane, proxy):
+        proxy._caller.client.timeout = _EVER
+        yield _Proxy(lane, proxy)
 
 
 def RpcConnection(  # noqa: N802 -- the name of its blocking twin
@@ -137,6 +162,29 @@ def unix_connect(protocol: type, path: str, **options: Any) -> AbstractAsyncCont
 def tcp_connect(protocol: type, host: str, port: int, **options: Any) -> AbstractAsyncContextManager[Any]:
     """Connect to a TCP port, and give a proxy; the options are those of ``penstock.vgi.rpc.tcp_connect``."""
     return entered(lambda: blocking_tcp_connect(protocol, host, port, **options))
+
+
+def http_connect(protocol: type, base_url: str | None = None, **options: Any) -> AbstractAsyncContextManager[Any]:
+    """Give a proxy of a service at a URL; the options are those of ``penstock.vgi.http_connect``.
+
+    Eight calls may be on their way at a time.
+    """
+    return entered(lambda: vgi.http_connect(protocol, base_url, **options), _CALLS)
+
+
+async def introspect(transport: RpcTransport, **options: Any) -> vgi.ServiceDescription:
+    """Ask the server at the other end of a transport what it has; RpcError where it does not tell."""
+    return await _once(lambda: vgi.introspect(transport, **options))
+
+
+async def http_introspect(base_url: str | None = None, **options: Any) -> vgi.ServiceDescription:
+    """Ask a server at a URL what it has; the options are those of ``penstock.vgi.http_introspect``."""
+    return await _once(lambda: vgi.http_introspect(base_url, **options))
+
+
+async def _once(ask: Callable[[], T]) -> T:
+    async with lane_of(nullcontext) as (lane, _):
+        return await lane.run(ask)
 
 
 class WorkerPool:

@@ -88,9 +88,9 @@ class HttpStreamSession(StreamSession):
     give it, of proxies of ``http_connect``.
     """
 
-    def exchange(self, input: AnnotatedBatch) -> AnnotatedBatch:  # noqa: A002
+    def exchange(self, input_batch: AnnotatedBatch) -> AnnotatedBatch:
         """Send a batch and give the answer. It is sent once only, whatever the retries say."""
-        return super().exchange(input)
+        return super().exchange(input_batch)
 
     def close(self) -> None:
         """Do nothing."""
@@ -214,6 +214,7 @@ def http_introspect(
     client: Any = None,
     ipc_validation: IpcValidation = IpcValidation.FULL,
     retry: HttpRetryConfig | None = None,
+    headers: Mapping[str, str] | None = None,
     fingerprint: str | None = None,
     ca: str | PathLike[str] | None = None,
     system_ca: bool = False,
@@ -222,7 +223,7 @@ def http_introspect(
 ) -> ServiceDescription:
     """Ask a server what it has; RpcError where it does not tell. The arguments are those of ``http_connect``."""
     trust = _Trust(fingerprint, ca, system_ca, cert, key)
-    core = _core_client(_core.VgiProtocol("", []), base_url, prefix, client, retry=retry, trust=trust)
+    core = _core_client(_core.VgiProtocol("", []), base_url, prefix, client, retry=retry, headers=headers, trust=trust)
     with transport_errors(DESCRIBE_METHOD_NAME):
         batch, metadata = core.describe()
     validate_batch(batch, ipc_validation)

@@ -243,7 +243,8 @@ class Caller:
     def settle(self) -> None:
         """End the stream that was left open: a connection carries one call at a time."""
         left, self._open = self._open, None
-        if left is not None:
+        # On a connection that broke there is nobody to tell.
+        if left is not None and not self.broken:
             left.close()
 
     def names(self) -> frozenset[str]:

@@ -2,21 +2,23 @@
 
 import argparse
 import logging
+import os
 import signal
 from typing import NoReturn
 
 from penstock.vgi.rpc._server import RpcServer
-from penstock.vgi.rpc._serving import serve_stdio, serve_unix
+from penstock.vgi.rpc._serving import serve_stdio, serve_tcp, serve_unix
 
-__all__ = ["run_server"]
+__all__ = ["log_accesses", "run_server"]
 
 
 def run_server(protocol_or_server: "type | RpcServer", implementation: object | None = None) -> None:
     """Serve as the command line of this process says; the last line of a worker.
 
     Without flags it serves on standard input and output. ``--http`` serves HTTP and prints ``PORT:<n>``, with
-    ``--host`` and ``--port``; ``--unix PATH`` prints ``UNIX:<path>``. ``--describe`` answers ``__describe__``,
-    ``--access-log PATH`` appends a line of JSON for each call, ``--dialect spec|0.10`` chooses the dialect.
+    ``--host`` and ``--port``; ``--tcp``, with the same, prints ``TCP:<host>:<port>``; ``--unix PATH`` prints
+    ``UNIX:<path>``. ``--describe`` answers ``__describe__``, ``--access-log PATH`` appends a line of JSON for each
+    call, ``--dialect spec|0.10`` chooses the dialect.
     """
     options = _parser().parse_args()
     if isinstance(protocol_or_server, RpcServer):
@@ -32,7 +34,7 @@ def run_server(protocol_or_server: "type | RpcServer", implementation: object | 
             protocol_or_server, implementation, enable_describe=options.describe, dialect=options.dialect
         )
     if options.access_log:
-        _log_accesses(options.access_log)
+        log_accesses(options.access_log)
     if options.http:
         from penstock.vgi.http import serve_http
 
@@ -44,6 +46,8 @@ def run_server(protocol_or_server: "type | RpcServer", implementation: object | 
         # Printed when it listens: it is how a caller finds it.
         where = options.unix
         serve_unix(server, where, threaded=True, announce=lambda: print(f"UNIX:{where}", flush=True))  # noqa: T201
+    elif options.tcp:
+        serve_tcp(server, options.host, options.port)
     else:
         serve_stdio(server)
 
@@ -57,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--http", action="store_true", help="serve HTTP, and print PORT:<n>")
     where.add_argument("--unix", metavar="PATH", help="serve on a Unix socket, and print UNIX:<path>")
-    parser.add_argument("--host", default="127.0.0.1", help="where HTTP listens")
+    where.add_argument("--tcp", action="store_true", help="serve on TCP in plain, and print TCP:<host>:<port>")
+    parser.add_argument("--host", default="127.0.0.1", help="where HTTP or TCP listens")
     parser.add_argument("--port", type=int, default=0, help="its port; 0 picks a free one")
     parser.add_argument("--describe", action="store_true", help="answer __describe__")
     parser.add_argument("--access-log", metavar="PATH", help="append a line of JSON for each call")
@@ -81,7 +86,8 @@ def _again(server: RpcServer, describe: bool, dialect: str | None) -> RpcServer:
     return made
 
 
-def _log_accesses(path: str) -> None:
+def log_accesses(path: "str | os.PathLike[str]") -> None:
+    """Append a line of JSON for each call to a file."""
     from penstock.vgi.logging_utils import VgiJsonFormatter
 
     handler = logging.FileHandler(path, encoding="utf-8")

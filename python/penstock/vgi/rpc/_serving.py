@@ -162,8 +162,10 @@ def unix_connect(
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(path)
-    except OSError:
+    except OSError as error:
         connection.close()
+        # The system does not say which.
+        error.filename = path
         raise
     with _connected(protocol, UnixTransport(connection), on_log, ipc_validation) as proxy:
         yield proxy
