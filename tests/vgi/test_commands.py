@@ -2,29 +2,79 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
+from worker import Service, ServiceImpl
 
+from penstock import cli
 from penstock.tls import write_certificates
+from penstock.vgi import RpcServer
+from penstock.vgi.rpc import serve_unix
 
 HERE = Path(__file__).parent
 PENSTOCK = [sys.executable, "-m", "penstock", "vgi"]
+SOCKET = "SOCKET"
 WORKER = f"{sys.executable} {HERE / 'worker.py'} --describe"
 
 
-def vgi(*arguments: str, given: bytes = b"", status: int = 0) -> subprocess.CompletedProcess[bytes]:
-    done = subprocess.run([*PENSTOCK, *arguments], input=given, capture_output=True, cwd=HERE, check=False)
+class Said(NamedTuple):
+    stdout: bytes
+    stderr: bytes
+
+
+@pytest.fixture
+def vgi(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[..., Said]]:
+    """Runs a command in this process, with what is given on its standard input."""
+    monkeypatch.chdir(HERE)
+    stdin = os.dup(0)
+
+    def run(*arguments: str, given: bytes = b"", status: int = 0) -> Said:
+        (tmp_path / "stdin").write_bytes(given)
+        with (tmp_path / "stdin").open("rb") as file:
+            os.dup2(file.fileno(), 0)
+        monkeypatch.setattr(sys, "argv", ["penstock", "vgi", *arguments])
+        capfdbinary.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = Said(*capfdbinary.readouterr())
+        assert (ended.value.code or 0) == status, said.stderr.decode()
+        return said
+
+    yield run
+    os.dup2(stdin, 0)
+    os.close(stdin)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Unix socket that threads of this process serve."""
+    path, ready = str(tmp_path_factory.mktemp("commands") / "socket"), threading.Event()
+    server = RpcServer(Service, ServiceImpl(), enable_describe=True)
+    serving = {"threaded": True, "announce": ready.set}
+    threading.Thread(target=serve_unix, args=(server, path), kwargs=serving, daemon=True).start()
+    assert ready.wait(30)
+    return f"unix:{path}"
+
+
+def alone(*arguments: str, status: int) -> Said:
+    """Run a command in a process of its own, whose logging and signals it sets."""
+    done = subprocess.run([*PENSTOCK, *arguments], capture_output=True, cwd=HERE, check=False)
     assert done.returncode == status, done.stderr.decode()
-    return done
+    return Said(done.stdout, done.stderr)
 
 
-def rows(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, object]]:
+def rows(done: Said) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -40,7 +90,7 @@ def serving(*arguments: str, command: list[str] | None = None) -> Iterator[str]:
             process.terminate()
 
 
-def test_a_worker_is_described_and_called_by_its_command() -> None:
+def test_a_worker_is_described_and_called_by_its_command(vgi: Callable[..., Said]) -> None:
     said = {str(each["name"]): each for each in rows(vgi("describe", WORKER, "--json"))}
     assert said["add"]["params"] == {"a": "double", "b": "double"}
     assert said["add"]["result"] == "double"
@@ -52,51 +102,50 @@ def test_a_worker_is_described_and_called_by_its_command() -> None:
     assert b"INFO: 2 left" in produced.stderr
 
 
-def test_an_exchange_reads_lines_of_json_or_arrow() -> None:
-    lines = vgi("call", WORKER, "scale", "factor=2", given=b'{"value": 1.5}\n\n{"value": 2}\n')
-    assert rows(lines) == [{"value": 3.0}, {"value": 4.0}]
+def test_an_exchange_reads_lines_of_json_or_arrow(vgi: Callable[..., Said], target: str) -> None:
+    scale = ("call", target, "scale", "factor=2")
+    assert rows(vgi(*scale, given=b'{"value": 1.5}\n\n{"value": 2}\n')) == [{"value": 3.0}, {"value": 4.0}]
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, pa.schema([("value", pa.float64())])) as stream:
         for batch in ([1.0, 2.0], [], [3.0]):
             stream.write_batch(pa.RecordBatch.from_pydict({"value": pa.array(batch, pa.float64())}))
-    arrow = vgi("call", WORKER, "scale", "factor=2", given=sink.getvalue())
-    assert rows(arrow) == [{"value": 2.0}, {"value": 4.0}, {"value": 6.0}]
-    assert (
-        b"no stream of Arrow" in vgi("call", WORKER, "scale", "factor=2", given=b"\xff\xff\xff\xff??", status=2).stderr
-    )
-    assert b"line 2" in vgi("call", WORKER, "scale", "factor=2", given=b'{"value": 1.0}\n[1]\n', status=2).stderr
-    odd = vgi("call", WORKER, "scale", "factor=2", given=b'{"value": 1.0}\n{"value": "x"}\n', status=2)
+    assert rows(vgi(*scale, given=sink.getvalue())) == [{"value": 2.0}, {"value": 4.0}, {"value": 6.0}]
+    assert b"no stream of Arrow" in vgi(*scale, given=b"\xff\xff\xff\xff??", status=2).stderr
+    assert b"line 2" in vgi(*scale, given=b'{"value": 1.0}\n[1]\n', status=2).stderr
+    odd = vgi(*scale, given=b'{"value": 1.0}\n{"value": "x"}\n', status=1)
     assert b"does not fit those before it" in odd.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "reason"),
     [
-        (("call", WORKER, "nope"), 2, "has no method 'nope'; it has add"),
-        (("call", WORKER, "add"), 2, "add() needs a: double"),
-        (("call", WORKER, "add", "a=1", "c=1"), 2, "no parameter c; it takes a, b"),
-        (("call", WORKER, "add", "a=text"), 2, "a is double"),
-        (("call", WORKER, "add", "a"), 2, "'a' is not NAME=VALUE"),
-        (("call", WORKER, "boom", "text=no"), 1, "ValueError: no"),
+        (("call", SOCKET, "nope"), 1, "has no method 'nope'; it has add"),
+        (("call", SOCKET, "add"), 1, "add() needs a: double"),
+        (("call", SOCKET, "add", "a=1", "c=1"), 1, "no parameter c; it takes a, b"),
+        (("call", SOCKET, "add", "a=text"), 1, "a is double"),
+        (("call", SOCKET, "add", "a"), 2, "'a' is not NAME=VALUE"),
+        (("call", SOCKET, "boom", "text=no"), 1, "ValueError: no"),
         (("describe", "/no/such/worker"), 1, "'/no/such/worker' cannot be started"),
         (("describe", "unix:/no/such/socket"), 1, "/no/such/socket: No such file or directory: is its server running?"),
-        (("describe", "tcp:127.0.0.1"), 2, "is not tcp:HOST:PORT"),
+        (("describe", "tcp:127.0.0.1"), 1, "is not tcp:HOST:PORT"),
         (("describe", "tcp:127.0.0.1:9"), 1, "is its server running?"),
         (("describe", "http://192.0.2.1:80"), 2, "say whom to trust"),
-        (("call", WORKER, "add", "--token-file", __file__), 2, "--token-file is for http"),
+        (("call", SOCKET, "add", "--token-file", __file__), 2, "--token-file is for http"),
         (("serve", "worker:ServiceImpl"), 2, "one of --stdio, --unix PATH, --tcp HOST:PORT and --http"),
         (("serve", "worker:ServiceImpl", "--stdio", "--tokens", __file__), 2, "--tokens is for --http"),
         (("serve", "worker:ServiceImpl", "--stdio", "--cert", __file__, "--key", __file__), 2, "for --http and --tcp"),
-        (("serve", "worker:Nobody", "--stdio"), 2, "worker:Nobody"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(arguments: tuple[str, ...], status: int, reason: str) -> None:
-    said = " ".join(vgi(*arguments, status=status).stderr.decode().replace("│", " ").split())
+def test_what_is_wrong_is_said_in_a_line(
+    vgi: Callable[..., Said], target: str, arguments: tuple[str, ...], status: int, reason: str
+) -> None:
+    given = [target if each == SOCKET else each for each in arguments]
+    said = " ".join(vgi(*given, status=status).stderr.decode().replace("│", " ").split())
     assert reason in said
     assert "Traceback" not in said
 
 
-def test_a_server_over_http_knows_its_callers_by_their_tokens(tmp_path: Path) -> None:
+def test_a_server_over_http_knows_its_callers_by_their_tokens(vgi: Callable[..., Said], tmp_path: Path) -> None:
     tokens, mine, log = tmp_path / "tokens", tmp_path / "mine", tmp_path / "access.jsonl"
     tokens.write_text("# who may call\nalice s3cret\n\nbob other\n")
     mine.write_text("s3cret\n")
@@ -110,12 +159,14 @@ def test_a_server_over_http_knows_its_callers_by_their_tokens(tmp_path: Path) ->
     assert (line["method"], line["principal"], line["auth_domain"]) == ("add", "alice", "bearer")
     assert "s3cret" not in log.read_text()
     tokens.write_text("only-one-word\n")
-    wrong = vgi("serve", "worker:ServiceImpl", "--http", "--tokens", str(tokens), status=2).stderr
-    assert b"line 1" in wrong
+    wrong = alone("serve", "worker:ServiceImpl", "--http", "--tokens", str(tokens), status=2).stderr
+    assert b"line" in wrong
+    assert b"it is NAME TOKEN" in wrong
+    assert b"worker:Nobody: " in alone("serve", "worker:Nobody", "--stdio", status=1).stderr
     assert b"only-one-word" not in wrong
 
 
-def test_a_server_on_tcp_with_tls(tmp_path: Path) -> None:
+def test_a_server_on_tcp_with_tls(vgi: Callable[..., Said], tmp_path: Path) -> None:
     fingerprint = write_certificates(tmp_path)
     files = ("--cert", str(tmp_path / "cert.pem"), "--key", str(tmp_path / "key.pem"))
     with serving("--tcp", "127.0.0.1:0", *files) as said:
@@ -125,9 +176,11 @@ def test_a_server_on_tcp_with_tls(tmp_path: Path) -> None:
         assert rows(vgi("call", target, "add", "a=1", "--fingerprint", fingerprint)) == [{"result": 3.0}]
 
 
-def test_a_worker_of_ones_own_serves_where_its_flags_say() -> None:
+def test_a_worker_of_ones_own_serves_where_its_flags_say(vgi: Callable[..., Said]) -> None:
     worker = [sys.executable, str(HERE / "worker.py"), "--describe"]
     with serving("--tcp", command=worker) as said:
         assert rows(vgi("call", f"tcp:{said.removeprefix('TCP:')}", "add", "a=1")) == [{"result": 3.0}]
     with serving("--http", "--dialect", "0.10", command=worker) as said:
-        assert rows(vgi("call", f"http://127.0.0.1:{said.removeprefix('PORT:')}", "add", "a=1")) == [{"result": 3.0}]
+        assert rows(vgi("call", f"http://127.0.0.1:{said.removeprefix('PORT:')}", "add", "a=1", "b=2")) == [
+            {"result": 3.0}
+        ]

@@ -92,5 +92,6 @@ mod _core {
         protocol::VgiProtocol,
         segment::VgiSegment,
         server::{VgiCall, VgiConnection, VgiMetrics, VgiServer},
+        stop::VgiStop,
     };
 }

@@ -254,7 +254,7 @@ def _input() -> Iterator[Any]:
     """Give what an exchange gets: the batches of a stream of Arrow, else a row for each line of JSON."""
     if sys.stdin.isatty():
         return
-    source = open(0, "rb", closefd=False)  # noqa: PTH123, SIM115 -- standard input, with a look ahead
+    source = open(0, "rb", closefd=False)  # noqa: SIM115 -- standard input, with a look ahead
     # Where a stream of Arrow begins there is no JSON.
     if source.peek(4)[:4] == b"\xff\xff\xff\xff":
         import pyarrow as pa

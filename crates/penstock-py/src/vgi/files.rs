@@ -10,6 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::stop;
 use crate::error::IntoPyErr;
 use crate::pipestream::options::{pair, trust};
 
@@ -126,7 +127,8 @@ impl Sink for PythonFile {
     }
 }
 
-/// Runs what waits, without the interpreter's lock. A signal handler's exception stops the wait and is raised.
+/// Runs what waits, without the interpreter's lock. A signal handler's exception stops the wait and is raised, and so
+/// does a [`VgiStop`] that this thread watches.
 pub(crate) fn waiting<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(penstock_net::vgi::Check<'_>) -> T + Send,
@@ -134,7 +136,8 @@ pub(crate) fn waiting<T: Send>(
     let mut raised = None;
     let result = py.detach(|| {
         work(&mut || {
-            Python::attach(|py| py.check_signals()).map_err(|error| {
+            let checked = Python::attach(|py| py.check_signals()).and_then(|()| stop::check());
+            checked.map_err(|error| {
                 raised = Some(error);
                 Interrupted
             })

@@ -9,4 +9,5 @@ pub(crate) mod http_server;
 pub(crate) mod protocol;
 pub(crate) mod segment;
 pub(crate) mod server;
+pub(crate) mod stop;
 pub(crate) mod values;
