@@ -18,8 +18,8 @@ rpc = importlib.import_module(f"{vgi.__name__}.rpc")
 http = importlib.import_module(f"{vgi.__name__}.http") if TRANSPORT == "http" else None
 conformance = importlib.import_module(SUITE)
 
-# They need servers of their own kinds: storage, authentication, a health page.
-LEFT_OUT = {"TestExternalLocation", "TestHealth"}
+# They need servers of their own kinds: storage; and, over HTTP, one that lets nobody in, which only we start.
+LEFT_OUT = {"TestExternalLocation"} | (set() if "CLOSED" in os.environ else {"TestHealth"})
 # On a connection that is used again, these meet the reference's own fault: its worker takes what comes after an error
 # of a stream's beginning for the next request.
 SPOILING = {"test_produce_error_on_init", "test_exchange_error_on_init"} if os.environ.get("SPOILS") else set()
@@ -50,6 +50,18 @@ def place():
     finally:
         worker.terminate()
         worker.wait()
+
+
+@pytest.fixture(scope="session")
+def conformance_http_port(place):
+    """Where the worker listens."""
+    return int(place)
+
+
+@pytest.fixture(scope="session")
+def conformance_http_auth_port():
+    """Where a server listens that lets nobody in."""
+    return int(os.environ["CLOSED"])
 
 
 def _listens(where):

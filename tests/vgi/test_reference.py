@@ -1,8 +1,10 @@
 """The reference's own tests: with our caller and our worker, and with one of each in both directions."""
 
+import contextlib
 import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +16,14 @@ MANY = 130
 _MAIN = "from {}._cli import main; main()"
 # The reference's own command needs another web server.
 _HTTP = (
-    "from penstock.vgi import RpcServer; from penstock.vgi.http import serve_http; from vgi_conformance import *; "
-    "serve_http(RpcServer(ConformanceService, ConformanceServiceImpl()))"
+    "from penstock.vgi import RpcServer; from penstock.vgi.http import *; from vgi_conformance import *; "
+    "serve_http(RpcServer(ConformanceService, ConformanceServiceImpl()){})"
 )
+_CLOSED = ", authenticate=bearer_authenticate_static(tokens={})"
 
 
 def _ours(transport: str) -> list[str]:
-    return [sys.executable, "-c", _HTTP if transport == "http" else _MAIN.format("vgi_conformance")]
+    return [sys.executable, "-c", _HTTP.format("") if transport == "http" else _MAIN.format("vgi_conformance")]
 
 
 def _with(folder: Path) -> dict[str, str]:
@@ -50,5 +53,19 @@ def test_the_references_caller_passes_them_with_our_worker(
 ) -> None:
     path = _with(translated)["PYTHONPATH"]
     worker = ["env", f"PYTHONPATH={path}", *_ours(transport)]
-    counts = run_suite(reference, "vgi_rpc.conformance", transport, worker, PENSTOCK_VGI_DIALECT="0.10")
+    with contextlib.ExitStack() as closing:
+        more = {"CLOSED": closing.enter_context(_closed(_with(translated)))} if transport == "http" else {}
+        counts = run_suite(reference, "vgi_rpc.conformance", transport, worker, PENSTOCK_VGI_DIALECT="0.10", **more)
     assert counts["passed"] >= MANY, counts
+
+
+@contextlib.contextmanager
+def _closed(environment: dict[str, str]) -> Iterator[str]:
+    """A worker over HTTP that lets nobody in; gives its port."""
+    command = [sys.executable, "-c", _HTTP.format(_CLOSED)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip().removeprefix("PORT:")
+        finally:
+            process.terminate()

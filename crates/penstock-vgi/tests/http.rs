@@ -27,6 +27,10 @@ fn batch(numbers: &[f64]) -> Batch {
 }
 
 fn service(dialect: Dialect) -> Arc<Service> {
+    configured(dialect, |_| ())
+}
+
+fn configured(dialect: Dialect, change: impl FnOnce(&mut Config)) -> Arc<Service> {
     let method = |name: &str, kind, result: SchemaRef| Method {
         name: name.to_owned(),
         kind,
@@ -48,7 +52,7 @@ fn service(dialect: Dialect) -> Arc<Service> {
         method("count", MethodKind::Stream, Arc::new(Schema::empty())),
         method("scale", MethodKind::Stream, Arc::new(Schema::empty())),
     ];
-    let config = Config {
+    let mut config = Config {
         server_id: "0123456789ab".into(),
         dialect,
         description: None,
@@ -71,6 +75,7 @@ fn service(dialect: Dialect) -> Arc<Service> {
         guarded_pages: false,
         own_pages: Vec::new(),
     };
+    change(&mut config);
     let protocol = Protocol::new("Test", methods).expect("distinct names");
     Arc::new(Service::new(Arc::new(protocol), config).expect("a prefix"))
 }
@@ -195,4 +200,29 @@ fn a_producer_that_fails_keeps_what_it_has_put_out() {
         assert!(matches!(answered.answers.back(), Some(Answer::Failed(failure)) if failure.error_type == "ValueError"));
         assert!(call.fail(false, &Failure::new("ValueError", "again")).is_err());
     }
+}
+
+#[test]
+fn pages_wait_for_who_asks_where_they_are_guarded_or_made_elsewhere() {
+    let service = configured(Dialect::Spec, |config| {
+        config.guarded_pages = true;
+        config.own_pages = vec!["/.well-known/x".into()];
+    });
+    let get = |path: &str| Request { method: "GET".into(), path: path.into(), ..Request::default() };
+    let pending = |request| match service.begin(request) {
+        Begun::Call(pending) => pending,
+        Begun::Done(response) => panic!("{}", response.status),
+    };
+    for path in ["/vgi", "/nothing"] {
+        assert!(pending(get(path)).wants_page());
+        assert_eq!(pending(get(path)).unauthorized("no", Some("Bearer")).status, 401);
+    }
+    assert_eq!(call(&service, get("/vgi"), NOW).err().map(|response| response.status), Some(200));
+    assert_eq!(call(&service, get("/nothing"), NOW).err().map(|response| response.status), Some(404));
+    let own = pending(get("/.well-known/x"));
+    assert!(own.wants_own_page());
+    let said = own.respond(Response { status: 302, ..Response::default() });
+    assert_eq!((said.status, said.headers.get("X-Request-ID").is_some()), (302, true));
+    // The health is for everybody.
+    assert!(matches!(service.begin(get("/vgi/health")), Begun::Done(response) if response.status == 200));
 }

@@ -5,8 +5,9 @@ import re
 import signal
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from urllib.parse import urlsplit
 
 import typer
@@ -14,6 +15,9 @@ import typer
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
 from penstock.cli._serving import MetricsOption, listening
 from penstock.cli._trust import CaOption, CertOption, FingerprintOption, KeyOption, SystemCaOption, trust
+
+if TYPE_CHECKING:
+    from penstock.vgi import RpcServer
 
 __all__ = ["register"]
 
@@ -66,26 +70,45 @@ def _serve(
     log_format: LogFormatOption = "text",
 ) -> None:
     """Answer the calls of a service."""
-    if [stdio, unix is not None, tcp is not None, http].count(True) != 1:
+    _check_where([stdio, unix is not None, tcp is not None, http], http, tokens)
+    _check_certificates(http or tcp is not None, cert, key, client_ca)
+    configure(log_level, log_format)
+    authenticate = None if tokens is None else _authenticate(tokens)
+    with _server(service, describe, dialect, access_log, metrics) as server:
+        if http:
+            _serve_http(server, host, port, cert=cert, key=key, client_ca=client_ca, authenticate=authenticate)
+        else:
+            _serve_pipe(server, unix, tcp, cert, key, client_ca)
+
+
+def _check_where(said: list[bool], http: bool, tokens: Path | None) -> None:
+    if said.count(True) != 1:
         raise typer.BadParameter("say where: one of --stdio, --unix PATH, --tcp HOST:PORT and --http")
     if tokens is not None and not http:
         raise typer.BadParameter("--tokens is for --http: pipes and sockets are not asked who they are")
-    if cert is not None and not http and tcp is None:
+
+
+def _check_certificates(possible: bool, cert: Path | None, key: Path | None, client_ca: Path | None) -> None:
+    if cert is not None and not possible:
         raise typer.BadParameter("a certificate is for --http and --tcp")
     if (cert is None) != (key is None) or (cert is None and client_ca is not None):
         raise typer.BadParameter("a certificate and its key go together, and --client-ca needs both")
+
+
+@contextmanager
+def _server(
+    service: str, describe: bool, dialect: str | None, access_log: Path | None, metrics: str | None
+) -> "Iterator[RpcServer]":
+    """Give the server, with its logs and metrics; it stops when the process is told to end."""
+    from penstock.vgi._loading import load_server
+    from penstock.vgi.rpc._run import log_accesses
+
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     # The service is looked for where the command is run.
     sys.path.insert(0, "")
-    from penstock.vgi._loading import load_server
-    from penstock.vgi.rpc import serve_stdio, serve_tcp, serve_unix
-    from penstock.vgi.rpc._run import log_accesses
-
-    configure(log_level, log_format)
     if access_log is not None:
         log_accesses(access_log)
-    authenticate = None if tokens is None else _authenticate(tokens)
     server = load_server(service, describe=describe, dialect=dialect)
     endpoint = None if metrics is None else server.core.metrics(metrics)
 
@@ -97,20 +120,35 @@ def _serve(
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     try:
-        if http:
-            from penstock.vgi.http import serve_http
-
-            serve_http(server, host=host, port=port, cert=cert, key=key, client_ca=client_ca, authenticate=authenticate)
-        elif tcp is not None:
-            place, _, number = tcp.rpartition(":")
-            serve_tcp(server, place.strip("[]"), int(number), cert=cert, key=key, client_ca=client_ca)
-        elif unix is not None:
-            serve_unix(server, unix, threaded=True, announce=lambda: print(f"UNIX:{unix}", flush=True))  # noqa: T201
-        else:
-            serve_stdio(server)
+        yield server
     finally:
         if endpoint is not None:
             endpoint.close()
+
+
+def _serve_http(server: "RpcServer", host: str, port: int, **options: Any) -> None:
+    from penstock.vgi.http import serve_http
+
+    serve_http(server, host=host, port=port, **options)
+
+
+def _serve_pipe(
+    server: "RpcServer",
+    unix: str | None,
+    tcp: str | None,
+    cert: Path | None,
+    key: Path | None,
+    client_ca: Path | None,
+) -> None:
+    from penstock.vgi.rpc import serve_stdio, serve_tcp, serve_unix
+
+    if unix is not None:
+        serve_unix(server, unix, threaded=True, announce=lambda: print(f"UNIX:{unix}", flush=True))  # noqa: T201
+    elif tcp is not None:
+        host, _, port = tcp.rpartition(":")
+        serve_tcp(server, host.strip("[]"), int(port), cert=cert, key=key, client_ca=client_ca)
+    else:
+        serve_stdio(server)
 
 
 def _authenticate(tokens: Path) -> Any:

@@ -185,14 +185,17 @@ impl Service {
 
     /// The page that waits until it is known who asks.
     fn page(&self, request: &Request) -> Option<Page> {
-        if !matches!(request.method.as_str(), "GET" | "HEAD") {
-            return None;
-        }
-        if self.config.own_pages.contains(&request.path) {
+        let reads = matches!(request.method.as_str(), "GET" | "HEAD");
+        if reads && self.config.own_pages.contains(&request.path) {
             return Some(Page::Own);
         }
         let route = self.route(&request.path);
-        let guarded = matches!(route, Route::Landing | Route::Describe | Route::Nothing);
+        let guarded = match route {
+            Route::Landing | Route::Describe => reads,
+            // Who may not call is not told either what there is not.
+            Route::Nothing => request.method != "OPTIONS",
+            Route::Method(..) | Route::Health | Route::Capabilities => false,
+        };
         (self.config.guarded_pages && guarded).then(|| Page::Made(self.made(&route)))
     }
 
