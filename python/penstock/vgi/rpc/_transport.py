@@ -54,8 +54,9 @@ class RpcTransport(Protocol):
 
 
 def endpoints(transport: RpcTransport) -> tuple[Any, Any]:
-    """Give a transport as the core takes it: descriptors where nothing is buffered, else files."""
-    return _end(transport.reader), _end(transport.writer)
+    """Give a transport as the core takes it: descriptors where nothing is buffered at either end, else files."""
+    ends = _end(transport.reader), _end(transport.writer)
+    return ends if all(isinstance(end, int) for end in ends) else (transport.reader, transport.writer)
 
 
 class Beside(TypedDict):
