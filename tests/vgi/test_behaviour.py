@@ -250,6 +250,35 @@ def test_a_worker_that_dies_is_an_error_and_does_not_return_to_its_pool() -> Non
     assert (metrics.spawns, metrics.reuses, metrics.discards, metrics.idle) == (2, 1, 1, 1)
 
 
+_FORKING = """
+import os, sys
+from worker import Service
+from penstock.vgi import WorkerPool
+pool = WorkerPool()
+worker = [sys.executable, "worker.py"]
+with pool.connect(Service, worker) as service:
+    first = service.pid()
+child = os.fork()
+if child == 0:
+    with pool.connect(Service, worker) as service:
+        own = service.pid()
+    metrics = pool.metrics
+    pool.close()
+    os._exit(0 if own != first and (metrics.spawns, metrics.idle) == (1, 1) else 1)
+assert os.waitpid(child, 0)[1] == 0
+with pool.connect(Service, worker) as service:
+    assert service.pid() == first
+pool.close()
+"""
+
+
+def test_a_pool_that_was_forked_starts_workers_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKING], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_a_method_prints_is_not_the_protocols() -> None:
     with connect(Service, WORKER) as service:
         with pytest.raises(RpcError, match="boom"):

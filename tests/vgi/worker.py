@@ -1,6 +1,7 @@
 """A worker for the tests: a service that does all that goes well and all that goes wrong."""
 
 import os
+import threading
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Protocol
@@ -63,6 +64,8 @@ class Scale(ExchangeState):
             raise ValueError("13 is bad luck")
         if len(values) and values[0].as_py() == 666.0:
             os._exit(3)
+        if len(values) and values[0].as_py() == 1_000.0:
+            threading.Event().wait()
         out.client_log(Level.WARN, f"{len(values)} values")
         out.emit_arrays([pc.multiply(values, self.factor)])
 

@@ -52,6 +52,16 @@ class _Keys:
         return self._read(fetch_json(self._uri))
 
 
+def _joserfc() -> tuple[Any, Any, Any, Any]:
+    try:
+        from joserfc import jwt
+        from joserfc.errors import InvalidKeyIdError, JoseError
+        from joserfc.jwk import KeySet
+    except ImportError as error:
+        raise ImportError('jwt_authenticate needs joserfc: pip install "penstock[vgi-oauth]"') from error
+    return jwt, KeySet, InvalidKeyIdError, JoseError
+
+
 def jwt_authenticate(
     *,
     issuer: str | tuple[str, ...],
@@ -71,13 +81,7 @@ def jwt_authenticate(
 
     ImportError without joserfc, which ``penstock[vgi-oauth]`` brings.
     """
-    try:
-        from joserfc import jwt
-        from joserfc.errors import InvalidKeyIdError, JoseError
-        from joserfc.jwk import KeySet
-    except ImportError as error:
-        raise ImportError('jwt_authenticate needs joserfc: pip install "penstock[vgi-oauth]"') from error
-
+    jwt, KeySet, InvalidKeyIdError, JoseError = _joserfc()  # noqa: N806 -- classes
     issuers = (issuer,) if isinstance(issuer, str) else tuple(issuer)
     audiences = (audience,) if isinstance(audience, str) else tuple(audience)
     if not issuers or not all(issuers):
