@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -53,6 +54,29 @@ def test_what_fails_becomes_rows_and_the_next_batch_goes_on(spark: SparkSession,
     assert [row["value"] for row in rows] == [2.0, None, 4.0]
     assert [row["error"] is None for row in rows] == [True, False, True]
     assert reason in rows[1]["error"]
+
+
+def test_a_worker_that_hangs_becomes_rows_and_holds_nobody(spark: SparkSession) -> None:
+    # The time is also that of the worker's start, so it is not short.
+    made = vgi_map(WORKER, "scale", arguments={"factor": 2.0}, on_failure="row", schema=VALUES, timeout=10.0)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+    try:
+        rows = numbers(spark, 2.0, 1_000.0).mapInArrow(made, "value double, error string").collect()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert [row["value"] for row in rows] == [4.0, None]
+    assert "within the time-out" in rows[1]["error"]
+
+
+def test_a_resource_profile_goes_with_the_frame(spark: SparkSession) -> None:
+    profile = ResourceProfileBuilder().require(TaskResourceRequests().cpus(1)).build
+    over = vgi_map(WORKER, "scale", arguments={"factor": 2.0}).over(
+        numbers(spark, 1.0), "value double", profile=profile
+    )
+    # A session in one process has no other executors to run it on; its plan has the profile.
+    plan = over._jdf.queryExecution().optimizedPlan().toString()
+    assert f"Profile: id = {profile.id}," in plan
+    assert "cpus, amount: 1.0" in plan
 
 
 def test_logs_of_the_method_are_in_the_drivers_log(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
