@@ -32,6 +32,7 @@ from penstock.vgi import (
     http_connect,
     http_introspect,
     make_sync_client,
+    serve_pipe,
 )
 from penstock.vgi.http import HttpServer, bearer_authenticate_static, make_asgi_app, make_wsgi_app
 from penstock.vgi.utils import serialize_record_batch
@@ -255,6 +256,7 @@ def test_pages_capabilities_and_origins(running: HttpServer) -> None:
 class Known(Protocol):
     def who(self) -> str: ...
     def remember(self, name: str) -> str: ...
+    def forget(self) -> None: ...
 
 
 class KnownImpl:
@@ -264,6 +266,9 @@ class KnownImpl:
     def remember(self, name: str, ctx: CallContext) -> str:
         ctx.set_cookie("name", name, secure=True)
         return name
+
+    def forget(self, ctx: CallContext) -> None:
+        ctx.delete_cookie("name", path="/")
 
 
 @pytest.mark.parametrize("dialect", ["spec", "0.10"])
@@ -301,13 +306,21 @@ def test_a_token_of_the_dialect_0_10_belongs_to_its_caller() -> None:
     assert post("/scale/exchange", content, "bob")[0] == 400
 
 
-def test_methods_read_and_set_cookies() -> None:
-    client = make_sync_client(RpcServer(Known, KnownImpl()), default_headers={"Cookie": "name=carol"})
+@pytest.mark.parametrize("dialect", ["spec", "0.10"])
+def test_methods_read_and_set_cookies(dialect: str) -> None:
+    server = RpcServer(Known, KnownImpl(), dialect=dialect)
+    client = make_sync_client(server, default_headers={"Cookie": "name=carol"})
     with http_connect(Known, client=client) as known:
         assert known.who() == "carol"
     named = body({"name": "dave"}, GOOD | {b"vgi_rpc.method": b"remember"}, pa.schema([("name", pa.utf8())]))
-    answer = client.post("/vgi/remember", content=named, headers={"Content-Type": ARROW})
+    answer = client.post(f"{client.prefix}/remember", content=named, headers={"Content-Type": ARROW})
     assert answer.headers["Set-Cookie"] == "name=dave; HttpOnly; Secure"
+    nothing = body({}, GOOD | {b"vgi_rpc.method": b"forget"}, pa.schema([]))
+    answer = client.post(f"{client.prefix}/forget", content=nothing, headers={"Content-Type": ARROW})
+    assert answer.headers["Set-Cookie"] == 'name=""; expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=0; Path=/'
+    # Over a pipe there is nowhere to put them.
+    with serve_pipe(Known, KnownImpl()) as known, pytest.raises(RpcError, match="over HTTP"):
+        known.forget()
 
 
 def test_a_producers_answers_are_cut_where_they_are_full() -> None:
