@@ -4,6 +4,7 @@
 
 use std::error::Error;
 use std::hint::black_box;
+use std::sync::atomic::{Ordering, compiler_fence};
 use std::time::Instant;
 
 use penstock_net::quicx::{Pool, PoolConfig, SharedPool};
@@ -17,16 +18,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (size, samples) = (size.parse()?, samples.parse()?);
     let mut pool = Pool::new(&PoolConfig::default())?;
     let times = match what.as_str() {
-        "pool" => timed(samples, || {
-            let block = pool.alloc(black_box(size)).ok()?;
-            // Between the two everything in memory is read anew.
-            black_box(&mut pool).free(block).ok()
-        }),
-        "shared" => {
-            let pool = SharedPool::new(pool);
+        "pool" => {
+            let pool = black_box(&mut pool);
             timed(samples, || {
                 let block = pool.alloc(black_box(size)).ok()?;
-                black_box(&pool).free(block).ok()
+                // What was written is read again, as behind the barrier of the original's loop.
+                compiler_fence(Ordering::SeqCst);
+                pool.free(block).ok()
+            })
+        }
+        "shared" => {
+            let shared = SharedPool::new(pool);
+            let pool = black_box(&shared);
+            timed(samples, || {
+                let block = pool.alloc(black_box(size)).ok()?;
+                compiler_fence(Ordering::SeqCst);
+                pool.free(block).ok()
             })
         }
         _ => return Err(format!("no such pool: {what}").into()),

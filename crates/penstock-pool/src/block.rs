@@ -9,16 +9,17 @@ use crate::size_class::UNIT;
 /// stamp is not shown: who does not know it can write nothing into a block that looks like a header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// The pool's number (24 bits), the class, and where the header begins in units of 16 octets (32 bits). One word, and
-    /// the class in it: what frees a block knows its list without waiting for the header.
+    /// The pool's number (24 bits), and where the header begins in units of 16 octets (32 bits).
     place: u64,
+    /// Which allocation it is (56 bits), and the class: what frees a block knows its list without waiting for the header,
+    /// and without waiting for where the block is, which the list has said just before where blocks come and go.
     pub(crate) stamp: u64,
 }
 
 impl Block {
     #[inline]
-    pub(crate) const fn new(pool: u32, class: u8, unit: u32, stamp: u64) -> Self {
-        Self { place: (pool as u64) << 40 | (class as u64) << 32 | unit as u64, stamp }
+    pub(crate) const fn new(pool: u32, unit: u32, stamp: u64) -> Self {
+        Self { place: (pool as u64) << 40 | unit as u64, stamp }
     }
 
     /// The same handle for another place in the pool, as an offset that was reckoned wrongly gives it.
@@ -29,7 +30,7 @@ impl Block {
         if !offset.is_multiple_of(UNIT as u64) {
             return Err(BlockError::Interior);
         }
-        Ok(Self::new(self.pool(), self.class(), unit, self.stamp))
+        Ok(Self::new(self.pool(), unit, self.stamp))
     }
 
     /// Where its header begins, in units of 16 octets.
@@ -40,7 +41,7 @@ impl Block {
 
     #[inline]
     pub(crate) const fn class(self) -> u8 {
-        (self.place >> 32) as u8
+        self.stamp as u8
     }
 
     /// The pool's number in the process.
@@ -106,9 +107,9 @@ mod tests {
 
     #[test]
     fn a_handle_keeps_its_parts_and_lies_on_a_unit() {
-        let block = Block::new(0xAB_CDEF, 7, 2, 9);
+        let block = Block::new(0xAB_CDEF, 2, 0x907);
         assert_eq!((block.pool(), block.class(), block.offset()), (0xAB_CDEF, 7, 32));
-        assert_eq!(block.at(48), Ok(Block::new(0xAB_CDEF, 7, 3, 9)));
+        assert_eq!(block.at(48), Ok(Block::new(0xAB_CDEF, 3, 0x907)));
         assert_eq!(block.at(33), Err(BlockError::Interior));
         assert_eq!(block.at(u64::MAX - 15), Err(BlockError::Interior));
     }

@@ -7,6 +7,9 @@ use crate::size_class::{SizeClasses, UNIT};
 use crate::slab::{CACHED, Class, NONE, Slab};
 use crate::{AllocError, Block, BlockError, ConfigError, PoolConfig};
 
+/// From one stamp to the next: below are the classes.
+const STEP: u64 = 256;
+
 static POOLS: AtomicU32 = AtomicU32::new(1);
 
 /// A pool of blocks in fixed memory, for one thread.
@@ -35,7 +38,7 @@ pub struct Pool {
     free: Vec<u32>,
     /// The stamp before the first one: random, so that what a peer puts into a block never looks like a header.
     origin: u64,
-    /// The last stamp.
+    /// The last stamp, without its class.
     stamp: u64,
 }
 
@@ -76,7 +79,7 @@ impl Pool {
         let classes = vec![Class::NOTHING; 256].into_boxed_slice();
         let mut classes: Box<[Class; 256]> = classes.try_into().map_err(|_| ConfigError::Count(256))?;
         classes.iter_mut().zip(&sizes.classes).for_each(|(class, size)| class.size = *size);
-        let origin = RandomState::new().hash_one(0_u8);
+        let origin = RandomState::new().hash_one(0_u8) & !(STEP - 1);
         Ok(Self {
             number: POOLS.fetch_add(1, Ordering::Relaxed) & 0xFF_FFFF,
             bytes: config.bytes,
@@ -101,10 +104,10 @@ impl Pool {
             && let Some(unit) = class.pop()
             && let Some(header) = self.units.get_mut(unit as usize)
         {
-            let stamp = self.stamp.wrapping_add(1);
-            self.stamp = stamp;
+            self.stamp = self.stamp.wrapping_add(STEP);
+            let stamp = self.stamp | u64::from(number);
             *header = Header { stamp, length: octets as u32, link: u32::from(number) }.encode();
-            return Ok(Block::new(self.number, number, unit, stamp));
+            return Ok(Block::new(self.number, unit, stamp));
         }
         self.alloc_from_slab(octets)
     }
@@ -265,7 +268,7 @@ impl Pool {
         if class.first == NONE {
             let at = self.free.pop().ok_or(AllocError::Exhausted { class: class.size.size as usize })?;
             if let Some(slab) = self.slabs.get_mut(at as usize) {
-                *slab = Slab { class: number, since: self.stamp, ..Slab::FREE };
+                *slab = Slab { class: number, since: self.stamp | (STEP - 1), ..Slab::FREE };
             }
             (class.first, class.empty) = (at, at);
             class.slabs += 1;
@@ -345,7 +348,7 @@ impl Pool {
     fn take_back(&mut self, at: u32) {
         let Some(slab) = self.slabs.get_mut(at as usize) else { return };
         let (number, next, before) = (slab.class, slab.next, slab.before);
-        *slab = Slab { class: number, since: self.stamp, ..Slab::FREE };
+        *slab = Slab { class: number, since: self.stamp | (STEP - 1), ..Slab::FREE };
         let Some(class) = self.classes.get_mut(usize::from(number)) else { return };
         class.slabs -= 1;
         if class.empty == at {
