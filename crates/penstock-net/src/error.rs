@@ -25,6 +25,8 @@ pub enum Error {
     Quicx(penstock_quicx::Error),
     /// A Quicx daemon has refused something.
     Refused(penstock_quicx::Refused),
+    /// What of PIMP was refused, or went wrong.
+    Pimp(penstock_pimp::Error),
     /// The session is over; why.
     Closed(Reason),
     /// The caller broke a rule; nothing was sent.
@@ -57,6 +59,7 @@ impl Error {
             Self::Lumberjack(error) => error.kind(),
             Self::Quicx(error) => error.kind(),
             Self::Refused(refused) => refused.kind(),
+            Self::Pimp(error) => error.kind(),
             Self::Misuse(_) | Self::Forked => ErrorKind::Misuse,
             Self::Deadline(_) => ErrorKind::Deadline,
         }
@@ -72,6 +75,7 @@ impl Error {
             | Self::Lumberjack(_)
             | Self::Quicx(_)
             | Self::Refused(_)
+            | Self::Pimp(_)
             | Self::Misuse(_)
             | Self::Deadline(_)
             | Self::Forked => None,
@@ -88,6 +92,7 @@ impl fmt::Display for Error {
             Self::Lumberjack(error) => error.fmt(f),
             Self::Quicx(error) => error.fmt(f),
             Self::Refused(refused) => refused.fmt(f),
+            Self::Pimp(error) => error.fmt(f),
             Self::Closed(reason) => write!(f, "the session is closed: {}: {}", reason.code, reason.message),
             Self::Forked => f.write_str("made before a fork; make a new one in the child process"),
         }
@@ -111,5 +116,11 @@ impl From<penstock_lumberjack::Error> for Error {
 impl From<penstock_quicx::Error> for Error {
     fn from(error: penstock_quicx::Error) -> Self {
         Self::Quicx(error)
+    }
+}
+
+impl From<penstock_pimp::Error> for Error {
+    fn from(error: penstock_pimp::Error) -> Self {
+        Self::Pimp(error)
     }
 }

@@ -7,6 +7,8 @@
 mod error;
 pub mod lumberjack;
 pub mod metrics;
+#[cfg(unix)]
+pub mod pimp;
 pub mod pipestream;
 #[cfg(unix)]
 pub mod quicx;

@@ -149,6 +149,11 @@ impl Error {
         Self::new(Code::NotFound, "the job is not known")
     }
 
+    /// Something is larger than what holds it: 413.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::new(Code::TooLarge, message)
+    }
+
     /// What went wrong.
     pub const fn code(&self) -> Code {
         self.code

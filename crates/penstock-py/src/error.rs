@@ -44,6 +44,7 @@ impl IntoPyErr for penstock_net::Error {
             | Error::Lumberjack(_)
             | Error::Quicx(_)
             | Error::Refused(_)
+            | Error::Pimp(_)
             | Error::Misuse(_)
             | Error::Forked => ErrorCode::InternalError,
         };

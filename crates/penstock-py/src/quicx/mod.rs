@@ -35,6 +35,7 @@ pub(crate) fn raised(error: &Error) -> PyErr {
         | Error::Protocol(_)
         | Error::Lumberjack(_)
         | Error::Quicx(_)
+        | Error::Pimp(_)
         | Error::Closed(_)
         | Error::Misuse(_)
         | Error::Deadline(_)

@@ -1,0 +1,78 @@
+//! Jobs in memory: gone with the process.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, ready};
+use penstock_pimp::{Job, JobId};
+
+use super::{Change, Store, Usage};
+use crate::Result;
+
+/// A store in memory.
+#[derive(Debug, Default)]
+pub struct MemoryStore(Mutex<HashMap<JobId, Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    job: Job,
+    chunks: BTreeMap<u32, Bytes>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, HashMap<JobId, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, id: JobId, change: Change) {
+        let mut jobs = self.jobs();
+        let Some(job) = change.job else {
+            jobs.remove(&id);
+            return;
+        };
+        let entry = jobs.entry(id).or_insert_with(|| Entry { job: job.clone(), chunks: BTreeMap::new() });
+        entry.job = job;
+        entry.chunks.extend(change.chunks);
+    }
+}
+
+impl Store for MemoryStore {
+    fn load(&self, id: JobId) -> BoxFuture<'_, Result<Option<Job>>> {
+        Box::pin(ready(Ok(self.jobs().get(&id).map(|entry| entry.job.clone()))))
+    }
+
+    fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<()>> {
+        self.change(id, change);
+        Box::pin(ready(Ok(())))
+    }
+
+    fn read(&self, id: JobId, indices: Vec<u32>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
+        let jobs = self.jobs();
+        let chunks = jobs.get(&id).map(|entry| &entry.chunks);
+        let found = chunks
+            .map_or_else(Vec::new, |chunks| indices.iter().filter_map(|index| chunks.get(index).cloned()).collect());
+        Box::pin(ready(Ok(found)))
+    }
+
+    fn sweep(&self, now: u64) -> BoxFuture<'_, Result<()>> {
+        self.jobs().retain(|_, entry| {
+            if now >= entry.job.expires_at() {
+                entry.chunks.clear();
+            }
+            now < entry.job.forgotten_at()
+        });
+        Box::pin(ready(Ok(())))
+    }
+
+    fn usage(&self) -> Usage {
+        let jobs = self.jobs();
+        let octets = |entry: &Entry| entry.chunks.values().map(|chunk| chunk.len() as u64).sum::<u64>();
+        Usage { jobs: jobs.len() as u64, chunk_octets: jobs.values().map(octets).sum(), disk_octets: 0 }
+    }
+}

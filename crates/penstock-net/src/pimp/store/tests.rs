@@ -1,0 +1,278 @@
+//! What all stores do, and what the disk still holds wherever the process dies.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use penstock_pimp::{Batch, Job, JobId, Limits, Now, Settings};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{Change, DiskStore, MemoryStore, Store};
+use crate::runtime::block_on;
+
+const TTL: u64 = 1_000;
+
+fn id(number: u8) -> JobId {
+    JobId::from_random([number; 16])
+}
+
+fn now(millis: u64) -> Now {
+    Now { instant: Instant::now(), unix_micros: millis * 1_000 }
+}
+
+fn job() -> Job {
+    let settings = Settings { ttl_ms: Some(TTL), read_key: None };
+    Job::create(now(0), "key", settings, &Limits::default()).expect("valid")
+}
+
+/// A change that adds chunks to a job, as a buffer makes it.
+fn change(job: &mut Job, id: JobId, indices: std::ops::Range<u32>, octets: usize) -> Change {
+    let envelope = |index| {
+        let value = format!("{index}:{}", "x".repeat(octets));
+        json!({"jobId": id.to_string(), "index": index, "value": value, "done": false, "error": null, "createdAt": 1})
+    };
+    let body = json!({"chunks": indices.map(envelope).collect::<Vec<_>>()}).to_string();
+    let limits = Limits::default();
+    let batch = Batch::decode(body.as_bytes(), id, &limits).expect("valid");
+    let written = job.handle_write(now(0), Some("key"), &batch, &limits).expect("fits");
+    let chunks = written.new.into_iter().map(|place| {
+        let envelope = &batch.envelopes()[place];
+        let mut octets = Vec::new();
+        envelope.encode(&mut octets).expect("memory");
+        (envelope.index, Bytes::from(octets))
+    });
+    Change { chunks: chunks.collect(), job: Some(job.clone()) }
+}
+
+fn commit(store: &dyn Store, id: JobId, change: Change) {
+    block_on(store.commit(id, change)).expect("runs").expect("stored");
+}
+
+fn load(store: &dyn Store, id: JobId) -> Option<Job> {
+    block_on(store.load(id)).expect("runs").expect("readable")
+}
+
+fn read(store: &dyn Store, id: JobId, indices: &[u32]) -> Vec<Bytes> {
+    block_on(store.read(id, indices.to_vec())).expect("runs").expect("readable")
+}
+
+fn sweep(store: &dyn Store, at: u64) {
+    block_on(store.sweep(at)).expect("runs").expect("swept");
+}
+
+fn stores() -> Vec<(Arc<dyn Store>, Option<TempDir>)> {
+    let folder = TempDir::new().expect("a folder");
+    let disk = DiskStore::open(folder.path()).expect("fresh");
+    vec![(Arc::new(MemoryStore::new()), None), (Arc::new(disk), Some(folder))]
+}
+
+#[test]
+fn what_is_committed_is_read_in_the_order_asked_for() {
+    for (store, _folder) in stores() {
+        let (mut first, mut second) = (job(), job());
+        assert_eq!(load(&*store, id(1)), None);
+        let changes = [
+            change(&mut first, id(1), 1..4, 10),
+            change(&mut second, id(2), 1..3, 5),
+            change(&mut first, id(1), 4..6, 10),
+        ];
+        let all: Vec<Bytes> = [&changes[0], &changes[2]]
+            .iter()
+            .flat_map(|each| each.chunks.iter())
+            .map(|(_, octets)| octets.clone())
+            .collect();
+        for (change, id) in changes.into_iter().zip([id(1), id(2), id(1)]) {
+            commit(&*store, id, change);
+        }
+        assert_eq!(load(&*store, id(1)), Some(first));
+        assert_eq!(read(&*store, id(1), &[1, 2, 3, 4, 5]), all);
+        assert_eq!(read(&*store, id(1), &[5, 9, 1]), [all[4].clone(), all[0].clone()]);
+        assert_eq!(read(&*store, id(3), &[1]), Vec::<Bytes>::new());
+        commit(&*store, id(2), Change { job: None, chunks: Vec::new() });
+        assert_eq!((load(&*store, id(2)), read(&*store, id(2), &[1]).len()), (None, 0));
+        assert_eq!(store.usage().chunk_octets, all.iter().map(|octets| octets.len() as u64).sum::<u64>());
+    }
+}
+
+#[test]
+fn chunks_go_when_the_job_expires_and_the_job_one_life_later() {
+    for (store, _folder) in stores() {
+        let mut job = job();
+        commit(&*store, id(1), change(&mut job, id(1), 1..4, 10));
+        sweep(&*store, TTL - 1);
+        assert_eq!(read(&*store, id(1), &[1, 2, 3]).len(), 3);
+        sweep(&*store, TTL);
+        assert_eq!(read(&*store, id(1), &[1, 2, 3]).len(), 0);
+        assert_eq!(load(&*store, id(1)), Some(job));
+        sweep(&*store, 2 * TTL - 1);
+        assert!(load(&*store, id(1)).is_some());
+        sweep(&*store, 2 * TTL);
+        assert_eq!((load(&*store, id(1)), store.usage().jobs), (None, 0));
+    }
+}
+
+fn segments(folder: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<_> = fs::read_dir(folder)
+        .expect("readable")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|suffix| suffix == "chunks"))
+        .collect();
+    found.sort();
+    found
+}
+
+fn on_disk(folder: &Path) -> u64 {
+    segments(folder).iter().map(|path| path.metadata().expect("there").len()).sum()
+}
+
+#[test]
+fn a_restart_finds_everything_and_a_second_process_is_refused() {
+    let folder = TempDir::new().expect("a folder");
+    let (mut first, mut second) = (job(), job());
+    let store = DiskStore::open(folder.path()).expect("fresh");
+    commit(&store, id(1), change(&mut first, id(1), 1..4, 10));
+    commit(&store, id(2), change(&mut second, id(2), 1..4, 10));
+    commit(&store, id(2), Change { job: None, chunks: Vec::new() });
+    let error = DiskStore::open(folder.path()).expect_err("taken");
+    assert!(error.to_string().contains("another buffer"), "{error}");
+    let before = read(&store, id(1), &[1, 2, 3]);
+    drop(store);
+    let store = DiskStore::open(folder.path()).expect("free again");
+    assert_eq!((load(&store, id(1)), load(&store, id(2))), (Some(first.clone()), None));
+    assert_eq!(read(&store, id(1), &[1, 2, 3]), before);
+    commit(&store, id(1), change(&mut first, id(1), 4..5, 10));
+    drop(store);
+    let store = DiskStore::open(folder.path()).expect("free again");
+    assert_eq!(read(&store, id(1), &[1, 2, 3, 4]).len(), 4);
+}
+
+#[test]
+fn a_segment_that_is_cut_anywhere_holds_the_changes_that_were_whole() {
+    let folder = TempDir::new().expect("a folder");
+    let store = DiskStore::open(folder.path()).expect("fresh");
+    let mut job = job();
+    let mut states = vec![(16, None)];
+    for index in 1..5 {
+        commit(&store, id(1), change(&mut job, id(1), index..index + 1, 3));
+        states.push((on_disk(folder.path()), Some(job.clone())));
+    }
+    drop(store);
+    let octets = fs::read(&segments(folder.path())[0]).expect("readable");
+    for cut in 0..=octets.len() {
+        let image = TempDir::new().expect("a folder");
+        fs::write(image.path().join("00000000000000000001.chunks"), &octets[..cut]).expect("writable");
+        let store = DiskStore::open(image.path()).expect("readable");
+        let expected = states.iter().rev().find(|(end, _)| *end <= cut as u64).and_then(|(_, job)| job.clone());
+        let count = expected.as_ref().map_or(0, |job| job.indices().count() as usize);
+        assert_eq!(load(&store, id(1)), expected, "cut at {cut}");
+        assert_eq!(read(&store, id(1), &[1, 2, 3, 4]).len(), count, "cut at {cut}");
+    }
+}
+
+#[test]
+fn an_octet_that_flips_loses_nothing_before_it_and_brings_nothing_wrong() {
+    let folder = TempDir::new().expect("a folder");
+    let store = DiskStore::open(folder.path()).expect("fresh");
+    let mut job = job();
+    let mut states = vec![None];
+    for index in 1..4 {
+        commit(&store, id(1), change(&mut job, id(1), index..index + 1, 3));
+        states.push(Some(job.clone()));
+    }
+    drop(store);
+    let octets = fs::read(&segments(folder.path())[0]).expect("readable");
+    for at in 16..octets.len() {
+        let image = TempDir::new().expect("a folder");
+        let mut broken = octets.clone();
+        broken[at] ^= 0x20;
+        fs::write(image.path().join("00000000000000000001.chunks"), &broken).expect("writable");
+        let store = DiskStore::open(image.path()).expect("readable");
+        assert!(states[..3].contains(&load(&store, id(1))), "octet {at}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_segment_is_refused_by_its_name() {
+    let folder = TempDir::new().expect("a folder");
+    fs::write(folder.path().join("00000000000000000001.chunks"), [b'x'; 40]).expect("writable");
+    let error = DiskStore::open(folder.path()).expect_err("not ours");
+    assert!(error.to_string().contains("00000000000000000001.chunks"), "{error}");
+    fs::write(folder.path().join("00000000000000000001.chunks"), b"PIMPLOG1\0\0\0\0\0\0\0\x02").expect("writable");
+    assert!(DiskStore::open(folder.path()).is_err(), "its name and its number differ");
+}
+
+#[test]
+fn the_disk_is_free_when_jobs_have_expired_though_others_live_on() {
+    let folder = TempDir::new().expect("a folder");
+    let store = DiskStore::open(folder.path()).expect("fresh");
+    let settings = Settings { ttl_ms: Some(100 * TTL), read_key: None };
+    let mut long = Job::create(now(0), "key", settings, &Limits::default()).expect("valid");
+    commit(&store, id(1), change(&mut long, id(1), 1..3, 100));
+    let kept = read(&store, id(1), &[1, 2]);
+    for number in 2..6 {
+        let mut job = job();
+        commit(&store, id(number), change(&mut job, id(number), 1..9, 200_000));
+    }
+    assert!(on_disk(folder.path()) > 6_000_000);
+    sweep(&store, TTL);
+    assert!(on_disk(folder.path()) < 10_000, "{}", on_disk(folder.path()));
+    assert_eq!(store.usage().disk_octets, on_disk(folder.path()));
+    assert_eq!(read(&store, id(1), &[1, 2]), kept);
+    commit(&store, id(1), change(&mut long, id(1), 3..4, 100));
+    drop(store);
+    let store = DiskStore::open(folder.path()).expect("free again");
+    assert_eq!((read(&store, id(1), &[1, 2]), load(&store, id(1))), (kept, Some(long)));
+    assert!(load(&store, id(2)).is_some(), "it is still known as expired");
+    sweep(&store, 200 * TTL);
+    sweep(&store, 200 * TTL);
+    assert_eq!(on_disk(folder.path()), 0);
+}
+
+#[test]
+fn what_was_deleted_does_not_come_back_when_segments_go() {
+    let folder = TempDir::new().expect("a folder");
+    let store = DiskStore::open(folder.path()).expect("fresh");
+    let (mut deleted, mut other) = (job(), job());
+    commit(&store, id(1), change(&mut deleted, id(1), 1..3, 100));
+    commit(&store, id(2), change(&mut other, id(2), 1..9, 200_000));
+    drop(store);
+    // The record of the end comes into a segment of its own, most of which dies.
+    let store = DiskStore::open(folder.path()).expect("free again");
+    commit(&store, id(1), Change { job: None, chunks: Vec::new() });
+    let mut third = job();
+    commit(&store, id(3), change(&mut third, id(3), 1..9, 200_000));
+    commit(&store, id(3), Change { job: None, chunks: Vec::new() });
+    sweep(&store, 1);
+    assert_eq!(segments(folder.path()).len(), 2, "the second one went, and what counted of it is in the third");
+    drop(store);
+    let store = DiskStore::open(folder.path()).expect("free again");
+    assert_eq!((load(&store, id(1)), load(&store, id(3))), (None, None));
+    assert_eq!(read(&store, id(2), &[1, 8]).len(), 2);
+}
+
+#[test]
+fn changes_that_wait_together_are_all_there() {
+    let folder = TempDir::new().expect("a folder");
+    let store = Arc::new(DiskStore::open(folder.path()).expect("fresh"));
+    let threads: Vec<_> = (0..8)
+        .map(|number| {
+            let store = Arc::clone(&store);
+            std::thread::spawn(move || {
+                let mut job = job();
+                for index in 1..20 {
+                    commit(&*store, id(number), change(&mut job, id(number), index..index + 1, 10));
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("stored"));
+    drop(store);
+    let store = DiskStore::open(folder.path()).expect("free again");
+    for number in 0..8 {
+        assert_eq!(load(&store, id(number)).map(|job| job.indices().count()), Some(19));
+        assert_eq!(read(&store, id(number), &(1..20).collect::<Vec<_>>()).len(), 19);
+    }
+}
