@@ -125,7 +125,8 @@ pub struct Error {
 }
 
 impl Error {
-    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+    /// What went wrong, and what exactly.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
@@ -135,7 +136,7 @@ impl Error {
     }
 
     /// No key, or a wrong one: 401. It says no more than that.
-    pub(crate) fn unauthorized() -> Self {
+    pub fn unauthorized() -> Self {
         Self::new(Code::Unauthorized, "no key, or not this job's")
     }
 
@@ -147,11 +148,6 @@ impl Error {
     /// The buffer does not know the job: 404.
     pub fn not_found() -> Self {
         Self::new(Code::NotFound, "the job is not known")
-    }
-
-    /// Something is larger than what holds it: 413.
-    pub fn too_large(message: impl Into<String>) -> Self {
-        Self::new(Code::TooLarge, message)
     }
 
     /// What went wrong.

@@ -210,7 +210,10 @@ impl Job {
         Ok(())
     }
 
-    fn check_writer(&self, now: Now, bearer: Option<&str>) -> Result<()> {
+    /// Whether this key may write now: a buffer asks before it reads a body.
+    ///
+    /// Fails with [`Unauthorized`](Code::Unauthorized), or [`Expired`](Code::Expired).
+    pub fn check_writer(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         // A wrong key is 401 also when the job has expired (decision 1).
         if !bearer.is_some_and(|key| self.write_key.matches(key)) {
             return Err(Error::unauthorized());
@@ -219,7 +222,9 @@ impl Job {
     }
 
     /// Who may read: everybody, or who knows the readKey or the writeKey (decision 9).
-    fn check_reader(&self, now: Now, bearer: Option<&str>) -> Result<()> {
+    ///
+    /// Fails with [`Unauthorized`](Code::Unauthorized), or [`Expired`](Code::Expired).
+    pub fn check_reader(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         let known = |key| self.read_key.is_some_and(|read| read.matches(key)) || self.write_key.matches(key);
         if self.read_key.is_some() && !bearer.is_some_and(known) {
             return Err(Error::unauthorized());

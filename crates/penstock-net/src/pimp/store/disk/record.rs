@@ -47,7 +47,7 @@ pub(super) fn number(octets: &[u8]) -> Option<u64> {
 }
 
 fn too_long(_: std::num::TryFromIntError) -> penstock_pimp::Error {
-    penstock_pimp::Error::too_large("the octets of a change are more than 4 GiB")
+    penstock_pimp::Error::new(penstock_pimp::Code::TooLarge, "the octets of a change are more than 4 GiB")
 }
 
 /// Writes a change.

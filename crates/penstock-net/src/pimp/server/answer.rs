@@ -1,0 +1,104 @@
+//! Answers: what every one has, and how refusals look.
+
+use bytes::Bytes;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::{Response, StatusCode};
+use penstock_pimp::{Code, Error, Refusal};
+use serde::Serialize;
+
+use super::body::Octets;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Why a request has no other answer.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// The core has refused it.
+    Pimp(Error),
+    /// The store could not: it may be tried again.
+    Store(crate::Error),
+    /// Too often: after so many seconds again.
+    TooOften(u64),
+    /// Nothing is there.
+    NoPath,
+    /// Not with this method; with these.
+    Method(&'static str),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Pimp(error)
+    }
+}
+
+impl From<crate::Error> for Refused {
+    fn from(error: crate::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// An answer with a body of JSON.
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response<Octets> {
+    octets(status, serde_json::to_vec(body).unwrap_or_default())
+}
+
+/// An answer with a body that is JSON already.
+pub(super) fn octets(status: StatusCode, body: Vec<u8>) -> Response<Octets> {
+    let mut response = Response::new(Octets::Whole(Bytes::from(body)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, JSON);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// An answer without a body.
+pub(super) fn empty(status: StatusCode) -> Response<Octets> {
+    let mut response = Response::new(Octets::Whole(Bytes::new()));
+    *response.status_mut() = status;
+    response
+}
+
+/// Sets a header whose value comes from a job; what no header can have is left out.
+pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// With the generation of a job.
+pub(super) fn tagged(mut response: Response<Octets>, etag: &str) -> Response<Octets> {
+    set(response.headers_mut(), ETAG, etag);
+    response
+}
+
+impl Refused {
+    /// What the caller is told.
+    pub(super) fn response(&self) -> Response<Octets> {
+        let (status, error, code, after) = match self {
+            Self::Pimp(error) => {
+                let status = error.code().status().and_then(|status| StatusCode::from_u16(status).ok());
+                let mut response = json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &Refusal::from(error));
+                if error.code() == Code::Unauthorized {
+                    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                }
+                return response;
+            }
+            Self::Store(error) => {
+                tracing::error!(%error, "the store has failed");
+                (StatusCode::SERVICE_UNAVAILABLE, "the store has failed", "UNAVAILABLE", Some(1))
+            }
+            Self::TooOften(after) => (StatusCode::TOO_MANY_REQUESTS, "too many requests", "TOO_OFTEN", Some(*after)),
+            Self::NoPath => (StatusCode::NOT_FOUND, "nothing is at this path", "NOT_FOUND", None),
+            Self::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "not with this method", "METHOD_NOT_ALLOWED", None),
+        };
+        let mut response = json(status, &Refusal { error, code, state: None });
+        if let Some(after) = after {
+            set(response.headers_mut(), RETRY_AFTER, &after.to_string());
+        }
+        if let Self::Method(allowed) = self {
+            set(response.headers_mut(), hyper::header::ALLOW, allowed);
+        }
+        response
+    }
+}

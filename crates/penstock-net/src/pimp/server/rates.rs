@@ -1,0 +1,69 @@
+//! How often somebody may ask.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+/// Buckets remembered; beyond it those that are full again are forgotten.
+const REMEMBERED: usize = 65_536;
+
+/// Token buckets, one for each key: `burst` at once, and `per_second` of them come back.
+#[derive(Debug)]
+pub(super) struct Rates<K> {
+    burst: f64,
+    per_second: f64,
+    buckets: HashMap<K, (f64, Instant)>,
+}
+
+impl<K: Eq + Hash> Rates<K> {
+    pub(super) fn new(burst: u32, per_second: f64) -> Self {
+        Self { burst: f64::from(burst), per_second, buckets: HashMap::new() }
+    }
+
+    fn left(&self, now: Instant, key: &K) -> f64 {
+        let (left, at) = self.buckets.get(key).copied().unwrap_or((self.burst, now));
+        (left + now.saturating_duration_since(at).as_secs_f64() * self.per_second).min(self.burst)
+    }
+
+    /// How long to wait, where nothing is left.
+    pub(super) fn check(&self, now: Instant, key: &K) -> Result<(), Duration> {
+        let left = self.left(now, key);
+        if left >= 1.0 {
+            return Ok(());
+        }
+        Err(Duration::from_secs_f64((1.0 - left) / self.per_second))
+    }
+
+    /// Takes one, whether it is there or not.
+    pub(super) fn take(&mut self, now: Instant, key: K) {
+        let left = (self.left(now, &key) - 1.0).max(0.0);
+        if self.buckets.len() >= REMEMBERED {
+            let (burst, per_second) = (self.burst, self.per_second);
+            self.buckets.retain(|_, (left, at)| {
+                *left + now.saturating_duration_since(*at).as_secs_f64() * per_second < burst
+            });
+        }
+        // More keys than can be remembered: whoever is new is let through.
+        if self.buckets.len() < REMEMBERED || self.buckets.contains_key(&key) {
+            self.buckets.insert(key, (left, now));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_and_comes_back_with_time() {
+        let (mut now, mut rates) = (Instant::now(), Rates::new(3, 2.0));
+        for _ in 0..3 {
+            assert_eq!(rates.check(now, &"a"), Ok(()));
+            rates.take(now, "a");
+        }
+        assert_eq!(rates.check(now, &"a"), Err(Duration::from_millis(500)));
+        assert_eq!(rates.check(now, &"b"), Ok(()));
+        now += Duration::from_millis(500);
+        assert_eq!(rates.check(now, &"a"), Ok(()));
+    }
+}
