@@ -34,6 +34,11 @@ impl<'a> Batch<'a> {
         chunks.into_fields().map(|fields| fields.check(job, limits)).collect::<Result<_>>().map(Self)
     }
 
+    /// The same, of its own memory.
+    pub fn into_owned(self) -> Batch<'static> {
+        Batch(self.0.into_iter().map(Envelope::into_owned).collect())
+    }
+
     /// The envelopes, in the order of the body.
     pub fn envelopes(&self) -> &[Envelope<'a>] {
         &self.0

@@ -3,5 +3,5 @@
 mod server;
 mod store;
 
-pub use server::{Service, ServiceConfig};
+pub use server::{Buffer, Service, ServiceConfig};
 pub use store::{Change, DiskStore, MemoryStore, Store, Usage};

@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
-use penstock_pimp::{Code, Error, Limits};
+use penstock_pimp::{Code, Error};
+use penstock_wire::Limit;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -17,8 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The octets of an answer: all of them, or as they come.
 #[derive(Debug)]
-pub(crate) enum Octets {
+pub enum Octets {
+    /// All of them.
     Whole(Bytes),
+    /// As they come.
     Stream(mpsc::Receiver<Bytes>),
 }
 
@@ -26,7 +29,10 @@ impl Body for Octets {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
             Self::Whole(octets) if octets.is_empty() => Poll::Ready(None),
             Self::Whole(octets) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(octets))))),
@@ -50,7 +56,7 @@ impl Body for Octets {
 }
 
 /// Reads a request's body, up to its limit and in its time.
-pub(super) async fn read<B>(mut body: B, limits: &Limits) -> Result<Vec<u8>, Error>
+pub(super) async fn read<B>(mut body: B, most: Limit) -> Result<Vec<u8>, Error>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -59,7 +65,7 @@ where
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return Err(Error::new(Code::Malformed, "the body broke off")) };
             let Ok(data) = frame.into_data() else { continue };
-            limits.body().check(octets.len() as u64 + data.len() as u64)?;
+            most.check(octets.len() as u64 + data.len() as u64)?;
             octets.extend_from_slice(&data);
         }
         Ok(octets)

@@ -24,9 +24,9 @@ const AT_ONCE: u32 = 64;
 /// Whether a request asks for events.
 pub(super) fn wanted(headers: &HeaderMap) -> bool {
     header(headers, &ACCEPT).is_some_and(|accept| {
-        accept.split(',').any(|each| {
-            each.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
-        })
+        accept
+            .split(',')
+            .any(|each| each.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream"))
     })
 }
 

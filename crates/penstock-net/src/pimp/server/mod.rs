@@ -3,8 +3,14 @@
 mod answer;
 mod body;
 mod events;
+mod listen;
+mod metrics;
+mod packing;
 mod rates;
 mod raw;
 mod service;
+#[cfg(test)]
+mod tests;
 
+pub use listen::Buffer;
 pub use service::{Service, ServiceConfig};

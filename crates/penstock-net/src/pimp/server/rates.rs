@@ -39,9 +39,8 @@ impl<K: Eq + Hash> Rates<K> {
         let left = (self.left(now, &key) - 1.0).max(0.0);
         if self.buckets.len() >= REMEMBERED {
             let (burst, per_second) = (self.burst, self.per_second);
-            self.buckets.retain(|_, (left, at)| {
-                *left + now.saturating_duration_since(*at).as_secs_f64() * per_second < burst
-            });
+            self.buckets
+                .retain(|_, (left, at)| *left + now.saturating_duration_since(*at).as_secs_f64() * per_second < burst);
         }
         // More keys than can be remembered: whoever is new is let through.
         if self.buckets.len() < REMEMBERED || self.buckets.contains_key(&key) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
     IF_NONE_MATCH, IF_RANGE, RANGE, VARY,
 };
 use hyper::http::request::Parts;
@@ -13,6 +13,7 @@ use penstock_pimp::{Code, Compression, Decoder, Envelope, Error, Job, JobId, Lim
 
 use super::answer::{self, Refused};
 use super::body::Octets;
+use super::packing;
 use super::service::{Service, header, now};
 
 /// The most that a compressed payload is inflated to for who does not take gzip; others do it themselves.
@@ -32,7 +33,7 @@ pub(super) async fn respond(
     }
     let chunks = service.store.read(id, job.indices().iter_from(0).collect()).await?;
     let limits = service.limits().clone();
-    let as_it_is = takes_gzip(&parts.headers);
+    let as_it_is = packing::wanted(&parts.headers);
     let assembling = crate::runtime::spawn_blocking(move || assemble(id, &chunks, as_it_is, &limits))?;
     let ended = |_| crate::Error::Misuse("the process ends".to_owned());
     let (metadata, octets) = assembling.await.map_err(ended)??;
@@ -59,16 +60,6 @@ fn etag(job: &Job, packed: bool) -> String {
     format!("\"{:x}-{:x}-{octets:x}{}\"", job.created_at(), job.indices().count(), if packed { "-gzip" } else { "" })
 }
 
-fn takes_gzip(headers: &HeaderMap) -> bool {
-    header(headers, &ACCEPT_ENCODING).is_some_and(|accepted| {
-        accepted.split(',').any(|each| {
-            let mut parts = each.split(';').map(str::trim);
-            let refused = |quality: &str| matches!(quality, "q=0" | "q=0.0" | "q=0.00" | "q=0.000");
-            parts.next().is_some_and(|coding| coding.eq_ignore_ascii_case("gzip")) && !parts.any(refused)
-        })
-    })
-}
-
 fn assemble(id: JobId, chunks: &[Bytes], as_it_is: bool, limits: &Limits) -> Result<(Metadata, Bytes), Error> {
     let read = |chunk: &Bytes| Envelope::decode(&String::from_utf8_lossy(chunk), id, limits);
     let (first, rest) = chunks.split_first().ok_or_else(Error::not_found)?;
@@ -88,7 +79,9 @@ fn assemble(id: JobId, chunks: &[Bytes], as_it_is: bool, limits: &Limits) -> Res
 }
 
 fn ranged(headers: &HeaderMap, etag: &str, octets: Bytes) -> Response<Octets> {
-    let named = |list: &str| list.split(',').any(|each| matches!(each.trim().trim_start_matches("W/"), tag if tag == etag || tag == "*"));
+    let named = |list: &str| {
+        list.split(',').any(|each| matches!(each.trim().trim_start_matches("W/"), tag if tag == etag || tag == "*"))
+    };
     let length = octets.len() as u64;
     let asked = header(headers, &RANGE).filter(|_| header(headers, &IF_RANGE).is_none_or(|tag| tag == etag));
     let mut response = if header(headers, &IF_NONE_MATCH).is_some_and(named) {
@@ -128,7 +121,8 @@ enum Range {
 
 impl Range {
     fn parse(text: &str, length: u64) -> Self {
-        let number = |text: &str| text.bytes().all(|octet| octet.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
+        let number =
+            |text: &str| text.bytes().all(|octet| octet.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
         let Some((first, last)) = text.trim().strip_prefix("bytes=").and_then(|range| range.split_once('-')) else {
             return Self::All;
         };
@@ -138,7 +132,9 @@ impl Range {
             (true, _, false, Some(_)) if length == 0 => Self::None,
             (true, _, false, Some(suffix)) => Self::Part(length.saturating_sub(suffix), end),
             (false, Some(first), true, _) if first < length => Self::Part(first, end),
-            (false, Some(first), false, Some(last)) if first <= last && first < length => Self::Part(first, last.min(end)),
+            (false, Some(first), false, Some(last)) if first <= last && first < length => {
+                Self::Part(first, last.min(end))
+            }
             (false, Some(first), false, Some(last)) if first > last => Self::All,
             (false, Some(_), true, _) | (false, Some(_), false, Some(_)) => Self::None,
             (_, _, _, _) => Self::All,

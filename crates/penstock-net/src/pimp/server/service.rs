@@ -7,21 +7,24 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use hyper::body::Body;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use penstock_pimp::{
     Answer, Batch, Code, Creation, Digest, Envelope, Error, Job, JobId, Limits, Now, Query, Settings, bearer,
     poll_body, verify_jwt,
 };
+use penstock_wire::Limit;
 use tokio::sync::{Mutex as Turn, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use super::answer::{self, Refused};
 use super::body::{self, Octets};
+use super::metrics::Counters;
 use super::rates::Rates;
-use super::{events, raw};
+use super::{events, packing, raw};
 use crate::pimp::{Change, Store};
+use crate::runtime::spawn_blocking;
 
 /// Wrong keys that an address may try at once, and how many more a second.
 const GUESSES: (u32, f64) = (50, 5.0);
@@ -33,6 +36,10 @@ const SWEEP: Duration = Duration::from_secs(2);
 const BODIES: usize = 4;
 /// The unit of that budget.
 const UNIT: u64 = 1 << 10;
+/// The body of a PUT.
+const SETTINGS: Limit = Limit::new("the length of the body", 16 << 10);
+/// Bodies above it are read on a thread of the pool.
+const HERE: usize = 256 << 10;
 
 /// What a buffer is.
 pub struct ServiceConfig {
@@ -42,6 +49,8 @@ pub struct ServiceConfig {
     pub limits: Limits,
     /// What signs the tokens that make jobs; without it there are none.
     pub jwt_secret: Option<Vec<u8>>,
+    /// The origin whose pages may ask, or `*`; without it none may (decision 12).
+    pub allow_origin: Option<HeaderValue>,
 }
 
 /// A job that somebody is at.
@@ -58,6 +67,8 @@ pub struct Service {
     pub(super) store: Arc<dyn Store>,
     limits: Limits,
     jwt_secret: Option<Vec<u8>>,
+    allow_origin: Option<HeaderValue>,
+    pub(super) counters: Counters,
     live: Mutex<HashMap<JobId, Arc<Live>>>,
     guesses: Mutex<Rates<IpAddr>>,
     requests: Mutex<Rates<Digest>>,
@@ -89,13 +100,15 @@ type Answered = std::result::Result<Response<Octets>, Refused>;
 impl Service {
     /// A buffer over a store.
     pub fn new(config: ServiceConfig) -> Arc<Self> {
-        let ServiceConfig { store, limits, jwt_secret } = config;
+        let ServiceConfig { store, limits, jwt_secret, allow_origin } = config;
         let units = usize::try_from(limits.body / UNIT).unwrap_or(usize::MAX);
         let budget = units.saturating_mul(BODIES).min(Semaphore::MAX_PERMITS);
         Arc::new(Self {
             store,
             limits,
             jwt_secret,
+            allow_origin,
+            counters: Counters::default(),
             live: Mutex::default(),
             guesses: Mutex::new(Rates::new(GUESSES.0, GUESSES.1)),
             requests: Mutex::new(Rates::new(REQUESTS.0, REQUESTS.1)),
@@ -152,13 +165,21 @@ impl Service {
         B: Body<Data = Bytes> + Unpin,
     {
         let (parts, body) = request.into_parts();
-        let result = self.answer(&parts, body, peer).await;
-        if let Err(Refused::Pimp(error)) = &result {
-            if error.code() == Code::Unauthorized {
+        let mut response = if parts.method == Method::OPTIONS {
+            answer::empty(StatusCode::NO_CONTENT)
+        } else {
+            let result = self.answer(&parts, body, peer).await;
+            if matches!(&result, Err(Refused::Pimp(error)) if error.code() == Code::Unauthorized) {
                 locked(&self.guesses).take(Instant::now(), peer);
             }
+            let response = result.unwrap_or_else(|refused| refused.response());
+            packing::packed(&parts.headers, response).await
+        };
+        self.counters.count(response.status());
+        if let Some(origin) = &self.allow_origin {
+            cors(response.headers_mut(), origin, parts.method == Method::OPTIONS);
         }
-        result.unwrap_or_else(|refused| refused.response())
+        response
     }
 
     async fn answer<B>(self: &Arc<Self>, parts: &Parts, body: B, peer: IpAddr) -> Answered
@@ -204,17 +225,17 @@ impl Service {
     }
 
     /// Reads a body whose length, where it is told, is looked at before.
-    async fn body<B>(&self, parts: &Parts, body: B) -> std::result::Result<Vec<u8>, Refused>
+    async fn body<B>(&self, parts: &Parts, body: B, most: Limit) -> std::result::Result<Vec<u8>, Refused>
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let told = header(&parts.headers, &CONTENT_LENGTH).and_then(|text| text.parse().ok());
-        let length = told.unwrap_or(self.limits.body);
-        self.limits.body().check(length).map_err(Error::from)?;
+        let length = told.unwrap_or(most.value);
+        most.check(length).map_err(Error::from)?;
         let units = u32::try_from(length.div_ceil(UNIT)).unwrap_or(u32::MAX);
         // Whoever comes first is read first: the others wait before they cost memory.
         let Ok(_room) = self.bodies.acquire_many(units).await else { return Err(Refused::TooOften(1)) };
-        Ok(body::read(body, &self.limits).await?)
+        Ok(body::read(body, most).await?)
     }
 
     async fn create<B>(&self, id: JobId, key: Option<&str>, parts: &Parts, body: B) -> Answered
@@ -222,7 +243,7 @@ impl Service {
         B: Body<Data = Bytes> + Unpin,
     {
         let writer = key.ok_or_else(Error::unauthorized)?;
-        let body = self.body(parts, body).await?;
+        let body = self.body(parts, body, SETTINGS).await?;
         if !body.is_empty() {
             Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
         }
@@ -273,8 +294,8 @@ impl Service {
             None => drop(self.created_by_token(id, writer, now())?),
         }
         Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
-        let body = self.body(parts, body).await?;
-        let batch = Batch::decode(&body, id, &self.limits)?;
+        let body = self.body(parts, body, self.limits.body()).await?;
+        let batch = self.decode(id, body).await?;
         let live = self.live(id);
         let _turn = live.turn.lock().await;
         let now = now();
@@ -288,11 +309,23 @@ impl Service {
             chunks.push((envelope.index, encoded(envelope)?));
         }
         let (count, duplicates) = (chunks.len() as u64, written.duplicates as u64);
+        self.counters.wrote(count, duplicates);
         if count > 0 {
             self.commit(id, &live, Change { job: Some(job), chunks }).await?;
         }
         let answer = Answer { written: count, duplicates, cancelled: written.cancelled };
         Ok(answer::json(StatusCode::from_u16(answer.status()).unwrap_or(StatusCode::OK), &answer))
+    }
+
+    /// Reads a write; a large one on a thread of the pool.
+    async fn decode(&self, id: JobId, body: Vec<u8>) -> std::result::Result<Batch<'static>, Refused> {
+        if body.len() <= HERE {
+            return Ok(Batch::decode(&body, id, &self.limits)?.into_owned());
+        }
+        let limits = self.limits.clone();
+        let decoding = spawn_blocking(move || Batch::decode(&body, id, &limits).map(Batch::into_owned))?;
+        let ended = |_| crate::Error::Misuse("the process ends".to_owned());
+        Ok(decoding.await.map_err(ended)??)
     }
 
     async fn poll(&self, id: JobId, key: Option<&str>, parts: &Parts) -> Answered {
@@ -342,4 +375,22 @@ fn encoded(envelope: &Envelope<'_>) -> std::result::Result<Bytes, Error> {
     let mut octets = Vec::with_capacity(envelope.value.len() + 160);
     envelope.encode(&mut octets)?;
     Ok(Bytes::from(octets))
+}
+
+/// Lets the pages of an origin ask, with keys, and read what they need.
+fn cors(headers: &mut HeaderMap, origin: &HeaderValue, before: bool) {
+    let mut set = |name: &'static str, value: &'static str| {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    };
+    set("access-control-expose-headers", "ETag, Retry-After, Content-Range, Accept-Ranges");
+    if before {
+        set("access-control-allow-methods", "GET, HEAD, PUT, POST, DELETE");
+        set(
+            "access-control-allow-headers",
+            "Authorization, Content-Type, If-Match, If-None-Match, Range, Last-Event-ID",
+        );
+        set("access-control-max-age", "600");
+    }
+    set("vary", "origin, accept-encoding");
+    headers.insert("access-control-allow-origin", origin.clone());
 }
