@@ -11,8 +11,12 @@ use penstock_pimp::{JobId, Limits};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_rustls::TlsConnector;
+
 use super::{Buffer, Service, ServiceConfig};
 use crate::pimp::{DiskStore, MemoryStore, Store};
+use crate::tls::{ClientTls, Identity, ServerTls, Trust};
 
 struct Server {
     buffer: Buffer,
@@ -354,6 +358,29 @@ fn metrics_count_answers_and_what_is_stored() {
     assert_eq!(ask(address, "GET", "/healthz", &[], b"").expect("answered").status, 200);
     assert_eq!(server.buffer.close(), Ok(()));
     assert!(ask(server.buffer.address(), "GET", "/", &[], b"").is_err());
+}
+
+#[test]
+fn https_is_spoken_with_the_certificate_that_is_told() {
+    let folder = TempDir::new().expect("a folder");
+    let tls = ServerTls { identity: Identity::Development { dir: folder.path().to_owned() }, client_ca: None };
+    let service = service(Arc::new(MemoryStore::new()));
+    let buffer = Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), Some(&tls), None).expect("bound");
+    let trust = Trust::Fingerprint(buffer.fingerprint().expect("of its certificate"));
+    let config = ClientTls { trust, identity: None }.config(b"http/1.1").expect("valid");
+    let address = buffer.address();
+    let asking = async move {
+        let stream = tokio::net::TcpStream::connect(address).await?;
+        let host = rustls_pki_types::ServerName::from(address.ip());
+        let mut stream = TlsConnector::from(Arc::new(config)).connect(host, stream).await?;
+        let head = format!("PUT /pimp/{} HTTP/1.1\r\nHost: x\r\n{WRITER}\r\nConnection: close\r\n\r\n", id(1));
+        stream.write_all(head.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = crate::runtime::block_on(asking).expect("runs").expect("answered");
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
 }
 
 #[test]
