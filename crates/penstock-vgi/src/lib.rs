@@ -15,6 +15,7 @@ mod limits;
 mod metadata;
 mod protocol;
 mod request;
+pub mod road;
 mod server;
 pub mod shm_layout;
 mod token;

@@ -2,8 +2,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use penstock_vgi::road::End;
 use penstock_vgi::{Answer, Batch, Client, Error, ErrorKind, Limits, Metadata, Result};
 
+use super::beside::Beside;
 use super::channel::{Channel, Check};
 use super::segment::Segment;
 
@@ -11,7 +13,7 @@ use super::segment::Segment;
 pub struct ClientConnection {
     machine: Client,
     channel: Channel,
-    segment: Option<Arc<Segment>>,
+    beside: Option<Beside>,
     /// Why nothing can be called any more.
     broken: Option<Error>,
 }
@@ -25,7 +27,8 @@ impl fmt::Debug for ClientConnection {
 impl ClientConnection {
     /// A connection on which nothing was sent yet.
     pub fn new(limits: Limits, channel: Channel, segment: Option<Arc<Segment>>) -> Self {
-        Self { machine: Client::new(limits), channel, segment, broken: None }
+        let beside = segment.map(|segment| Beside::new(segment, End::Client));
+        Self { machine: Client::new(limits), channel, beside, broken: None }
     }
 
     /// How long the server may take for one answer; `None` is for ever.
@@ -67,8 +70,8 @@ impl ClientConnection {
     pub fn send(&mut self, batch: Option<&Batch>, check: Check<'_>) -> Result<()> {
         self.unbroken()?;
         match batch {
-            Some(batch) => match &self.segment {
-                Some(segment) => self.machine.send(&segment.share(batch.clone())?)?,
+            Some(batch) => match &mut self.beside {
+                Some(beside) => self.machine.send(&beside.share(batch.clone())?)?,
                 None => self.machine.send(batch)?,
             },
             None => self.machine.tick()?,
@@ -106,8 +109,11 @@ impl ClientConnection {
             if let Some(answer) = self.machine.poll_answer() {
                 // A stream that has ended is ended from this side as well.
                 self.channel.flush(self.machine.output(), check)?;
-                return match (answer, &self.segment) {
-                    (Answer::Batch(batch), Some(segment)) => segment.resolve(batch).map(Answer::Batch),
+                return match (answer, &mut self.beside) {
+                    (Answer::Batch(batch), Some(beside)) => {
+                        beside.answered();
+                        beside.segment().resolve(batch).map(Answer::Batch)
+                    }
                     (answer, _) => Ok(answer),
                 };
             }
@@ -120,9 +126,9 @@ impl ClientConnection {
 
     /// Tells the server of the segment. It is this side's turn, so what was freed is given back.
     fn advertise(&self, mut metadata: Metadata) -> Result<Metadata> {
-        if let Some(segment) = &self.segment {
-            segment.settle()?;
-            segment.advertise(&mut metadata);
+        if let Some(beside) = &self.beside {
+            beside.segment().settle()?;
+            beside.segment().advertise(&mut metadata);
         }
         Ok(metadata)
     }

@@ -2,6 +2,7 @@
 //! used by one thread at a time, which waits in the system and not in a runtime: nothing is faster for a call that takes
 //! microseconds.
 
+mod beside;
 mod channel;
 mod client;
 mod counters;
@@ -17,7 +18,7 @@ pub use client::ClientConnection;
 pub use counters::{Counters, MetricsEndpoint};
 pub use penstock_vgi::{Error, Result};
 pub use raw::duplicate;
-pub use segment::{Segment, THRESHOLD};
+pub use segment::Segment;
 pub use server::ServerConnection;
 pub use tls::Tls;
 

@@ -20,8 +20,6 @@ use super::mapping::Mapping;
 const PREFIX: &str = "penstock-vgi-";
 /// Where the system keeps them.
 const FOLDER: &str = "/dev/shm";
-/// A body below it goes through the pipe, which is faster.
-pub const THRESHOLD: usize = 64 << 10;
 
 /// A mapped segment.
 pub struct Segment {
@@ -231,16 +229,13 @@ impl Segment {
         ipc::read_shared(octets.into(), &batch.schema).map(|read| read.with_metadata(metadata))
     }
 
-    /// A pointer instead of the batch, if it is large enough and fits; anything else as it is.
-    pub fn share(&self, batch: Batch) -> Result<Batch> {
-        if batch.rows == 0 || batch.memory() < THRESHOLD {
-            return Ok(batch);
-        }
-        let Some(region) = self.write_batch(&batch)? else { return Ok(batch) };
-        let mut metadata = batch.metadata;
+    /// Writes the batch, and gives a pointer to it; `None` if it does not fit.
+    pub fn share(&self, batch: &Batch) -> Result<Option<Batch>> {
+        let Some(region) = self.write_batch(batch)? else { return Ok(None) };
+        let mut metadata = batch.metadata.clone();
         metadata.set(key::SHM_OFFSET, region.offset.to_string());
         metadata.set(key::SHM_LENGTH, region.length.to_string());
-        Ok(Batch::empty(&batch.schema, metadata))
+        Ok(Some(Batch::empty(&batch.schema, metadata)))
     }
 }
 

@@ -1,8 +1,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use penstock_vgi::road::End;
 use penstock_vgi::{Batch, Event, Failure, Metadata, Protocol, Result, Server, ServerConfig, key};
 
+use super::beside::Beside;
 use super::channel::{Channel, Check};
 use super::segment::Segment;
 
@@ -10,7 +12,7 @@ use super::segment::Segment;
 pub struct ServerConnection {
     machine: Server,
     channel: Channel,
-    segment: Option<Arc<Segment>>,
+    beside: Option<Beside>,
 }
 
 impl fmt::Debug for ServerConnection {
@@ -22,7 +24,8 @@ impl fmt::Debug for ServerConnection {
 impl ServerConnection {
     /// A connection on which nothing was read yet.
     pub fn new(protocol: Arc<Protocol>, config: ServerConfig, channel: Channel, segment: Option<Arc<Segment>>) -> Self {
-        Self { machine: Server::new(protocol, config), channel, segment }
+        let beside = segment.map(|segment| Beside::new(segment, End::Server));
+        Self { machine: Server::new(protocol, config), channel, beside }
     }
 
     /// The machine, for answers; [`flush`](Self::flush) sends them.
@@ -33,11 +36,14 @@ impl ServerConnection {
     /// What the client wants next; `None` when it has closed its end. A call that was left without an answer gets one.
     pub fn next_event(&mut self, check: Check<'_>) -> Result<Option<Event>> {
         let event = self.wait_for_event(check)?;
+        if let Some(beside) = &mut self.beside {
+            beside.answered();
+        }
         if let Some(Event::Call(call)) = &event {
             self.attach(&call.request.metadata);
         }
-        let (Some(segment), Some(Event::Input(batch))) = (&self.segment, &event) else { return Ok(event) };
-        match segment.resolve(batch.clone()) {
+        let (Some(beside), Some(Event::Input(batch))) = (&self.beside, &event) else { return Ok(event) };
+        match beside.segment().resolve(batch.clone()) {
             Ok(batch) => Ok(Some(Event::Input(batch))),
             // The pipe is in step: only the stream is over, and what comes next is another call's.
             Err(error) => {
@@ -53,11 +59,11 @@ impl ServerConnection {
         let named = metadata.text(key::SHM_SEGMENT_NAME);
         let size = metadata.text(key::SHM_SEGMENT_SIZE).and_then(|size| size.parse().ok());
         let (Some(name), Some(size)) = (named, size) else { return };
-        if self.segment.as_ref().is_some_and(|segment| segment.name() == name) {
+        if self.beside.as_ref().is_some_and(|beside| beside.segment().name() == name) {
             return;
         }
-        self.segment = match Segment::attach(name, size) {
-            Ok(segment) => Some(segment),
+        self.beside = match Segment::attach(name, size) {
+            Ok(segment) => Some(Beside::new(segment, End::Server)),
             Err(error) => {
                 tracing::warn!(segment = name, %error, "the client's shared memory is not used");
                 None
@@ -66,9 +72,9 @@ impl ServerConnection {
     }
 
     /// The batch, or a pointer to it in shared memory. It is this side's turn.
-    pub fn share(&self, batch: Batch) -> Result<Batch> {
-        match &self.segment {
-            Some(segment) => segment.share(batch),
+    pub fn share(&mut self, batch: Batch) -> Result<Batch> {
+        match &mut self.beside {
+            Some(beside) => beside.share(batch),
             None => Ok(batch),
         }
     }
@@ -100,8 +106,8 @@ impl ServerConnection {
 
     /// Writes what the machine has for the client.
     pub fn flush(&mut self, check: Check<'_>) -> Result<()> {
-        if let Some(segment) = &self.segment {
-            segment.settle()?;
+        if let Some(beside) = &self.beside {
+            beside.segment().settle()?;
         }
         self.channel.flush(self.machine.output(), check)
     }

@@ -46,9 +46,10 @@ impl Batch {
         self.schema.fields().iter().zip(&self.columns).find(|(field, _)| field.name() == name).map(|(_, column)| column)
     }
 
-    /// How many octets the buffers of its columns have.
+    /// How many octets its columns need; of buffers that other rows lie in as well, this batch's part.
     pub fn memory(&self) -> usize {
-        self.columns.iter().map(Array::get_buffer_memory_size).sum()
+        let needed = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or_default();
+        self.columns.iter().map(needed).sum()
     }
 
     /// As Arrow has it. Fields that are declared as not null and have nulls become nullable.

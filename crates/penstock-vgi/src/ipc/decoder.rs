@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, make_array};
-use arrow_buffer::{Buffer, MutableBuffer};
+use arrow_buffer::Buffer;
 use arrow_data::transform::MutableArrayData;
 use arrow_ipc::{self as fb, MessageHeader, root_as_message};
 use arrow_schema::{DataType, SchemaRef};
@@ -11,6 +11,7 @@ use arrow_schema::{DataType, SchemaRef};
 use super::batch::Batch;
 use super::columns::{self, Dictionaries};
 use super::flat::take_custom_metadata;
+use super::pool::{Body, Pool};
 use super::schema::{Column, Layout};
 use crate::limits::Limits;
 use crate::{Error, Metadata, Result};
@@ -35,7 +36,8 @@ pub enum Item {
 /// Reads IPC streams that follow one another on one connection.
 ///
 /// Octets go into [`space`](Self::space), and [`advance`](Self::advance) says how many: the body of a large batch is
-/// received in the memory that its arrays will have. Memory is taken only after a length has passed its limit.
+/// received in the memory that its arrays will have, and that a later body gets once they have gone. Memory is taken only
+/// after a length has passed its limit.
 ///
 /// ```text
 /// ── prefix ──▶ head ──▶ body ──▶ (item) ── prefix ──▶ …
@@ -49,6 +51,7 @@ pub struct Decoder {
     end: usize,
     state: State,
     stream: Option<Stream>,
+    pool: Pool,
 }
 
 #[derive(Debug)]
@@ -68,7 +71,7 @@ enum State {
 struct Message {
     head: Vec<u8>,
     metadata: Metadata,
-    body: MutableBuffer,
+    body: Body,
     filled: usize,
 }
 
@@ -82,7 +85,7 @@ struct Stream {
 impl Decoder {
     /// Before the first stream.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, room: Vec::new(), start: 0, end: 0, state: State::Prefix, stream: None }
+        Self { limits, room: Vec::new(), start: 0, end: 0, state: State::Prefix, stream: None, pool: Pool::default() }
     }
 
     /// Whether nothing of a stream was read yet, or the last one has ended, and no octets are waiting.
@@ -94,7 +97,7 @@ impl Decoder {
     pub fn space(&mut self) -> &mut [u8] {
         let wanted = self.wanted();
         if let State::Body(message) = &mut self.state {
-            return message.body.as_slice_mut().get_mut(message.filled..).unwrap_or_default();
+            return message.body.rest(message.filled);
         }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -197,7 +200,7 @@ impl Decoder {
                         return Ok(None);
                     };
                     let Message { head, metadata, body, .. } = *message;
-                    if let Some(item) = self.handle_message(&head, metadata, &body.into())? {
+                    if let Some(item) = self.handle_message(&head, metadata, &body.into_buffer())? {
                         return Ok(Some(item));
                     }
                 }
@@ -233,10 +236,10 @@ impl Decoder {
         self.limits.body().check(length)?;
         let length =
             usize::try_from(length).map_err(|_| Error::malformed("a body beyond the memory of this machine"))?;
-        let mut body = MutableBuffer::from_len_zeroed(length);
+        let mut body = self.pool.take(length);
         let here = self.end.saturating_sub(self.start).min(length);
         let end = self.start.saturating_add(here);
-        if let (Some(to), Some(from)) = (body.as_slice_mut().get_mut(..here), self.room.get(self.start..end)) {
+        if let (Some(to), Some(from)) = (body.rest(0).get_mut(..here), self.room.get(self.start..end)) {
             to.copy_from_slice(from);
         }
         self.start = end;

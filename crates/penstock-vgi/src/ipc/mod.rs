@@ -5,6 +5,7 @@ mod columns;
 mod decoder;
 mod encoder;
 mod flat;
+mod pool;
 mod schema;
 mod shared;
 #[cfg(test)]

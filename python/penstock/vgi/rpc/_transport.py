@@ -207,13 +207,21 @@ class SubprocessTransport:
         stderr: StderrMode = StderrMode.INHERIT,
         stderr_logger: logging.Logger | None = None,
     ) -> None:
-        """Start the command."""
-        self._proc = subprocess.Popen(
-            cmd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=_STDERR[stderr], bufsize=0
-        )
+        """Start the command.
+
+        Its standard input and output are stream sockets: a pipe is locked while octets are copied into it or out of
+        it, a socket lets both ends copy at a time.
+        """
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            ends = [socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(2)]
+            for mine, other in ends:
+                ours.enter_context(mine)
+                theirs.enter_context(other)
+            (to_child, stdin), (from_child, stdout) = ends
+            self._proc = subprocess.Popen(cmd, stdin=stdin, stdout=stdout, stderr=_STDERR[stderr], bufsize=0)
+            ours.pop_all()
+        self._writer, self._reader = io.FileIO(to_child.detach(), "wb"), io.FileIO(from_child.detach(), "rb")
         self._drain: threading.Thread | None = None
-        for file in (self.reader, self.writer):
-            _widen(file.fileno())
         if self._proc.stderr is not None:
             logger = stderr_logger or logging.getLogger("vgi_rpc.subprocess.stderr")
             self._drain = threading.Thread(target=_log_lines, args=(self._proc.stderr, logger), daemon=True)
@@ -227,12 +235,12 @@ class SubprocessTransport:
     @property
     def reader(self) -> io.IOBase:
         """Its standard output."""
-        return self._proc.stdout  # type: ignore[return-value]
+        return self._reader
 
     @property
     def writer(self) -> io.IOBase:
         """Its standard input."""
-        return self._proc.stdin  # type: ignore[return-value]
+        return self._writer
 
     def close(self) -> None:
         """Close its input, and wait for its end; after five seconds it is ended."""
@@ -245,9 +253,9 @@ class SubprocessTransport:
             self._proc.wait()
         if self._drain is not None:
             self._drain.join(_GRACE)
-        for file in (self._proc.stdout, self._proc.stderr):
-            if file is not None:
-                file.close()
+        self._reader.close()
+        if self._proc.stderr is not None:
+            self._proc.stderr.close()
 
 
 def _log_lines(file: IO[bytes], logger: logging.Logger) -> None:

@@ -1,0 +1,226 @@
+//! Which way a batch goes where there are two: through the pipe, or through shared memory with a pointer in the pipe.
+//!
+//! Which is faster depends on the machine, on who else uses it, and on what the peer does with the batch, so it is measured:
+//! batches of about one size take both roads in turn a few times, and those that follow take the one whose best time was
+//! shorter. After a while it is measured anew. Time is handed in; the machine has no clock.
+
+use std::time::Duration;
+
+/// Batches of fewer octets go through the pipe: a pointer is about as long as they are.
+pub const LEAST: u64 = 4 << 10;
+/// So often each road is tried.
+const TRIALS: u32 = 4;
+/// After so many batches of a size it is measured anew.
+const PERIOD: u32 = 1_024;
+/// Sizes between two powers of two are one class; this many powers there are.
+const CLASSES: usize = 64;
+
+/// A way that a batch can go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Road {
+    /// As it is.
+    Pipe,
+    /// A pointer to it.
+    Memory,
+}
+
+/// The end that chooses. Both try at a time, and what one measures has the other's road in it as well: they try in
+/// different orders, so that each road of the one meets both of the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Calls.
+    Client,
+    /// Answers.
+    Server,
+}
+
+/// Chooses for one end of a connection.
+///
+/// ```text
+/// trial: the roads in turn, 4 times each ──▶ the better one, up to batch 1,024 ──▶ trial …      for each class of sizes
+/// ```
+#[derive(Debug)]
+pub struct Chooser {
+    end: End,
+    classes: [Class; CLASSES],
+    /// What was sent last, and is not answered yet.
+    sent: Option<Sent>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Class {
+    count: u32,
+    /// The best times so far, in femtoseconds for each octet: sizes of a class differ.
+    pipe: Option<u128>,
+    memory: Option<u128>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    octets: u64,
+    road: Road,
+    at: Duration,
+}
+
+impl Chooser {
+    /// Nothing is known yet.
+    pub const fn new(end: End) -> Self {
+        Self { end, classes: [Class { count: 0, pipe: None, memory: None }; CLASSES], sent: None }
+    }
+
+    /// The road of a batch that is sent now. [`answered`](Self::answered) says when the peer has answered it.
+    pub fn choose(&mut self, octets: u64, now: Duration) -> Road {
+        self.sent = None;
+        if octets < LEAST {
+            return Road::Pipe;
+        }
+        let end = self.end;
+        let road = self.class(octets).map_or(Road::Memory, |class| class.next(end));
+        self.sent = Some(Sent { octets, road, at: now });
+        road
+    }
+
+    /// The batch could not take its road.
+    pub const fn forget(&mut self) {
+        self.sent = None;
+    }
+
+    /// The peer has answered: it has used the batch, and what comes next is there.
+    pub fn answered(&mut self, now: Duration) {
+        let Some(Sent { octets, road, at }) = self.sent.take() else { return };
+        let cost = now.saturating_sub(at).as_nanos().saturating_mul(1_000_000) / u128::from(octets.max(1));
+        let Some(class) = self.class(octets) else { return };
+        let best = match road {
+            Road::Pipe => &mut class.pipe,
+            Road::Memory => &mut class.memory,
+        };
+        *best = Some(best.map_or(cost, |best| best.min(cost)));
+    }
+
+    fn class(&mut self, octets: u64) -> Option<&mut Class> {
+        self.classes.get_mut(octets.checked_ilog2()? as usize)
+    }
+}
+
+impl Class {
+    fn next(&mut self, end: End) -> Road {
+        if self.count >= PERIOD {
+            *self = Self::default();
+        }
+        let count = self.count;
+        self.count = count.saturating_add(1);
+        let by_pipe = if count < 2 * TRIALS {
+            match end {
+                End::Client => count & 1 == 1,
+                End::Server => count & 2 == 2,
+            }
+        } else {
+            // Of what was never answered nothing is known: memory saves the copies.
+            self.pipe.is_some_and(|pipe| self.memory.is_none_or(|memory| pipe < memory))
+        };
+        if by_pipe { Road::Pipe } else { Road::Memory }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Sends batches one after the other, whose times are what `cost` says, and gives their roads.
+    fn roads(chooser: &mut Chooser, octets: u64, count: usize, cost: impl Fn(Road) -> u64) -> Vec<Road> {
+        let mut now = Duration::ZERO;
+        let step = |_| {
+            let road = chooser.choose(octets, now);
+            now += Duration::from_nanos(cost(road));
+            chooser.answered(now);
+            road
+        };
+        (0..count).map(step).collect()
+    }
+
+    fn cost(pipe: u64, memory: u64) -> impl Fn(Road) -> u64 {
+        move |road| if road == Road::Pipe { pipe } else { memory }
+    }
+
+    #[test]
+    fn both_are_tried_and_the_faster_one_is_taken() {
+        for (end, pipe, memory, taken) in [
+            (End::Client, 100, 90, Road::Memory),
+            (End::Client, 90, 100, Road::Pipe),
+            (End::Server, 100, 90, Road::Memory),
+            (End::Server, 90, 100, Road::Pipe),
+            (End::Server, 90, 90, Road::Memory),
+        ] {
+            let mut chooser = Chooser::new(end);
+            let all = roads(&mut chooser, 1 << 20, 100, cost(pipe * 1_000, memory * 1_000));
+            let (trial, rest) = all.split_at(8);
+            assert_eq!(trial.iter().filter(|road| **road == Road::Pipe).count(), 4);
+            assert!(rest.iter().all(|road| *road == taken), "{end:?}: {pipe} against {memory}");
+        }
+    }
+
+    #[test]
+    fn the_two_ends_try_every_pair_of_roads_as_often() {
+        let (mut client, mut server) = (Chooser::new(End::Client), Chooser::new(End::Server));
+        let mine = roads(&mut client, LEAST, 8, |_| 1);
+        let theirs = roads(&mut server, LEAST, 8, |_| 1);
+        for pair in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let is = |road: Road, number| (road == Road::Pipe) == (number == 1);
+            let met = mine.iter().zip(&theirs).filter(|(a, b)| is(**a, pair.0) && is(**b, pair.1));
+            assert_eq!(met.count(), 2, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_measured_apart_and_small_ones_not_at_all() {
+        let mut chooser = Chooser::new(End::Client);
+        assert!(roads(&mut chooser, LEAST - 1, 20, cost(9, 1)).iter().all(|road| *road == Road::Pipe));
+        let small = roads(&mut chooser, 8 << 10, 20, cost(8_000, 9_000));
+        let large = roads(&mut chooser, 8 << 20, 20, cost(9_000_000, 8_000_000));
+        assert_eq!((small.last(), large.last()), (Some(&Road::Pipe), Some(&Road::Memory)));
+        assert_eq!(roads(&mut chooser, (8 << 10) + 1, 1, cost(1, 1)), [Road::Pipe], "of the same class");
+    }
+
+    #[test]
+    fn it_is_measured_anew_when_the_machine_has_changed() {
+        let mut chooser = Chooser::new(End::Server);
+        roads(&mut chooser, 1 << 20, PERIOD as usize, cost(50_000, 60_000));
+        let later = roads(&mut chooser, 1 << 20, 20, cost(70_000, 60_000));
+        assert_eq!(later.last(), Some(&Road::Memory));
+    }
+
+    #[test]
+    fn one_slow_answer_decides_nothing_and_no_answer_neither() {
+        let mut chooser = Chooser::new(End::Client);
+        let mut now = Duration::ZERO;
+        for step in 0..8 {
+            let road = chooser.choose(1 << 20, now);
+            now += Duration::from_micros(if step == 2 { 9_000 } else { cost(60, 50)(road) });
+            chooser.answered(now);
+        }
+        assert_eq!(chooser.choose(1 << 20, now), Road::Memory);
+        let mut unanswered = Chooser::new(End::Client);
+        for _ in 0..20 {
+            unanswered.choose(1 << 20, now);
+            unanswered.forget();
+            unanswered.answered(now);
+        }
+        assert_eq!(unanswered.choose(1 << 20, now), Road::Memory);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_it_chooses(steps in prop::collection::vec((any::<u64>(), any::<u64>(), any::<bool>()), 0..200)) {
+            let mut chooser = Chooser::new(End::Server);
+            for (octets, now, answered) in steps {
+                let road = chooser.choose(octets, Duration::from_nanos(now));
+                prop_assert!(octets >= LEAST || road == Road::Pipe);
+                if answered {
+                    chooser.answered(Duration::from_nanos(now / 2));
+                }
+            }
+        }
+    }
+}
