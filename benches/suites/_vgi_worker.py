@@ -1,16 +1,22 @@
 """Both sides of a measurement of vgi: a worker, and a caller that prints figures as JSON.
 
 Runs with penstock or with the reference, whichever the first argument names, in the Python that has it:
-``_vgi_worker.py penstock.vgi worker`` and ``_vgi_worker.py penstock.vgi call add 2000 0``.
+``_vgi_worker.py penstock.vgi worker``, ``_vgi_worker.py penstock.vgi serve`` (HTTP) and
+``_vgi_worker.py penstock.vgi call pipe add 2000 0``.
 """
 
 import importlib
 import json
 import resource
+import subprocess
 import sys
 import time
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -61,38 +67,86 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def call(what: str, count: int, octets: int) -> dict[str, float]:
+def random_batch(octets: int) -> pa.RecordBatch:
+    """So many octets of random numbers between 0 and 1: what measurements look like to a compressor."""
+    chance = Random(octets)  # noqa: S311 -- nothing is secret
+    values = array("d", (chance.random() for _ in range(octets // 8)))
+    return pa.RecordBatch.from_arrays(
+        [pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(values)])], schema=VALUES
+    )
+
+
+@contextmanager
+def connected(transport: str, octets: int) -> Iterator[Any]:
+    """A worker of its own, reached over its standard input and output, with shared memory beside them, or HTTP."""
+    this = [sys.executable, str(Path(__file__)), sys.argv[1]]
+    if transport == "pipe":
+        with vgi.connect(Service, [*this, "worker"]) as service:
+            yield service
+        return
+    if transport == "http":
+        http = importlib.import_module(f"{sys.argv[1]}.http")
+        with subprocess.Popen([*this, "serve"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+            try:
+                assert server.stdout is not None  # noqa: S101 -- a pipe was asked for
+                port = int(server.stdout.readline().decode().removeprefix("PORT:"))
+                with http.http_connect(Service, f"http://127.0.0.1:{port}") as service:
+                    yield service
+            finally:
+                server.kill()
+        return
+    rpc, shm = importlib.import_module(f"{sys.argv[1]}.rpc"), importlib.import_module(f"{sys.argv[1]}.shm")
+    # There, back, and those that are still looked at; with what lies around the octets.
+    segment = shm.ShmSegment.create(8 * (octets + (64 << 10)))
+    child = rpc.SubprocessTransport([*this, "worker"])
+    try:
+        with rpc.RpcConnection(Service, rpc.ShmPipeTransport(child, segment)) as service:
+            yield service
+    finally:
+        child.close()
+        segment.unlink()
+
+
+def call(transport: str, what: str, count: int, octets: int) -> dict[str, float]:
     """Make calls, or steps of an exchange of batches with so many octets, and give the figures."""
-    with vgi.connect(Service, [sys.executable, str(Path(__file__)), sys.argv[1], "worker"]) as service:
+    with connected(transport, octets) as service:
+        warm_up(lambda: service.add(a=1.0, b=2.0))
         if what == "add":
-            step = lambda: service.add(a=1.0, b=2.0)  # noqa: E731
-            return measured(service, step, count)
-        batch = vgi.AnnotatedBatch.from_pydict({"value": [0.5] * (octets // 8)}, schema=VALUES)
+            there = service.cpu()
+            figures = measured(lambda: service.add(a=1.0, b=2.0), count)
+            return figures | {"worker_cpu_us": (service.cpu() - there) / count * 1e6}
+        batch = vgi.AnnotatedBatch(random_batch(octets))
         with service.echo() as stream:
-            return measured(None, lambda: stream.exchange(batch), count)
+            if not stream.exchange(batch).batch.equals(batch.batch):
+                raise RuntimeError("another batch came back")
+            for _ in range(max(10, count // 5)):
+                stream.exchange(batch)
+        there = service.cpu()
+        with service.echo() as stream:
+            figures = measured(lambda: stream.exchange(batch), count)
+        return figures | {"worker_cpu_us": (service.cpu() - there) / count * 1e6}
 
 
-def measured(service: Any, step: Any, count: int) -> dict[str, float]:
-    """Time so many steps after a few that are not timed."""
-    for _ in range(max(1, count // 10)):
+def warm_up(step: Any) -> None:
+    """Over HTTP the first calls ask for more than the method."""
+    for _ in range(20):
         step()
-    there = service.cpu() if service is not None else 0.0
+
+
+def measured(step: Any, count: int) -> dict[str, float]:
+    """Time so many steps."""
     ours, began = cpu_seconds(), time.perf_counter()
     for _ in range(count):
         step()
     seconds, ours = time.perf_counter() - began, cpu_seconds() - ours
-    there = service.cpu() - there if service is not None else 0.0
-    return {
-        "per_second": count / seconds,
-        "us": seconds / count * 1e6,
-        "worker_cpu_us": there / count * 1e6,
-        "caller_cpu_us": ours / count * 1e6,
-    }
+    return {"per_second": count / seconds, "us": seconds / count * 1e6, "caller_cpu_us": ours / count * 1e6}
 
 
 if __name__ == "__main__":
     if sys.argv[2] == "worker":
         sys.argv[1:] = []
         vgi.run_server(Service, ServiceImpl())
+    elif sys.argv[2] == "serve":
+        importlib.import_module(f"{sys.argv[1]}.http").serve_http(vgi.RpcServer(Service, ServiceImpl()))
     else:
-        print(json.dumps(call(sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))))
+        print(json.dumps(call(sys.argv[3], sys.argv[4], int(sys.argv[5]), int(sys.argv[6]))))

@@ -1,58 +1,65 @@
 """Arrow functions in other processes, against the package vgi-rpc 0.10.0, each with its own caller and worker."""
 
-import subprocess
-import sys
-from functools import partial
-from pathlib import Path
-
 from benches.runner import Bench, at_least, at_most
-from benches.suites._peers import column, sized_name
+from benches.suites._peers import sized_name
+from benches.suites._vgi_sides import FLIGHT, OURS, REFERENCE, Sides, record
 
-_PROGRAM = Path(__file__).with_name("_vgi_worker.py")
-_REFERENCE = Path(__file__).resolve().parents[2] / "scripts" / "vgi_reference.py"
+_CPU = "µs CPU/batch"
 
 
 def run(bench: Bench) -> None:
-    environment = bench.use_extension()
-    made = subprocess.run([sys.executable, str(_REFERENCE)], capture_output=True, text=True, check=True)
-    reference = Path(made.stdout.strip())
-    sides = {"penstock": (Path(sys.executable), "penstock.vgi"), "vgi-rpc": (reference, "vgi_rpc")}
-
-    def call(side: str, what: str, count: int, octets: int = 0) -> dict[str, float]:
-        python, package = sides[side]
-        words = (str(_PROGRAM), package, "call", what, str(count), str(octets))
-        given = environment if side == "penstock" else {}
-        figures: dict[str, float] = bench.json_of(python, *words, env=given)
-        return figures
-
-    count = bench.sized(5_000, 20)
-    runs = bench.interleaved({side: partial(call, side, "add", count) for side in sides}, runs=5)
-    for name, unit, bar in (
-        ("worker_cpu_us", "µs CPU/call", at_most(0.25)),
-        ("caller_cpu_us", "µs CPU/call", None),
-        ("per_second", "calls/s", at_least(3)),
-    ):
-        bench.record(
-            f"add(a, b) over a pipe, {name.replace('_', ' ').removesuffix(' us')}",
-            unit,
-            column(runs["penstock"], name),
-            peer=column(runs["vgi-rpc"], name),
-            peer_name="vgi-rpc",
-            ratio_of="ours/peer",
-            bar=bar,
-        )
+    sides = Sides(bench)
+    _add(bench, sides)
     for octets in (1 << 20, 16 << 20):
-        count = bench.sized((256 << 20) // octets, 2)
-        runs = bench.interleaved(
-            {side: partial(call, side, "echo", count, octets) for side in sides},
-            runs=5,
-        )
-        bench.record(
-            f"exchange of {sized_name(octets)} over a pipe, there and back",
-            "batches/s",
-            column(runs["penstock"], "per_second"),
-            peer=column(runs["vgi-rpc"], "per_second"),
-            peer_name="vgi-rpc",
-            ratio_of="ours/peer",
-            bar=at_least(2),
-        )
+        _pipe(bench, sides, octets)
+    for octets in (64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20):
+        _shared_memory(bench, sides, octets)
+
+
+def _add(bench: Bench, sides: Sides) -> None:
+    ours, reference, flight = (OURS, "pipe"), (REFERENCE, "pipe"), (FLIGHT, "TCP")
+    runs = sides.runs([ours, reference, flight], "add", bench.sized(5_000, 20))
+    what = "add(a, b) over a pipe"
+    pair = (ours, reference)
+    record(bench, f"{what}, worker", "µs CPU/call", "worker_cpu_us", runs, pair, bar=at_most(0.25))
+    record(bench, f"{what}, caller", "µs CPU/call", "caller_cpu_us", runs, pair)
+    record(bench, what, "calls/s", "per_second", runs, pair, bar=at_least(3))
+    pair = (ours, flight)
+    record(bench, f"{what} against DoAction, worker", "µs CPU/call", "worker_cpu_us", runs, pair)
+    record(bench, f"{what} against DoAction", "calls/s", "per_second", runs, pair)
+
+
+def _pipe(bench: Bench, sides: Sides, octets: int) -> None:
+    ours, reference, flight = (OURS, "pipe"), (REFERENCE, "pipe"), (FLIGHT, "TCP")
+    runs = sides.runs([ours, reference, flight], "echo", bench.sized((512 << 20) // octets, 2), octets)
+    what = f"exchange of {sized_name(octets)} over a pipe, there and back"
+    missed = _MISSED.get(("pipe", octets))
+    record(bench, what, "batches/s", "per_second", runs, (ours, reference), bar=at_least(2), missed=missed)
+    record(bench, f"{what}, both ends", _CPU, "cpu_us", runs, (ours, reference))
+    record(bench, f"{what}, against DoExchange", "batches/s", "per_second", runs, (ours, flight))
+    record(bench, f"{what}, against DoExchange, both ends", _CPU, "cpu_us", runs, (ours, flight))
+
+
+def _shared_memory(bench: Bench, sides: Sides, octets: int) -> None:
+    ours, pipe, reference = (OURS, "shm"), (OURS, "pipe"), (REFERENCE, "shm")
+    runs = sides.runs([ours, pipe, reference], "echo", bench.sized(min(2_000, (1 << 30) // octets), 2), octets)
+    what = f"exchange of {sized_name(octets)} through shared memory"
+    bar = at_least(3) if octets in (1 << 20, 16 << 20) else None
+    missed = _MISSED.get(("shm", octets))
+    record(bench, what, "batches/s", "per_second", runs, (ours, reference), bar=bar, missed=missed)
+    record(bench, f"{what}, both ends", _CPU, "cpu_us", runs, (ours, reference))
+    # Where the pipe is the faster way both are the same; a twentieth is noise.
+    record(
+        bench,
+        f"{what}, against the pipe",
+        "batches/s",
+        "per_second",
+        runs,
+        (ours, pipe),
+        bar=at_least(0.95),
+        missed=_MISSED.get(("own pipe", octets)),
+    )
+
+
+_MISSED: dict[tuple[str, int], str] = {}
+"""Why a bar is missed, of what is measured and its octets."""

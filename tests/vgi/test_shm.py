@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,11 +47,11 @@ def lies_in(batch: pa.RecordBatch, name: str) -> bool:
 @dataclass
 class Echo(ExchangeState):
     def exchange(self, input: AnnotatedBatch, out: OutputCollector, ctx: CallContext) -> None:  # noqa: A002, ARG002
-        SEEN.append((input.batch.nbytes, lies_in(input.batch, NAME[-1])))
+        SEEN.append((input.batch.nbytes, lies_in(input.batch, NAME[-1]), pa.total_allocated_bytes()))
         out.emit(input.batch)
 
 
-SEEN: list[tuple[int, bool]] = []
+SEEN: list[tuple[int, bool, int]] = []
 NAME: list[str] = []
 
 
@@ -100,10 +101,30 @@ def test_neither_side_copies_a_batch_out_of_shared_memory(service: Any, segment:
         answer = stream.exchange(AnnotatedBatch(LARGE))
         assert answer.batch.equals(LARGE)
         assert answer.custom_metadata[b"vgi_rpc.shm_source"] == segment.name.encode()
-        assert SEEN[0] == (LARGE.nbytes, True)
+        size, shared, allocated = SEEN[0]
+        assert (size, shared) == (LARGE.nbytes, True)
         assert lies_in(answer.batch, segment.name)
-        # Of its 800,000 octets pyarrow has none in memory of its own.
+        # Of its 800,000 octets pyarrow has none in memory of its own, at neither end; Rust has its own test.
+        assert allocated - before < 100_000
         assert pa.total_allocated_bytes() - before < 100_000
+
+
+def test_a_unary_result_is_copied_into_its_python_object_alone(service: Any, segment: SharedMemorySegment) -> None:
+    size = 4 << 20
+    assert service.zeros(n=1) == bytes(1)
+    tracemalloc.start()
+    try:
+        allocated, (before, _) = pa.total_allocated_bytes(), tracemalloc.get_traced_memory()
+        got = service.zeros(n=size)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(got) == size
+    # What the method made, and what the caller has: both ends are in this process.
+    assert 2 * size <= peak - before < 2 * size + 100_000
+    assert pa.total_allocated_bytes() - allocated < 100_000
+    service.zeros(n=1)
+    assert segment.allocator.num_allocs == 0
 
 
 def test_a_region_goes_back_when_the_last_view_does(service: Any, segment: SharedMemorySegment) -> None:
@@ -128,7 +149,7 @@ def test_small_batches_and_those_without_room_go_through_the_pipe(service: Any) 
             answer = stream.exchange(AnnotatedBatch(batch))
             assert answer.batch.equals(batch)
             assert answer.custom_metadata is None
-    assert [shared for _, shared in SEEN] == [False, False]
+    assert [shared for _, shared, _ in SEEN] == [False, False]
 
 
 def test_dictionaries_and_unary_results_go_through_shared_memory(service: Any, segment: SharedMemorySegment) -> None:

@@ -2,8 +2,6 @@
 
 use std::io::{Read, Write};
 
-use arrow_buffer::Buffer;
-
 use crate::{Error, ErrorKind, Result};
 
 /// The largest window that a body may ask for, as a power of two: 128 MiB, as in zstd's own tool without `--long`.
@@ -22,16 +20,31 @@ pub fn inflate(octets: &[u8], limit: u64) -> Result<Vec<u8>> {
     Ok(inflated)
 }
 
-/// The pieces as one zstd frame.
-pub fn compress(pieces: &[Buffer], level: i32) -> Result<Vec<u8>> {
+/// Of a body that is longer so much is compressed by itself first, out of its middle.
+const SAMPLE: usize = 64 << 10;
+/// What becomes smaller by less than one part in so many is not worth its time.
+const GAIN: usize = 8;
+
+/// The pieces as one zstd frame; `None` where that is hardly smaller, as of numbers that were measured.
+pub fn compress(pieces: &[&[u8]], level: i32) -> Result<Option<Vec<u8>>> {
     let failed = |error: std::io::Error| Error::misuse(format!("a body cannot be compressed: {error}"));
+    let worth = |octets: &[u8], of: usize| octets.len() <= of.saturating_sub(of / GAIN);
+    let largest = pieces.iter().max_by_key(|piece| piece.len()).copied().unwrap_or_default();
+    if largest.len() > 2 * SAMPLE {
+        let start = largest.len().saturating_sub(SAMPLE) / 2;
+        let sample = largest.get(start..start.saturating_add(SAMPLE)).unwrap_or_default();
+        if !worth(&zstd::bulk::compress(sample, level).map_err(failed)?, sample.len()) {
+            return Ok(None);
+        }
+    }
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), level).map_err(failed)?;
-    let length: usize = pieces.iter().map(Buffer::len).sum();
+    let length: usize = pieces.iter().map(|piece| piece.len()).sum();
     encoder.set_pledged_src_size(Some(length as u64)).map_err(failed)?;
     for piece in pieces {
         encoder.write_all(piece).map_err(failed)?;
     }
-    encoder.finish().map_err(failed)
+    let compressed = encoder.finish().map_err(failed)?;
+    Ok(worth(&compressed, length).then_some(compressed))
 }
 
 #[cfg(test)]
@@ -40,13 +53,33 @@ mod tests {
 
     #[test]
     fn what_is_compressed_in_pieces_is_inflated_up_to_its_limit() {
-        let pieces = [Buffer::from_vec(vec![7_u8; 1_000]), Buffer::from_vec(vec![8_u8; 10])];
-        let octets = compress(&pieces, 3).expect("compressible");
+        let octets = compress(&[&[7_u8; 1_000], &[8_u8; 10]], 3).expect("zstd works").expect("compressible");
         assert!(octets.len() < 100);
         let whole = inflate(&octets, 1_010).expect("within its limit");
         assert_eq!((whole.len(), whole[999], whole[1_000]), (1_010, 7, 8));
         assert_eq!(inflate(&octets, 1_009).map_err(|error| error.kind()), Err(ErrorKind::Limit));
         assert_eq!(inflate(&octets[..20], 5_000).map_err(|error| error.kind()), Err(ErrorKind::Malformed));
         assert_eq!(inflate(b"no zstd", 5_000).map_err(|error| error.kind()), Err(ErrorKind::Malformed));
+    }
+
+    #[test]
+    fn what_does_not_become_smaller_is_left_as_it_is() {
+        let mut state = 1_u64;
+        let mut noise = |octets: usize| {
+            let word = |_| {
+                // xorshift64
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state.to_le_bytes()
+            };
+            (0..octets / 8).flat_map(word).collect::<Vec<u8>>()
+        };
+        for octets in [4 << 10, 1 << 20] {
+            assert_eq!(compress(&[&[0; 100], &noise(octets)], 3), Ok(None), "{octets}");
+        }
+        // The largest piece is what is tried.
+        let made = compress(&[&noise(64 << 10), &[0; 1 << 20]], 3).expect("zstd works").expect("compressible");
+        assert!(made.len() < 100 << 10);
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -298,12 +299,11 @@ impl Service {
         {
             return;
         }
+        let pieces: Vec<&[u8]> = response.body.iter().map(Buffer::as_slice).collect();
         // What cannot be compressed goes as it is.
-        let Ok(smaller) = body::compress(&response.body, level) else { return };
-        if smaller.len() < response.len() {
-            response.body = vec![smaller.into()];
-            response.headers.push(if own { "X-VGI-Content-Encoding" } else { "Content-Encoding" }, "zstd");
-        }
+        let Ok(Some(smaller)) = body::compress(&pieces, level) else { return };
+        response.body = vec![smaller.into()];
+        response.headers.push(if own { "X-VGI-Content-Encoding" } else { "Content-Encoding" }, "zstd");
     }
 
     fn allow_origin(&self, response: &mut Response, request: &Request) {

@@ -256,8 +256,11 @@ impl HttpClient {
             headers.push("Content-Type", core::ARROW);
             if let Some(level) = self.options.compression_level {
                 headers.push("Accept-Encoding", "zstd");
-                if zstd && body.len() >= WORTH {
-                    body = core::compress(&[body.into()], level)?;
+                if zstd
+                    && body.len() >= WORTH
+                    && let Some(smaller) = core::compress(&[&body], level)?
+                {
+                    body = smaller;
                     headers.push("Content-Encoding", "zstd");
                 }
             }

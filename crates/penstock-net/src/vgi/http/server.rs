@@ -37,6 +37,8 @@ const BODIES: u64 = 4;
 const UNIT: u64 = 1 << 10;
 /// How long a handshake, a head and the next piece of a body may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// For bodies that say their length so much memory is taken at once, at most.
+const EXPECTED: u64 = 64 << 20;
 /// How much of a body that is too large is read and dropped, so that its sender sees the answer.
 const DRAINED: u64 = 1 << 30;
 /// How long calls may take that still run when the server stops.
@@ -211,7 +213,7 @@ async fn respond(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) 
     let units = u32::try_from(stated.unwrap_or(most).min(most).div_ceil(UNIT)).unwrap_or(u32::MAX);
     // Whoever comes first is read first: the others wait before they cost memory.
     let Ok(room) = shared.bodies.acquire_many(units).await else { return unavailable() };
-    let (body, whole) = match read(body, most).await {
+    let (body, whole) = match read(body, most, stated).await {
         Ok(read) => read,
         Err(why) => {
             tracing::debug!(%peer, why, "a body did not come");
@@ -245,8 +247,13 @@ async fn respond(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) 
 }
 
 /// A body up to its limit and one octet more, which says that there was more. `false`: it was not read to its end.
-async fn read(mut body: Incoming, most: u64) -> std::result::Result<(Vec<u8>, bool), &'static str> {
-    let mut octets = Vec::new();
+async fn read(
+    mut body: Incoming,
+    most: u64,
+    stated: Option<u64>,
+) -> std::result::Result<(Vec<u8>, bool), &'static str> {
+    let expected = stated.unwrap_or(0).min(most).min(EXPECTED);
+    let mut octets = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
     let mut dropped = 0_u64;
     loop {
         let frame = timeout(PATIENCE, body.frame()).await.map_err(|_| "the body took too long")?;
