@@ -34,7 +34,7 @@ def run(bench: Bench) -> None:
             "plain": frame.mapInArrow(_plain, schema),
             "identity": frame.mapInArrow(_identity, schema),
         }
-        sums = {name: made.agg({"c3": "sum"}).first()[0] for name, made in frames.items()}
+        sums = {name: made.agg({"c3": "sum"}).collect()[0][0] for name, made in frames.items()}
         if not sums["vgi_map"] == sums["plain"] == 2 * sums["identity"]:
             raise RuntimeError(f"not the same work: {sums}")
         runs = bench.interleaved({name: _job(made) for name, made in frames.items()})

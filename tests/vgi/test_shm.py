@@ -120,8 +120,8 @@ def test_a_unary_result_is_copied_into_its_python_object_alone(service: Any, seg
     finally:
         tracemalloc.stop()
     assert len(got) == size
-    # What the method made, and what the caller has: both ends are in this process.
-    assert 2 * size <= peak - before < 2 * size + 100_000
+    # What the caller has, and at most what the method made: both ends are in this process.
+    assert size <= peak - before < 2 * size + 100_000
     assert pa.total_allocated_bytes() - allocated < 100_000
     service.zeros(n=1)
     assert segment.allocator.num_allocs == 0

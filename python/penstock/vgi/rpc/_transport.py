@@ -218,7 +218,9 @@ class SubprocessTransport:
                 ours.enter_context(mine)
                 theirs.enter_context(other)
             (to_child, stdin), (from_child, stdout) = ends
-            self._proc = subprocess.Popen(cmd, stdin=stdin, stdout=stdout, stderr=_STDERR[stderr], bufsize=0)
+            self._proc = subprocess.Popen(
+                cmd, stdin=stdin.fileno(), stdout=stdout.fileno(), stderr=_STDERR[stderr], bufsize=0
+            )
             ours.pop_all()
         self._writer, self._reader = io.FileIO(to_child.detach(), "wb"), io.FileIO(from_child.detach(), "rb")
         self._drain: threading.Thread | None = None
