@@ -54,7 +54,7 @@ fn protocol() -> Arc<Protocol> {
         method("blob", MethodKind::Unary, schema("result", DataType::Binary)),
         method("echo", MethodKind::Stream, Arc::new(Schema::empty())),
     ];
-    Arc::new(Protocol::new("Counted".into(), methods).expect("two methods"))
+    Arc::new(Protocol::new("Counted", methods).expect("two methods"))
 }
 
 /// The octets that a piece of work has allocated, and what it gave.
