@@ -61,15 +61,16 @@ def _shared_memory(bench: Bench, sides: Sides, octets: int) -> None:
     )
 
 
-_PIPE = """CPU time of an exchange of 16 MiB: 4.3 ms the caller, 4.5 ms the worker, 85 % of it in the kernel, which copies
-the batch into a socket and out of it, there and back: 64 MiB at 8.5 GB/s. The reference takes 6.6 and 7.3 ms: the same
-copies, and page faults of fresh memory for each batch, where ours is used again. Where both cores are free our ends
-copy at a time; where they are not the ratio is that of CPU times, 1.6."""
-_SHM = """CPU time of an exchange at both ends: 0.09 ms without data, and each end copies the batch once, 3.9 ms for both
-with 16 MiB and 0.24 ms with 1 MiB. The reference takes 14.7 and 0.93 ms: three times as fast would be 4.9 and 0.31 ms.
-A reader copies nothing (a test counts its allocations), so that only the writing is left, once by each end."""
-_OWN_PIPE = """The way is chosen by the shortest of four times each: of two that differ by less than the machine's noise
-either may be taken, and eight of 1,024 batches try both."""
+_PIPE = """CPU time of an exchange of 16 MiB: 4.3 ms the caller, 4.5 ms the worker, 85 % of it in the kernel, which
+copies the batch into a socket and out of it, there and back: 64 MiB at 8.5 GB/s. The reference takes 6.6 and 7.3 ms:
+the same copies, and page faults of fresh memory for each batch, where ours is used again. Where both cores are free
+our ends copy at a time; where they are not the ratio is that of CPU times, 1.6."""
+_SHM = """CPU time of an exchange at both ends: 0.09 ms without data, and each end copies the batch once, 3.9 ms for
+both with 16 MiB and 0.24 ms with 1 MiB. The reference takes 14.7 and 0.93 ms: three times as fast would be 4.9 and
+0.31 ms. A reader copies nothing (a test counts its allocations), so that only the writing is left, once by each
+end."""
+_OWN_PIPE = """The way is chosen by the shortest of four times each: of two that differ by less than the machine's
+noise either may be taken, and eight of 1,024 batches try both."""
 _MISSED: dict[tuple[str, int], str] = {
     **{("pipe", octets): _PIPE for octets in (1 << 20, 16 << 20)},
     **{("shm", octets): _SHM for octets in (1 << 20, 16 << 20)},
