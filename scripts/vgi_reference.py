@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / ".cache" / "vgi-reference"
-PACKAGES = ["vgi-rpc[http]==0.10.0", "pyarrow", "pytest", "pytest-timeout"]
+PACKAGES = ["vgi-rpc[http,external]==0.10.0", "pyarrow", "pytest", "pytest-timeout"]
 
 
 def interpreter() -> str | None:
@@ -34,7 +34,8 @@ def main() -> int:
     """Make it if it is not there, and print the path of its Python."""
     python = FOLDER / "bin" / "python"
     ready = FOLDER / ".ready"
-    if not ready.exists():
+    wanted = "\n".join(PACKAGES)
+    if not ready.exists() or ready.read_text() != wanted:
         base = interpreter()
         if base is None:
             print("no Python 3.13 here: the package vgi-rpc cannot be installed", file=sys.stderr)
@@ -42,7 +43,7 @@ def main() -> int:
         shutil.rmtree(FOLDER, ignore_errors=True)
         subprocess.run([base, "-m", "venv", str(FOLDER)], check=True, stdout=sys.stderr)
         subprocess.run([str(python), "-m", "pip", "install", "-q", *PACKAGES], check=True, stdout=sys.stderr)
-        ready.touch()
+        ready.write_text(wanted)
     print(python)
     return 0
 

@@ -27,6 +27,8 @@ from penstock.pipestream._reader import ReaderOptions
 from penstock.pipestream._server import ServeOptions
 from penstock.pipestream._session import ConnectOptions, Draft
 from penstock.quicx._options import ReachOptions, StartOptions
+from penstock.vgi.external import ExternalStorage
+from penstock.vgi.external_fetch import FetchConfig
 from penstock.vgi.http._client import HttpRetryConfig
 from penstock.vgi.http._options import CoreOptions
 
@@ -62,6 +64,8 @@ __all__ = [
     "VgiClient",
     "VgiClientStream",
     "VgiConnection",
+    "VgiExternal",
+    "VgiFetcher",
     "VgiHttp",
     "VgiHttpCall",
     "VgiHttpClient",
@@ -72,6 +76,7 @@ __all__ = [
     "VgiSegment",
     "VgiServer",
     "VgiStop",
+    "VgiStore",
     "VgiTls",
     "__version__",
     "decode_barrier",
@@ -1031,13 +1036,52 @@ class VgiServer:
     """A service with an identity and a dialect."""
 
     def __new__(
-        cls, protocol: VgiProtocol, *, server_id: str, dialect: str, describe: bool, max_message: int | None = None
+        cls,
+        protocol: VgiProtocol,
+        *,
+        server_id: str,
+        dialect: str,
+        describe: bool,
+        max_message: int | None = None,
+        external: VgiExternal | None = None,
     ) -> Self: ...
     def connection(
         self, reader: object, writer: object = None, segment: VgiSegment | None = None, tls: VgiTls | None = None
     ) -> VgiConnection: ...
     def http(self, options: CoreOptions) -> VgiHttp: ...
     def metrics(self, address: str) -> VgiMetrics: ...
+
+@final
+class VgiFetcher:
+    """Fetches what URLs lead to."""
+
+    def __new__(cls, config: FetchConfig, allow_private: bool, root: PathLike | None) -> Self: ...
+    def fetch(self, url: str) -> bytes: ...
+    def close(self) -> None: ...
+
+@final
+class VgiStore:
+    """A bucket or a container."""
+
+    def __new__(cls, uri: str, options: Mapping[str, str], expiry_seconds: int) -> Self: ...
+    def upload(self, name: str, octets: bytes, coding: str | None) -> str: ...
+    def upload_url(self, name: str) -> tuple[str, str]: ...
+
+@final
+class VgiExternal:
+    """What an end of a connection does with batches that are elsewhere."""
+
+    def __new__(
+        cls,
+        fetcher: VgiFetcher,
+        *,
+        max_retries: int,
+        retry_delay: float,
+        validator: Callable[[str], None] | None = None,
+        storage: ExternalStorage | None = None,
+        threshold: int | None = None,
+        compression_level: int | None = None,
+    ) -> Self: ...
 
 @final
 class VgiConnection:
@@ -1085,6 +1129,7 @@ class VgiClient:
         tls: VgiTls | None = None,
         on_log: Callable[[str, str, str | None, str | None, str | None], object] | None = None,
         max_message: int | None = None,
+        external: VgiExternal | None = None,
     ) -> Self: ...
     timeout: float | None
     def call(self, method: str, values: dict[str, _Value], metadata: dict[bytes, bytes] | None = None) -> _Value: ...
@@ -1155,7 +1200,7 @@ class VgiHttpCall:
     def unauthorized(self, message: str, challenge: str | None = None) -> None: ...
     def error(self, status: int, message: str) -> None: ...
     @property
-    def kind(self) -> Literal["unary", "init", "exchange"]: ...
+    def kind(self) -> Literal["unary", "init", "exchange", "upload_url"]: ...
     @property
     def method(self) -> str: ...
     @property
@@ -1169,6 +1214,9 @@ class VgiHttpCall:
     def add_header(self, name: str, value: str) -> None: ...
     def log(self, level: str, message: str, extra_json: str | None) -> None: ...
     def reply(self, value: _Value) -> None: ...
+    @property
+    def urls(self) -> int: ...
+    def reply_urls(self, urls: Sequence[tuple[str, str, int]]) -> None: ...
     def fail(self, kind: Literal["params", "method"], error_type: str, message: str, extra_json: str) -> None: ...
     @property
     def state(self) -> bytes: ...
@@ -1208,6 +1256,8 @@ class VgiHttpClient:
         key: PathLike | None = None,
         send: Callable[..., tuple[int, list[tuple[str, str]], bytes]] | None = None,
         max_message: int | None = None,
+        external: VgiExternal | None = None,
+        uploads: VgiExternal | None = None,
     ) -> Self: ...
     timeout: float | None
     def call(self, method: str, values: dict[str, _Value], metadata: dict[bytes, bytes] | None = None) -> _Value: ...
@@ -1215,6 +1265,7 @@ class VgiHttpClient:
         self, method: str, values: dict[str, _Value], metadata: dict[bytes, bytes] | None = None
     ) -> VgiHttpClientStream: ...
     def describe(self) -> _Annotated: ...
+    def upload_urls(self, count: int) -> list[tuple[str, str, int]]: ...
     def capabilities(self) -> list[tuple[str, str]]: ...
 
 @final

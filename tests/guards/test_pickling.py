@@ -12,6 +12,7 @@ import inspect
 import pickle
 import pkgutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -60,6 +61,9 @@ from penstock.spark.quicx import held as qx_held
 from penstock.spark.quicx import source as qx_source
 from penstock.spark.quicx import stream_reader as qx_stream
 from penstock.spark.quicx import writer as qx_writer
+from penstock.vgi.azure import AzureStorage
+from penstock.vgi.external import ExternalLocationError
+from penstock.vgi.file import FileStorage
 from penstock.vgi.http import XfccElement
 
 COMPOSITE = rehydrate_parts([Part(path=(), type="text/plain", sha256="ab" * 32, bytes=1, depth=0, text="x")])
@@ -252,6 +256,16 @@ LIVE |= {
 }
 POINTS = pa.schema([("x", pa.int64())])
 SAMPLES |= {
+    vgi.ClientExternalConfig: vgi.ClientExternalConfig,
+    vgi.Compression: lambda: vgi.Compression(level=9),
+    vgi.FetchConfig: lambda: vgi.FetchConfig(max_fetch_bytes=5),
+    vgi.GCSStorage: lambda: vgi.GCSStorage("bucket"),
+    vgi.S3Storage: lambda: vgi.S3Storage("bucket", storage={"session_token": "t"}),
+    AzureStorage: lambda: AzureStorage("container", account="mine"),
+    FileStorage: lambda: FileStorage("batches"),
+    vgi.ServerExternalConfig: lambda: vgi.ServerExternalConfig(FileStorage("batches"), 5),
+    vgi.UploadUrl: lambda: vgi.UploadUrl("https://a/put", "https://a/get", datetime(2027, 1, 1, tzinfo=UTC)),
+    ExternalLocationError: lambda: ExternalLocationError("ExternalLocationError", "no", ""),
     vgi.AnnotatedBatch: lambda: vgi.AnnotatedBatch.from_pydict({"x": [1, 2]}),
     vgi.ArrowType: lambda: vgi.ArrowType(pa.int8()),
     vgi.AuthContext: lambda: vgi.AuthContext("jwt", True, "alice", {"role": "admin"}),
@@ -279,6 +293,8 @@ LIVE |= {
     "penstock.aio.vgi._client.AsyncStreamSession": "a connection",
     "penstock.aio.vgi._client.WorkerPool": "processes",
     "penstock.aio.vgi._server.RpcServer": "an event loop",
+    "penstock.vgi.external.ExternalStorage": "a protocol: it has no values of its own",
+    "penstock.vgi.external.UploadUrlProvider": "a protocol: it has no values of its own",
     "penstock.vgi.http._auth.Request": "a request",
     "penstock.vgi.http._client.HttpStreamSession": "a connection",
     "penstock.vgi.http._options.HttpOptions": "a dict",

@@ -18,8 +18,10 @@ rpc = importlib.import_module(f"{vgi.__name__}.rpc")
 http = importlib.import_module(f"{vgi.__name__}.http") if TRANSPORT == "http" else None
 conformance = importlib.import_module(SUITE)
 
-# They need servers of their own kinds: storage; and, over HTTP, one that lets nobody in, which only we start.
-LEFT_OUT = {"TestExternalLocation"} | (set() if "CLOSED" in os.environ else {"TestHealth"})
+# It needs a server, over HTTP, that lets nobody in, which only we start.
+LEFT_OUT = set() if "CLOSED" in os.environ else {"TestHealth"}
+# It needs a store, and is run by itself.
+STORED = "TestExternalLocation"
 # On a connection that is used again, these meet the reference's own fault: its worker takes what comes after an error
 # of a stream's beginning for the next request.
 SPOILING = {"test_produce_error_on_init", "test_exchange_error_on_init"} if os.environ.get("SPOILS") else set()
@@ -27,7 +29,12 @@ SPOILING = {"test_produce_error_on_init", "test_exchange_error_on_init"} if os.e
 
 def pytest_collection_modifyitems(items):
     names = LEFT_OUT | SPOILING
-    items[:] = [item for item in items if not names & {getattr(item.cls, "__name__", ""), item.originalname}]
+    items[:] = [
+        item
+        for item in items
+        if not names & {getattr(item.cls, "__name__", ""), item.originalname}
+        and (getattr(item.cls, "__name__", "") == STORED) == (TRANSPORT == "external")
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +69,39 @@ def conformance_http_port(place):
 def conformance_http_auth_port():
     """Where a server listens that lets nobody in."""
     return int(os.environ["CLOSED"])
+
+
+@pytest.fixture(scope="session")
+def conformance_fake_storage():
+    """The suite's own store, in a thread."""
+    url, end = importlib.import_module(f"{SUITE}.fake_storage").serve_in_thread()
+    yield url
+    end()
+
+
+@contextlib.contextmanager
+def _storing(*arguments):
+    worker = subprocess.Popen([*WORKER, *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        port = int(worker.stdout.readline().strip().partition(":")[2])
+        while not _listens(("127.0.0.1", port)):
+            time.sleep(0.01)
+        yield port
+    finally:
+        worker.terminate()
+        worker.wait()
+
+
+@pytest.fixture(scope="session")
+def conformance_http_with_storage_port(conformance_fake_storage):
+    with _storing(conformance_fake_storage, "plain") as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def conformance_http_with_zstd_storage_port(conformance_fake_storage):
+    with _storing(conformance_fake_storage, "zstd") as port:
+        yield port
 
 
 def _listens(where):

@@ -19,26 +19,6 @@ _NAMES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("api.json").r
 # Sentry is left out on purpose.
 LEFT_OUT = {"SentryConfig", "instrument_server_sentry"}
 LEFT_OUT_PARAMETERS = {"sentry_config"}
-# Batches in object stores.
-AWAITED = {
-    "ClientExternalConfig",
-    "Compression",
-    "ExternalLocationConfig",
-    "ExternalStorage",
-    "FetchConfig",
-    "GCSStorage",
-    "MAX_UPLOAD_BYTES_HEADER",
-    "S3Storage",
-    "ServerExternalConfig",
-    "UPLOAD_URL_HEADER",
-    "UploadUrl",
-    "UploadUrlProvider",
-    "fetch_url",
-    "https_only_validator",
-    "request_upload_urls",
-}
-AWAITED_MODULES = {"external", "external_fetch", "gcs", "s3"}
-AWAITED_PARAMETERS = {"external_location", "external_config", "max_upload_bytes", "upload_url_provider"}
 # Proxies, or methods of the class, make these of what the core gives them.
 MADE_BY_OTHERS = {"HttpStreamSession", "StreamSession", "ShmSegment"}
 
@@ -51,8 +31,7 @@ def _found(entry: dict[str, Any]) -> Any:
     try:
         return getattr(import_module(f"penstock.vgi.{module}".rstrip(".")), name)
     except (ImportError, AttributeError):
-        assert name in AWAITED or module in AWAITED_MODULES, f"{module}.{name} is missing"
-        return None
+        raise AssertionError(f"{module}.{name} is missing") from None
 
 
 def _equal(given: Any, wanted: dict[str, Any]) -> bool:
@@ -75,7 +54,7 @@ def _compare(what: str, function: Any, wanted: list[list[Any]]) -> int:
     behind = {name for each in ours.values() if each.kind is each.VAR_KEYWORD for name in _options(each)}
     places = [name for name, each in ours.items() if each.kind in (each.POSITIONAL_OR_KEYWORD, each.POSITIONAL_ONLY)]
     for place, (name, kind, *default) in enumerate(wanted):
-        if name in LEFT_OUT_PARAMETERS or name in behind or (name in AWAITED_PARAMETERS and name not in ours):
+        if name in LEFT_OUT_PARAMETERS or name in behind:
             continue
         assert name in ours, f"{what} has no parameter {name}"
         if kind == "p":
@@ -96,8 +75,7 @@ def _compare(what: str, function: Any, wanted: list[list[Any]]) -> int:
 def _compare_class(entry: dict[str, Any], found: Any) -> int:
     what = entry["name"]
     for name in entry["attributes"]:
-        if name not in AWAITED_PARAMETERS:
-            assert name in dir(found) or name in getattr(found, "__annotations__", {}), f"{what}.{name} is missing"
+        assert name in dir(found) or name in getattr(found, "__annotations__", {}), f"{what}.{name} is missing"
     for name, value in entry.get("members", {}).items():
         assert found[name].value == value
     seen = len(entry["attributes"]) + len(entry.get("members", {}))
@@ -139,7 +117,7 @@ def test_the_options_of_http_have_the_defaults_of_the_package(name: str) -> None
     (entry,) = [entry for entry in _NAMES if entry["name"] == name]
     options = {name: default[0]["value"] for name, _, *default in entry["parameters"] if default}
     given: Any = {name: value for name, value in options.items() if name in HttpOptions.__annotations__}
-    assert set(options) - set(given) <= LEFT_OUT_PARAMETERS | AWAITED_PARAMETERS | {"default_headers"}
+    assert set(options) - set(given) <= LEFT_OUT_PARAMETERS | {"default_headers"}
     server = RpcServer(Service, ServiceImpl(), dialect="0.10")
     key = b"a key of 16 octets"
     assert core_options(server, signing_key=key) == core_options(server, **{**given, "signing_key": key})
@@ -147,4 +125,4 @@ def test_the_options_of_http_have_the_defaults_of_the_package(name: str) -> None
 
 def test_what_is_left_out_is_in_the_contract() -> None:
     named = {entry["name"] for entry in _NAMES}
-    assert named >= LEFT_OUT | AWAITED | MADE_BY_OTHERS
+    assert named >= LEFT_OUT | MADE_BY_OTHERS

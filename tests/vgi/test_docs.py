@@ -22,4 +22,4 @@ def test_the_page_about_arrow_functions(tmp_path: Path) -> None:
             )
             assert done.stdout == expected, done.stderr
             ran += 1
-    assert ran == 4
+    assert ran == 5

@@ -217,7 +217,7 @@ def test_bodies_are_limited_and_bombs_do_not_inflate(running: HttpServer) -> Non
     bomb = pa.compress(bytes(64 << 20), "zstd", asbytes=True)
     assert len(bomb) < 1 << 16
     status, _, answer = ask(running, "POST", "/add", bomb, Content_Type=ARROW, Content_Encoding="zstd")
-    assert (status, kind_of(answer)) == (400, "ProtocolError")
+    assert (status, kind_of(answer)) == (413, "ProtocolError")
     assert b"inflates to more than" in said(answer)[1][b"vgi_rpc.log_message"]
     assert ask(running, "POST", "/add", bomb, Content_Type=ARROW, Content_Encoding="br")[0] == 415
 

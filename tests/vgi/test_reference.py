@@ -20,6 +20,39 @@ _HTTP = (
     "serve_http(RpcServer(ConformanceService, ConformanceServiceImpl()){})"
 )
 _CLOSED = ", authenticate=bearer_authenticate_static(tokens={})"
+# A worker whose large batches go by a store: the store's URL and how they are compressed are its arguments.
+_STORES = """
+import sys
+from {vgi} import Compression, ExternalLocationConfig, RpcServer
+from {suite} import ConformanceService, ConformanceServiceImpl
+from {suite}.fake_storage import FakeStorageBackend
+
+store = FakeStorageBackend(sys.argv[1])
+compression = Compression() if sys.argv[2] == "zstd" else None
+external = ExternalLocationConfig(store, 10_000, compression=compression, url_validator=None)
+server = RpcServer(ConformanceService, ConformanceServiceImpl(), external_location=external)
+options = {{"upload_url_provider": store, "max_request_bytes": 35_000, "max_upload_bytes": 1 << 20}}
+"""
+_OURS_STORES = _STORES.format(vgi="penstock.vgi", suite="vgi_conformance") + (
+    "from penstock.vgi.http import serve_http\nserve_http(server, **options)"
+)
+_THEIRS_STORE = (
+    _STORES.format(vgi="vgi_rpc", suite="vgi_rpc.conformance")
+    + """
+import socket
+import waitress
+from vgi_rpc.http import make_wsgi_app
+
+listener = socket.create_server(("127.0.0.1", 0))
+print(f"PORT:{listener.getsockname()[1]}", flush=True)
+waitress.serve(make_wsgi_app(server, **options), sockets=[listener])
+"""
+)
+
+
+def _line(script: str) -> str:
+    """Give a script in one line: the arguments of a worker are separated by the ends of lines."""
+    return "; ".join(filter(None, script.splitlines()))
 
 
 def _ours(transport: str) -> list[str]:
@@ -69,3 +102,18 @@ def _closed(environment: dict[str, str]) -> Iterator[str]:
             yield process.stdout.readline().strip().removeprefix("PORT:")
         finally:
             process.terminate()
+
+
+@pytest.mark.parametrize("ends", ["ours", "our caller", "our worker"])
+def test_their_tests_of_stored_batches_pass(run_suite: SUITE, translated: Path, reference: Path, ends: str) -> None:
+    environment = _with(translated)
+    path = environment["PYTHONPATH"]
+    if ends == "our caller":
+        worker = ["env", "-u", "PYTHONPATH", str(reference), "-c", _line(_THEIRS_STORE)]
+    else:
+        worker = ["env", f"PYTHONPATH={path}", sys.executable, "-c", _line(_OURS_STORES)]
+    if ends == "our worker":
+        counts = run_suite(reference, "vgi_rpc.conformance", "external", worker, PENSTOCK_VGI_DIALECT="0.10")
+    else:
+        counts = run_suite(sys.executable, "vgi_conformance", "external", worker, **environment)
+    assert counts == {"passed": 7}, counts

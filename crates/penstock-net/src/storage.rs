@@ -18,6 +18,7 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::path::Path;
+use object_store::signer::Signer;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
 use crate::{Error, Result};
@@ -36,6 +37,8 @@ pub type StorageOptions = BTreeMap<String, String>;
 #[derive(Clone)]
 pub struct Place {
     store: Arc<dyn ObjectStore>,
+    /// The same store, where it makes URLs for others.
+    signer: Option<Arc<dyn Signer>>,
     prefix: Path,
     uri: Arc<str>,
 }
@@ -89,22 +92,28 @@ impl Place {
             Kind::Google => google(bucket, options),
             Kind::Azure => azure(bucket, options),
         };
-        let store = store.map_err(|problem| match problem {
+        let (store, signer) = store.map_err(|problem| match problem {
             Problem::Option(name) => wrong(&format!("there is no storage option {name} for it")),
             Problem::Store(error) => wrong(&plain(&error)),
         })?;
-        Ok(Self { store, prefix, uri: uri.trim_end_matches('/').into() })
+        Ok(Self { store, signer: Some(signer), prefix, uri: uri.trim_end_matches('/').into() })
     }
 
     /// A store that is at hand.
     #[cfg(test)]
     pub(crate) fn of(store: Arc<dyn ObjectStore>, prefix: &str) -> Self {
-        Self { store, prefix: Path::parse(prefix).unwrap(), uri: format!("test://{prefix}").into() }
+        Self { store, signer: None, prefix: Path::parse(prefix).unwrap(), uri: format!("test://{prefix}").into() }
     }
 
     /// The store.
     pub(crate) fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
+    }
+
+    /// What makes URLs for others.
+    pub(crate) fn signer(&self) -> penstock_vgi::Result<&Arc<dyn Signer>> {
+        let message = || format!("{}: it signs no URLs", self.uri);
+        self.signer.as_ref().ok_or_else(|| penstock_vgi::Error::new(penstock_vgi::ErrorKind::Misuse, message()))
     }
 
     /// As it was named.
@@ -129,7 +138,7 @@ impl From<object_store::Error> for Problem {
     }
 }
 
-type Opened = std::result::Result<Arc<dyn ObjectStore>, Problem>;
+type Opened = std::result::Result<(Arc<dyn ObjectStore>, Arc<dyn Signer>), Problem>;
 
 fn amazon(bucket: &str, options: &StorageOptions) -> Opened {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
@@ -145,7 +154,7 @@ fn amazon(bucket: &str, options: &StorageOptions) -> Opened {
         };
     }
     let plain = is_plain(builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
-    Ok(Arc::new(builder.with_retry(retries()).with_client_options(client(plain)).build()?))
+    Ok(both(builder.with_retry(retries()).with_client_options(client(plain)).build()?))
 }
 
 fn google(bucket: &str, options: &StorageOptions) -> Opened {
@@ -158,7 +167,7 @@ fn google(bucket: &str, options: &StorageOptions) -> Opened {
         };
     }
     let plain = is_plain(builder.get_config_value(&GoogleConfigKey::BaseUrl));
-    Ok(Arc::new(builder.with_retry(retries()).with_client_options(client(plain)).build()?))
+    Ok(both(builder.with_retry(retries()).with_client_options(client(plain)).build()?))
 }
 
 fn azure(authority: &str, options: &StorageOptions) -> Opened {
@@ -178,7 +187,14 @@ fn azure(authority: &str, options: &StorageOptions) -> Opened {
         };
     }
     let plain = is_plain(builder.get_config_value(&AzureConfigKey::Endpoint));
-    Ok(Arc::new(builder.with_retry(retries()).with_client_options(client(plain)).build()?))
+    Ok(both(builder.with_retry(retries()).with_client_options(client(plain)).build()?))
+}
+
+/// One store in both its parts.
+fn both<S: ObjectStore + Signer>(store: S) -> (Arc<dyn ObjectStore>, Arc<dyn Signer>) {
+    let store = Arc::new(store);
+    let objects: Arc<dyn ObjectStore> = Arc::<S>::clone(&store);
+    (objects, store)
 }
 
 /// An endpoint without TLS is what its URL says.

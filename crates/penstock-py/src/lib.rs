@@ -86,6 +86,7 @@ mod _core {
     use super::vgi::{
         client::{VgiClient, VgiClientStream},
         codec::{vgi_decode, vgi_encode, vgi_token_open, vgi_token_seal},
+        external::{VgiExternal, VgiFetcher, VgiStore},
         files::VgiTls,
         http_client::{VgiHttpClient, VgiHttpClientStream},
         http_server::{VgiHttp, VgiHttpCall, VgiHttpServer},

@@ -1,15 +1,17 @@
 //! What the fuzz targets in `/fuzz` do with arbitrary octets. Stable tests call the same functions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_schema::{DataType, Field, Schema};
 
+use crate::external::{Fetched, Pointer, pointer};
 use crate::http::{ARROW, Asked, Begun, Config, Request, Response, Service, read_answer};
 use crate::ipc::{Decoder, Item};
 use crate::shm_layout::{HEADER, Table};
 use crate::{
-    Batch, Client, Dialect, ErrorKind, Event, Failure, Identity, Limits, Method, MethodKind, Protocol, Server,
-    ServerConfig,
+    Batch, Client, Dialect, ErrorKind, Event, Failure, Identity, Limits, Method, MethodKind, Protocol, Refused, Server,
+    ServerConfig, Signer,
 };
 
 /// Small, so that arbitrary octets reach them.
@@ -50,6 +52,34 @@ pub fn vgi_shm_header(input: &[u8]) {
         if let Some(region) = table.allocate(100) {
             assert!(region.offset >= HEADER && region.offset.saturating_add(region.length) <= size);
         }
+    }
+}
+
+/// What was fetched for a pointer: read or refused, within its limit, and never a pointer again.
+pub fn vgi_external(input: &[u8]) {
+    let (Some(protocol), Some((choice, octets))) = (protocol(), input.split_first()) else { return };
+    let schema = protocol.method(usize::from(*choice) % 3).map(|method| Arc::clone(&method.params));
+    let Some(schema) = schema else { return };
+    let Some(Ok(pointer)) = Pointer::of(&pointer(&schema, "https://host/object", None)) else { return };
+    let fetched = Fetched { octets: octets.to_vec(), zstd: choice & 0x80 != 0, took: Duration::ZERO };
+    if let Ok(opened) = pointer.open(fetched, &limits(), 1 << 16)
+        && let Ok(batch) = opened.batch
+    {
+        assert!(Pointer::of(&batch).is_none(), "what is behind a pointer is none");
+        assert_eq!(batch.schema.fields(), schema.fields());
+    }
+}
+
+/// State tokens: whatever is no token of ours is refused, and what is signed with our key and read is written again as
+/// it was.
+pub fn vgi_token(input: &[u8]) {
+    let Some((choice, octets)) = input.split_first() else { return };
+    let dialect = if choice & 1 == 0 { Dialect::Spec } else { Dialect::V0_10 };
+    let signer = Signer::new(b"a key of 16 octets".as_slice(), dialect, 0);
+    assert_eq!(signer.open(octets, &Identity::Anonymous, 0), Err(Refused::Forged));
+    let signed = signer.sign(octets.to_vec(), &Identity::Anonymous);
+    if let Ok(token) = signer.open(&signed, &Identity::Anonymous, 0) {
+        assert_eq!(signer.seal(&token, &Identity::Anonymous), signed);
     }
 }
 
@@ -110,9 +140,12 @@ pub fn vgi_http(input: &[u8]) {
         repo_url: None,
         guarded_pages: false,
         own_pages: Vec::new(),
+        upload_urls: true,
+        max_upload_bytes: None,
     };
     let Ok(service) = Service::new(protocol, config).map(Arc::new) else { return };
-    let path = ["/add", "/nothing", "/count/init", "/count/exchange"].get(usize::from(choice >> 1) % 4);
+    let path = ["/add", "/nothing", "/count/init", "/count/exchange", "/__upload_url__/init"]
+        .get(usize::from(choice >> 1) % 5);
     let mut headers: crate::http::Headers = [("Content-Type", ARROW)].into_iter().collect();
     if choice & 0x80 != 0 {
         headers.push("Content-Encoding", "zstd");

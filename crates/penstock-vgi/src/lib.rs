@@ -5,6 +5,7 @@ mod classify;
 mod client;
 mod describe;
 mod error;
+pub mod external;
 mod failure;
 #[doc(hidden)]
 pub mod fuzzing;

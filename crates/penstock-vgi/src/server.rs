@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 
 use crate::cast::conform;
+use crate::classify::Class;
 use crate::describe::Description;
 use crate::failure::{Failure, Log};
 use crate::ids::id;
@@ -42,6 +43,8 @@ pub enum Event {
     Cancelled,
     /// The client has left the stream behind without a word, and calls something else: nothing can be written.
     Abandoned,
+    /// A request whose values lie behind a URL (section 12): [`Server::resolved`] says what is there.
+    Pointer(Batch),
 }
 
 /// A call.
@@ -66,6 +69,8 @@ enum State {
     Idle,
     /// In the stream of a request; its first batch, once it has come.
     Request(Option<Batch>),
+    /// The values of a request are being fetched; its ID.
+    Fetching(Option<String>),
     /// The application has a call.
     Called(Called),
     /// A stream is open.
@@ -104,6 +109,8 @@ pub struct Server {
     out: Output,
     /// A stream has failed before its client could know: the input that it may send is no request.
     leftover: bool,
+    /// The application fetches what lies behind URLs.
+    follows: bool,
     requests: u64,
 }
 
@@ -119,8 +126,14 @@ impl Server {
             events: VecDeque::new(),
             out: Output::new(),
             leftover: false,
+            follows: false,
             requests: 0,
         }
+    }
+
+    /// Requests whose values lie behind a URL become [`Event::Pointer`].
+    pub const fn follow_pointers(&mut self) {
+        self.follows = true;
     }
 
     /// What it serves.
@@ -189,7 +202,7 @@ impl Server {
                 stream.ended = true;
                 self.events.push_back(Event::InputEnd);
             }
-            (State::Idle, Item::Batch(_) | Item::End) | (State::Called(_), _) => {
+            (State::Idle, Item::Batch(_) | Item::End) | (State::Called(_) | State::Fetching(_), _) => {
                 return Err(Error::violation("the client has sent what no request and no stream is"));
             }
         }
@@ -206,6 +219,11 @@ impl Server {
             return Ok(());
         };
         let named = batch.metadata.contains(key::METHOD);
+        if self.follows && named && batch.class() == Class::External {
+            self.state = State::Fetching(batch.metadata.text(key::REQUEST_ID).map(str::to_owned));
+            self.events.push_back(Event::Pointer(batch));
+            return Ok(());
+        }
         let request_id = batch.metadata.text(key::REQUEST_ID).map_or_else(|| self.next_id(), str::to_owned);
         match request::parse(&self.protocol, batch, self.config.description.is_some()) {
             Parsed::Call(request) => {
@@ -222,6 +240,20 @@ impl Server {
                 // The client of a stream may send its input before it sees the error.
                 self.leftover = named;
                 self.write_failure(&schema, &failure, &request_id)
+            }
+        }
+    }
+
+    /// What lies behind the pointer of a request, with all that the pointer said of it; or why it cannot be had.
+    pub fn resolved(&mut self, batch: Result<Batch, Failure>) -> Result<()> {
+        let State::Fetching(request_id) = &mut self.state else { return Err(Error::misuse("nothing was pointed at")) };
+        let request_id = request_id.take().unwrap_or_default();
+        self.state = State::Idle;
+        match batch {
+            Ok(batch) => self.handle_request(Some(batch)),
+            Err(failure) => {
+                self.leftover = true;
+                self.write_failure(&Arc::clone(self.protocol.empty_schema()), &failure, &request_id)
             }
         }
     }
@@ -262,6 +294,23 @@ impl Server {
         self.logs.push(log);
     }
 
+    /// The messages that wait for the next batch, as batches of its schema: who stores that batch elsewhere stores them
+    /// with it, and then [`forget_logs`](Self::forget_logs).
+    pub fn waiting_logs(&self, schema: &SchemaRef) -> Vec<Batch> {
+        let request_id = match &self.state {
+            State::Called(call) => call.request_id.as_str(),
+            State::Streaming(stream) => stream.request_id.as_str(),
+            State::Idle | State::Request(_) | State::Fetching(_) | State::Draining => "",
+        };
+        let metadata = self.logs.iter().map(|log| log.metadata(&self.config.server_id, request_id));
+        metadata.map(|metadata| Batch::empty(schema, metadata)).collect()
+    }
+
+    /// The messages that wait are elsewhere.
+    pub fn forget_logs(&mut self) {
+        self.logs.clear();
+    }
+
     /// Answers a unary call. Without columns the result is that of a method which returns nothing.
     pub fn reply(&mut self, result: &Batch) -> Result<()> {
         let State::Called(call) = &self.state else { return Err(Error::misuse("no call waits for a reply")) };
@@ -295,7 +344,7 @@ impl Server {
                 self.after_stream(stream.begun, stream.ended);
                 Ok(())
             }
-            state @ (State::Idle | State::Request(_) | State::Draining) => {
+            state @ (State::Idle | State::Request(_) | State::Fetching(_) | State::Draining) => {
                 self.state = state;
                 Err(Error::misuse("no call waits for an answer"))
             }
@@ -346,7 +395,7 @@ impl Server {
                 self.after_stream(stream.begun, stream.ended);
                 Ok(())
             }
-            state @ (State::Idle | State::Request(_) | State::Called(_) | State::Draining) => {
+            state @ (State::Idle | State::Request(_) | State::Fetching(_) | State::Called(_) | State::Draining) => {
                 self.state = state;
                 Err(not_open())
             }
@@ -360,6 +409,9 @@ impl Server {
             State::Streaming(stream) if !stream.owes => self.finish(),
             State::Called(_) | State::Streaming(_) => {
                 self.fail(&Failure::new("RuntimeError", "the call was left without an answer"))
+            }
+            State::Fetching(_) => {
+                self.resolved(Err(Failure::new("RuntimeError", "the values of the call were not fetched")))
             }
             State::Idle | State::Request(_) | State::Draining => Ok(()),
         }
@@ -400,7 +452,7 @@ impl Server {
             State::Idle | State::Request(_) => {
                 self.write_failure(&Arc::clone(self.protocol.empty_schema()), &failure, "")
             }
-            State::Called(_) | State::Draining => Ok(()),
+            State::Called(_) | State::Fetching(_) | State::Draining => Ok(()),
         };
         // The connection is over in any case.
         drop(told);

@@ -132,7 +132,11 @@ impl Signer {
             out.u32_le(u32::try_from(field.len()).unwrap_or(u32::MAX));
             out.bytes(field);
         }
-        let mut octets = out.into_inner();
+        self.sign(out.into_inner(), identity)
+    }
+
+    /// Octets and their HMAC.
+    pub(crate) fn sign(&self, mut octets: Vec<u8>, identity: &Identity) -> Vec<u8> {
         let mut mac = self.mac(identity);
         mac.update(&octets);
         octets.extend_from_slice(&mac.finalize().into_bytes());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, StringArray};
 use arrow_schema::{DataType, Field, Schema};
-use penstock_vgi::fuzzing::{vgi_connection, vgi_http, vgi_ipc, vgi_shm_header};
+use penstock_vgi::fuzzing::{vgi_connection, vgi_external, vgi_http, vgi_ipc, vgi_shm_header, vgi_token};
 use penstock_vgi::ipc::Output;
 use penstock_vgi::shm_layout::{HEADER, Table};
 use penstock_vgi::{Batch, key, write_request};
@@ -42,6 +42,8 @@ proptest! {
         vgi_ipc(&[[cut].as_slice(), &octets].concat());
         vgi_connection(&octets);
         vgi_http(&[[cut].as_slice(), &octets].concat());
+        vgi_external(&[[cut].as_slice(), &octets].concat());
+        vgi_token(&[[cut].as_slice(), &octets].concat());
     }
 
     #[test]
@@ -50,6 +52,8 @@ proptest! {
         vgi_connection(&input);
         vgi_shm_header(&input);
         vgi_http(&input);
+        vgi_external(&input);
+        vgi_token(&input);
     }
 
     #[test]

@@ -74,6 +74,8 @@ fn configured(dialect: Dialect, change: impl FnOnce(&mut Config)) -> Arc<Service
         repo_url: None,
         guarded_pages: false,
         own_pages: Vec::new(),
+        upload_urls: true,
+        max_upload_bytes: None,
     };
     change(&mut config);
     let protocol = Protocol::new("Test", methods).expect("distinct names");

@@ -4,8 +4,22 @@ A service is a ``typing.Protocol``; its methods are called over pipes and socket
 was written for ``vgi_rpc`` runs after ``from penstock import vgi as vgi_rpc``.
 """
 
+from penstock.vgi.external import (
+    ClientExternalConfig,
+    Compression,
+    ExternalLocationConfig,
+    ExternalStorage,
+    FetchConfig,
+    ServerExternalConfig,
+    UploadUrl,
+    UploadUrlProvider,
+    https_only_validator,
+)
+from penstock.vgi.gcs import GCSStorage
 from penstock.vgi.http import (
     MAX_REQUEST_BYTES_HEADER,
+    MAX_UPLOAD_BYTES_HEADER,
+    UPLOAD_URL_HEADER,
     HttpRetryConfig,
     HttpServerCapabilities,
     HttpStreamSession,
@@ -22,6 +36,7 @@ from penstock.vgi.http import (
     make_sync_client,
     make_wsgi_app,
     parse_resource_metadata_url,
+    request_upload_urls,
 )
 from penstock.vgi.introspect import MethodDescription, ServiceDescription, introspect
 from penstock.vgi.log import Level, Message
@@ -60,6 +75,7 @@ from penstock.vgi.rpc import (
     serve_pipe,
     serve_stdio,
 )
+from penstock.vgi.s3 import S3Storage
 from penstock.vgi.shm import SharedMemorySegment
 from penstock.vgi.utils import (
     ArrowSerializableDataclass,
@@ -74,15 +90,23 @@ from penstock.vgi.utils import (
 __all__ = [
     "DESCRIBE_METHOD_NAME",
     "MAX_REQUEST_BYTES_HEADER",
+    "MAX_UPLOAD_BYTES_HEADER",
     "REQUEST_VERSION",
+    "UPLOAD_URL_HEADER",
     "AnnotatedBatch",
     "ArrowSerializableDataclass",
     "ArrowType",
     "AuthContext",
     "CallContext",
     "CallStatistics",
+    "ClientExternalConfig",
     "ClientLog",
+    "Compression",
     "ExchangeState",
+    "ExternalLocationConfig",
+    "ExternalStorage",
+    "FetchConfig",
+    "GCSStorage",
     "HttpRetryConfig",
     "HttpServerCapabilities",
     "HttpStreamSession",
@@ -105,6 +129,8 @@ __all__ = [
     "RpcMethodInfo",
     "RpcServer",
     "RpcTransport",
+    "S3Storage",
+    "ServerExternalConfig",
     "ServiceDescription",
     "SharedMemorySegment",
     "ShmPipeTransport",
@@ -115,6 +141,8 @@ __all__ = [
     "StreamState",
     "SubprocessTransport",
     "Transient",
+    "UploadUrl",
+    "UploadUrlProvider",
     "ValidatedReader",
     "VersionError",
     "WorkerPool",
@@ -125,6 +153,7 @@ __all__ = [
     "http_connect",
     "http_introspect",
     "http_oauth_metadata",
+    "https_only_validator",
     "instrument_server",
     "introspect",
     "jwt_authenticate",
@@ -132,6 +161,7 @@ __all__ = [
     "make_sync_client",
     "make_wsgi_app",
     "parse_resource_metadata_url",
+    "request_upload_urls",
     "rpc_methods",
     "run_server",
     "serve_pipe",

@@ -7,12 +7,15 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.vgi.rpc._client import OnLog, RpcConnection
 from penstock.vgi.rpc._transport import RpcTransport, ShmPipeTransport, StderrMode, SubprocessTransport
 from penstock.vgi.shm import SharedMemorySegment
 from penstock.vgi.utils import IpcValidation
+
+if TYPE_CHECKING:
+    from penstock.vgi._external import ExternalConfig
 
 __all__ = ["PoolMetrics", "WorkerPool"]
 
@@ -135,6 +138,7 @@ class WorkerPool:
         cmd: list[str],
         *,
         on_log: OnLog | None = None,
+        external_location: "ExternalConfig | None" = None,
         ipc_validation: IpcValidation = IpcValidation.FULL,
     ) -> Iterator[P]:
         """Give a proxy of a worker that runs ``cmd``, and take the worker back at the end of the block.
@@ -145,7 +149,9 @@ class WorkerPool:
         usable = False
         try:
             with _with_segment(worker, self._shm_size) as transport:
-                connection = RpcConnection(protocol, transport, on_log, ipc_validation=ipc_validation)
+                connection = RpcConnection(
+                    protocol, transport, on_log, external_location=external_location, ipc_validation=ipc_validation
+                )
                 try:
                     with connection as proxy:
                         yield proxy

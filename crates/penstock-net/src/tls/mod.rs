@@ -176,6 +176,18 @@ pub(crate) fn nobody() -> Result<ClientConfig> {
     Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
+/// Trusts whom the system trusts, in the versions that public servers speak. A system without a store trusts nobody.
+pub(crate) fn public() -> Result<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(|error| Error::Tls(error.to_string()))?;
+    let roots = system_roots().unwrap_or_else(|error| {
+        tracing::warn!(%error, "no https:// can be fetched");
+        RootCertStore::empty()
+    });
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
 /// The one place that names the cryptography; nothing depends on a process-wide default.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())

@@ -6,6 +6,7 @@ mod beside;
 mod channel;
 mod client;
 mod counters;
+pub mod external;
 pub mod http;
 mod mapping;
 mod raw;

@@ -71,6 +71,11 @@ impl ServerConnection {
         };
     }
 
+    /// Whether there is a segment for large batches.
+    pub const fn shares(&self) -> bool {
+        self.beside.is_some()
+    }
+
     /// The batch, or a pointer to it in shared memory. It is this side's turn.
     pub fn share(&mut self, batch: Batch) -> Result<Batch> {
         match &mut self.beside {

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, to_python};
+use super::external::{External, VgiExternal, given, receive};
 use super::files::{VgiTls, channel, waiting};
 use super::protocol::VgiProtocol;
 use super::segment::VgiSegment;
@@ -70,6 +71,7 @@ struct Shared {
     connection: Mutex<ClientConnection>,
     logger: Logger,
     timeout: Mutex<Option<f64>>,
+    external: Option<Arc<External>>,
     /// Counts the streams: one that is not the latest has ended.
     streams: Mutex<u64>,
 }
@@ -128,7 +130,10 @@ impl Shared {
             self.logger.log(py, &log)?;
             answer = self.with(py, |connection, check| connection.next_answer(check))?;
         }
-        Ok(answer)
+        match answer {
+            Answer::Batch(batch) => receive(py, self.external.as_ref(), batch, &self.logger).map(Answer::Batch),
+            answer @ (Answer::Log(_) | Answer::End | Answer::Failed(_)) => Ok(answer),
+        }
     }
 }
 
@@ -195,7 +200,9 @@ pub(crate) fn params(method: &Method, given: &Bound<'_, PyDict>) -> PyResult<Bat
 #[pymethods]
 impl VgiClient {
     #[new]
-    #[pyo3(signature = (protocol, reader, writer=None, *, segment=None, tls=None, on_log=None, max_message=None))]
+    #[pyo3(signature = (protocol, reader, writer=None, *, segment=None, tls=None, on_log=None, max_message=None,
+        external=None))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python's")]
     fn new(
         protocol: &Bound<'_, VgiProtocol>,
         reader: &Bound<'_, PyAny>,
@@ -204,6 +211,7 @@ impl VgiClient {
         tls: Option<&Bound<'_, VgiTls>>,
         on_log: Option<Py<PyAny>>,
         max_message: Option<u64>,
+        external: Option<&Bound<'_, VgiExternal>>,
     ) -> PyResult<Self> {
         let segment = segment.map(|segment| segment.get().segment()).transpose()?;
         let mut limits = Limits::default();
@@ -214,6 +222,7 @@ impl VgiClient {
             connection: Mutex::new(connection),
             logger: Logger::new(on_log),
             timeout: Mutex::default(),
+            external: given(external),
             streams: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -314,7 +323,11 @@ impl VgiClientStream {
                 *lock(&self.done) = true;
                 expect_batch(py, answer).map(|_| None)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                // What was answered could not be fetched, for example: the connection is fine, and the stream is over.
+                drop(self.end(py, false));
+                Err(error)
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use penstock_net::tls::{ClientTls, Trust};
 use penstock_net::vgi::Check;
 use penstock_net::vgi::http::{ClientOptions, HttpClient, HttpSender, HttpStream, Retry};
-use penstock_vgi::http::{Answered, Headers, Response};
+use penstock_vgi::http::{Answered, Headers, Response, read_upload_urls};
 use penstock_vgi::{Answer, Batch, Error, ErrorKind, Limits, MethodKind};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -16,6 +16,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, to_python};
 use super::client::{IntoVgiErr, Logger, expect_batch, method_of, misuse, params, result_of, rpc_error};
+use super::external::{External, VgiExternal, given, receive};
 use super::files::waiting;
 use super::protocol::VgiProtocol;
 use crate::error::IntoPyErr;
@@ -85,6 +86,7 @@ struct Shared {
     client: HttpClient,
     logger: Logger,
     timeout: Mutex<Option<f64>>,
+    external: Option<Arc<External>>,
 }
 
 /// A stream of a [`VgiHttpClient`].
@@ -109,7 +111,9 @@ impl Shared {
         for answer in answered.answers {
             match answer {
                 Answer::Log(log) => self.logger.log(py, &log)?,
-                answer @ (Answer::Batch(_) | Answer::Failed(_) | Answer::End) => return expect_batch(py, answer),
+                answer @ (Answer::Batch(_) | Answer::Failed(_) | Answer::End) => {
+                    return receive(py, self.external.as_ref(), expect_batch(py, answer)?, &self.logger);
+                }
             }
         }
         expect_batch(py, Answer::End)
@@ -125,7 +129,8 @@ impl VgiHttpClient {
     #[new]
     #[pyo3(signature = (
         protocol, base_url, *, prefix=None, on_log=None, compression_level=None, retry=None, headers=Vec::new(),
-        fingerprint=None, ca=None, system_ca=false, cert=None, key=None, send=None, max_message=None
+        fingerprint=None, ca=None, system_ca=false, cert=None, key=None, send=None, max_message=None,
+        external=None, uploads=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python's")]
     fn new(
@@ -143,6 +148,8 @@ impl VgiHttpClient {
         key: Option<PathBuf>,
         send: Option<Py<PyAny>>,
         max_message: Option<u64>,
+        external: Option<&Bound<'_, VgiExternal>>,
+        uploads: Option<&Bound<'_, VgiExternal>>,
     ) -> PyResult<Self> {
         let mut limits = Limits::default();
         limits.body = max_message.unwrap_or(limits.body);
@@ -167,8 +174,13 @@ impl VgiHttpClient {
                 HttpClient::connect(base_url, tls.as_ref(), options).map_err(IntoVgiErr::into_vgi_err)?
             }
         };
+        let client = match given(uploads) {
+            Some(uploads) => client.with_uploads(uploads.uploads()),
+            None => client,
+        };
         let protocol = Arc::clone(&protocol.get().protocol);
-        let shared = Shared { protocol, client, logger: Logger::new(on_log), timeout: Mutex::default() };
+        let (logger, external) = (Logger::new(on_log), given(external));
+        let shared = Shared { protocol, client, logger, timeout: Mutex::default(), external };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -219,6 +231,9 @@ impl VgiHttpClient {
         if let Some(failure) = stream.failure() {
             return Err(rpc_error(py, failure));
         }
+        if let Some(header) = stream.header.take() {
+            stream.header = Some(receive(py, self.shared.external.as_ref(), header, &self.shared.logger)?);
+        }
         Ok(VgiHttpClientStream { shared: Arc::clone(&self.shared), stream: Mutex::new(stream) })
     }
 
@@ -229,6 +244,13 @@ impl VgiHttpClient {
         let answered =
             self.shared.with(py, |client, check| client.call(penstock_vgi::DESCRIBE, empty, metadata, check))?;
         annotated(py, &self.shared.answer(py, answered)?)
+    }
+
+    /// URLs to which requests may be put, those by which they are fetched, and until when, in microseconds since 1970.
+    fn upload_urls(&self, py: Python<'_>, count: i64) -> PyResult<Vec<(String, String, i64)>> {
+        let answered = self.shared.with(py, |client, check| client.upload_urls(count, check))?;
+        let urls = read_upload_urls(&self.shared.answer(py, answered)?).map_err(IntoVgiErr::into_vgi_err)?;
+        Ok(urls.into_iter().map(|each| (each.upload, each.download, each.expires_at)).collect())
     }
 
     /// What the server is capable of: the fields of its answer.
@@ -247,7 +269,11 @@ impl VgiHttpClientStream {
             match answer {
                 Answer::Log(log) => shared.logger.log(py, &log)?,
                 Answer::End => return Ok(None),
-                Answer::Batch(batch) => return annotated(py, &batch).map(Some),
+                Answer::Batch(batch) => {
+                    let mut batch = receive(py, shared.external.as_ref(), batch, &shared.logger)?;
+                    lock(stream).found_token(&mut batch);
+                    return annotated(py, &batch).map(Some);
+                }
                 answer @ Answer::Failed(_) => return expect_batch(py, answer).map(|_| None),
             }
         }

@@ -1,4 +1,6 @@
 //! The server's end over HTTP for Python: requests come from our own server, or from the user's.
+//!
+//! Longer than 600 lines: the methods of a call are one class in Python, and one block here.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use penstock_net::tls::{Identity as Certificate, ServerTls};
 use penstock_net::vgi::Counters;
 use penstock_net::vgi::http::{HttpListener, now};
-use penstock_vgi::http::{Begun, Call, Config, Headers, Kind, Pending, Request, Response, Resumed, Service};
+use penstock_vgi::http::{Begun, Call, Config, Headers, Kind, Pending, Request, Response, Resumed, Service, UploadUrl};
 use penstock_vgi::{Batch, Failure, Identity, Log, Metadata};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -15,6 +17,7 @@ use pyo3_arrow::PySchema;
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python, schema};
 use super::client::{IntoVgiErr, misuse};
+use super::external::External;
 use super::values;
 use crate::error::IntoPyErr;
 use crate::pipestream::address;
@@ -39,6 +42,8 @@ pub(crate) struct HttpOptions {
     repo_url: Option<String>,
     guarded_pages: bool,
     own_pages: Vec<String>,
+    upload_urls: bool,
+    max_upload_bytes: Option<u64>,
 }
 
 impl HttpOptions {
@@ -65,6 +70,8 @@ impl HttpOptions {
             repo_url: self.repo_url,
             guarded_pages: self.guarded_pages,
             own_pages: self.own_pages,
+            upload_urls: self.upload_urls,
+            max_upload_bytes: self.max_upload_bytes,
         }
     }
 }
@@ -74,11 +81,12 @@ impl HttpOptions {
 pub(crate) struct VgiHttp {
     service: Arc<Service>,
     counters: Arc<Counters>,
+    external: Option<Arc<External>>,
 }
 
 impl VgiHttp {
-    pub(super) fn new(service: Service, counters: Arc<Counters>) -> Self {
-        Self { service: Arc::new(service), counters }
+    pub(super) fn new(service: Service, counters: Arc<Counters>, external: Option<Arc<External>>) -> Self {
+        Self { service: Arc::new(service), counters, external }
     }
 }
 
@@ -107,8 +115,8 @@ impl VgiHttp {
             Begun::Done(response) => Stage::Done(Some(response)),
             Begun::Call(pending) => Stage::Pending(pending),
         };
-        let counters = Arc::clone(&self.counters);
-        VgiHttpCall { asked, stage: Mutex::new(stage), answer: Mutex::default(), counters }
+        let (counters, external) = (Arc::clone(&self.counters), self.external.clone());
+        VgiHttpCall { asked, stage: Mutex::new(stage), answer: Mutex::default(), counters, external }
     }
 
     /// Listens with the core's own server; with a certificate over TLS.
@@ -129,7 +137,7 @@ impl VgiHttp {
         let listen: SocketAddr = *addresses.first().ok_or_else(|| misuse(&format!("{address} has no address")))?;
         let listener = HttpListener::bind(Arc::clone(&self.service), listen, tls.as_ref());
         let listener = listener.map_err(IntoPyErr::into_py_err)?;
-        Ok(VgiHttpServer { listener, counters: Arc::clone(&self.counters) })
+        Ok(VgiHttpServer { listener, counters: Arc::clone(&self.counters), external: self.external.clone() })
     }
 }
 
@@ -138,6 +146,7 @@ impl VgiHttp {
 pub(crate) struct VgiHttpServer {
     listener: HttpListener,
     counters: Arc<Counters>,
+    external: Option<Arc<External>>,
 }
 
 #[pymethods]
@@ -159,7 +168,8 @@ impl VgiHttpServer {
         let (pending, answer) = waiting.into_parts();
         let answer: Answerer = Box::new(answer);
         let (stage, counters) = (Mutex::new(Stage::Pending(pending)), Arc::clone(&self.counters));
-        Some(VgiHttpCall { asked, stage, answer: Mutex::new(Some(answer)), counters })
+        let external = self.external.clone();
+        Some(VgiHttpCall { asked, stage, answer: Mutex::new(Some(answer)), counters, external })
     }
 
     /// Takes no more calls, and waits for those that run.
@@ -207,6 +217,7 @@ pub(crate) struct VgiHttpCall {
     /// Where the answer goes that our own server sends.
     answer: Mutex<Option<Answerer>>,
     counters: Arc<Counters>,
+    external: Option<Arc<External>>,
 }
 
 impl VgiHttpCall {
@@ -263,6 +274,19 @@ impl VgiHttpCall {
         let response = py.detach(|| work(call)).map_err(IntoVgiErr::into_vgi_err)?;
         self.answered(&mut stage, response);
         Ok(())
+    }
+
+    /// The batch, or a pointer to it and the messages in front of it.
+    fn elsewhere(&self, py: Python<'_>, batch: Batch) -> PyResult<Batch> {
+        let Some(external) = self.external.as_ref().filter(|external| external.takes(&batch)) else { return Ok(batch) };
+        let mut cycle = self.call(|call| Ok(call.waiting_logs(&batch.schema)))?;
+        let schema = Arc::clone(&batch.schema);
+        cycle.push(batch);
+        let pointer = external.store(py, &schema, &cycle)?;
+        self.call(|call| {
+            call.forget_logs();
+            Ok(pointer)
+        })
     }
 
     fn resumed<T>(&self, look: impl FnOnce(&Resumed) -> PyResult<T>) -> PyResult<T> {
@@ -326,7 +350,23 @@ impl VgiHttpCall {
             identity.map_or(Identity::Anonymous, |(domain, principal)| Identity::Principal { domain, principal });
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, Stage::Done(None)) {
-            Stage::Pending(pending) => {
+            Stage::Pending(mut pending) => {
+                if let Some(external) = &self.external
+                    && let Some(pointer) = py.detach(|| pending.pointer(&identity, now()).cloned())
+                {
+                    match external.fetch(py, pointer) {
+                        Ok(Ok(batch)) => pending.resolved(batch),
+                        Ok(Err(failure)) => {
+                            self.counters.refused();
+                            self.answered(&mut stage, pending.unresolved(&failure));
+                            return Ok(());
+                        }
+                        Err(raised) => {
+                            self.answered(&mut stage, pending.error(500, "the server was interrupted"));
+                            return Err(raised);
+                        }
+                    }
+                }
                 match py.detach(|| pending.accept(identity, now())) {
                     Ok(call) => {
                         self.counters.call(call.request.octets);
@@ -367,6 +407,7 @@ impl VgiHttpCall {
                 Kind::Unary => "unary",
                 Kind::Init => "init",
                 Kind::Exchange => "exchange",
+                Kind::UploadUrls => "upload_url",
             })
         })
     }
@@ -436,7 +477,21 @@ impl VgiHttpCall {
                 }
             }
         })?;
+        let batch = self.elsewhere(py, batch)?;
         self.end(py, |call| call.reply(&batch))
+    }
+
+    /// How many URLs are asked for.
+    #[getter]
+    fn urls(&self) -> PyResult<usize> {
+        self.call(|call| Ok(call.urls))
+    }
+
+    /// Answers with URLs: to put, to fetch, and until when, in microseconds since 1970.
+    fn reply_urls(&self, py: Python<'_>, urls: Vec<(String, String, i64)>) -> PyResult<()> {
+        let url = |(upload, download, expires_at)| UploadUrl { upload, download, expires_at };
+        let urls: Vec<_> = urls.into_iter().map(url).collect();
+        self.end(py, |call| call.reply_urls(&urls))
     }
 
     /// Answers with an error.
@@ -489,19 +544,23 @@ impl VgiHttpCall {
     /// Opens the answer of a stream. A `producer` may emit any number of batches, an exchange one.
     fn open(
         &self,
+        py: Python<'_>,
         output_schema: &Bound<'_, PyAny>,
         input_schema: &Bound<'_, PyAny>,
         header: Option<PyBatch>,
         producer: bool,
     ) -> PyResult<()> {
         let (output, input) = (schema(output_schema)?, schema(input_schema)?);
-        let header = header.map(|PyBatch(batch)| batch);
+        let header = header.map(|PyBatch(batch)| self.elsewhere(py, batch)).transpose()?;
         self.call(|call| call.open(&output, &input, header.as_ref(), producer).map_err(IntoVgiErr::into_vgi_err))
     }
 
     /// The next batch of the answer.
-    fn emit(&self, batch: PyBatch, metadata: Option<Bound<'_, PyDict>>) -> PyResult<()> {
-        let batch = batch.0.with_metadata(self::metadata(metadata.as_ref())?);
+    fn emit(&self, py: Python<'_>, batch: PyBatch, metadata: Option<Bound<'_, PyDict>>) -> PyResult<()> {
+        let mut batch = batch.0.with_metadata(self::metadata(metadata.as_ref())?);
+        if self.call(|call| Ok(call.produces()))? {
+            batch = self.elsewhere(py, batch)?;
+        }
         self.call(|call| call.emit(batch).map_err(IntoVgiErr::into_vgi_err))
     }
 
@@ -513,7 +572,22 @@ impl VgiHttpCall {
     /// Ends the answer; with a state the stream goes on.
     #[pyo3(signature = (state=None))]
     fn finish(&self, py: Python<'_>, state: Option<Vec<u8>>) -> PyResult<()> {
-        self.end(py, |call| call.finish(state, now()))
+        if let Some(state) = state {
+            self.call(|call| call.seal(state, now()).map_err(IntoVgiErr::into_vgi_err))?;
+        }
+        // The answer to an input: who reads it elsewhere finds the token there.
+        let held = self
+            .external
+            .as_ref()
+            .map(|external| self.call(|call| Ok(call.held().filter(|held| external.takes(held)).cloned())));
+        if let Some(held) = held.transpose()?.flatten() {
+            let pointer = self.elsewhere(py, held)?;
+            self.call(|call| {
+                call.replace_held(pointer);
+                Ok(())
+            })?;
+        }
+        self.end(py, Call::close)
     }
 
     /// The answer, for who has begun it: status, fields, body.

@@ -3,6 +3,7 @@
 pub(crate) mod batches;
 pub(crate) mod client;
 pub(crate) mod codec;
+pub(crate) mod external;
 pub(crate) mod files;
 pub(crate) mod http_client;
 pub(crate) mod http_server;

@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use penstock_net::vgi::{Channel, Counters, MetricsEndpoint, ServerConnection};
 use penstock_vgi::http::Service;
-use penstock_vgi::{Batch, Call, Description, Dialect, Event, Failure, Limits, Log, MethodKind, ServerConfig};
+use penstock_vgi::{Batch, Call, Class, Description, Dialect, Event, Failure, Limits, Log, MethodKind, ServerConfig};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python, schema};
 use super::client::{IntoVgiErr, busy, misuse};
+use super::external::{External, VgiExternal, given};
 use super::files::{VgiTls, channel, waiting};
 use super::http_server::{HttpOptions, VgiHttp};
 use super::protocol::VgiProtocol;
@@ -25,6 +26,7 @@ pub(crate) struct VgiServer {
     config: ServerConfig,
     dialect: Dialect,
     counters: Arc<Counters>,
+    external: Option<Arc<External>>,
 }
 
 /// A connection whose requests Python asks for.
@@ -37,6 +39,7 @@ struct Shared {
     protocol: Arc<penstock_vgi::Protocol>,
     connection: Mutex<ServerConnection>,
     counters: Arc<Counters>,
+    external: Option<Arc<External>>,
 }
 
 /// A call that waits for its answer.
@@ -57,13 +60,14 @@ struct CallState {
 #[pymethods]
 impl VgiServer {
     #[new]
-    #[pyo3(signature = (protocol, *, server_id, dialect, describe, max_message=None))]
+    #[pyo3(signature = (protocol, *, server_id, dialect, describe, max_message=None, external=None))]
     fn new(
         protocol: &Bound<'_, VgiProtocol>,
         server_id: String,
         dialect: &str,
         describe: bool,
         max_message: Option<u64>,
+        external: Option<&Bound<'_, VgiExternal>>,
     ) -> PyResult<Self> {
         let dialect = Dialect::parse(dialect).map_err(IntoVgiErr::into_vgi_err)?;
         let protocol = Arc::clone(&protocol.get().protocol);
@@ -71,13 +75,14 @@ impl VgiServer {
         let mut limits = Limits::default();
         limits.body = max_message.unwrap_or(limits.body);
         let config = ServerConfig { server_id, description, limits, seed: penstock_net::vgi::seed() };
-        Ok(Self { protocol, config, dialect, counters: Arc::default() })
+        Ok(Self { protocol, config, dialect, counters: Arc::default(), external: given(external) })
     }
 
     /// The same service over HTTP.
     fn http(&self, options: HttpOptions) -> PyResult<VgiHttp> {
         let service = Service::new(Arc::clone(&self.protocol), options.config(&self.config, self.dialect));
-        Ok(VgiHttp::new(service.map_err(IntoVgiErr::into_vgi_err)?, Arc::clone(&self.counters)))
+        let service = service.map_err(IntoVgiErr::into_vgi_err)?;
+        Ok(VgiHttp::new(service, Arc::clone(&self.counters), self.external.clone()))
     }
 
     /// Serves the server's counters for Prometheus.
@@ -100,12 +105,16 @@ impl VgiServer {
         let segment = segment.map(|segment| segment.get().segment()).transpose()?;
         let channel: Channel = channel(reader, writer, tls)?;
         let config = ServerConfig { seed: penstock_net::vgi::seed(), ..self.config.clone() };
-        let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment);
+        let mut connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment);
+        if self.external.is_some() {
+            connection.machine().follow_pointers();
+        }
         self.counters.connection();
         let shared = Shared {
             protocol: Arc::clone(&self.protocol),
             connection: Mutex::new(connection),
             counters: Arc::clone(&self.counters),
+            external: self.external.clone(),
         };
         Ok(VgiConnection { shared: Arc::new(shared) })
     }
@@ -154,27 +163,63 @@ impl Shared {
         });
         result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))
     }
+
+    /// What a pointer leads to, where somebody follows it.
+    fn fetch(&self, py: Python<'_>, batch: Batch) -> PyResult<Result<Batch, Failure>> {
+        self.external.as_ref().map_or_else(|| Ok(Ok(batch.clone())), |external| external.fetch(py, batch.clone()))
+    }
+
+    /// The batch, or a pointer to it and the messages in front of it. Shared memory is nearer.
+    fn elsewhere(&self, py: Python<'_>, batch: Batch) -> PyResult<Batch> {
+        let Some(external) = self.external.as_ref().filter(|external| external.takes(&batch)) else { return Ok(batch) };
+        let logs = self.with(py, |connection, _| {
+            Ok((!connection.shares()).then(|| connection.machine().waiting_logs(&batch.schema)))
+        })?;
+        let Some(mut cycle) = logs else { return Ok(batch) };
+        let schema = Arc::clone(&batch.schema);
+        cycle.push(batch);
+        let pointer = external.store(py, &schema, &cycle)?;
+        self.with(py, |connection, _| {
+            connection.machine().forget_logs();
+            Ok(())
+        })?;
+        Ok(pointer)
+    }
 }
 
 #[pymethods]
 impl VgiConnection {
     /// The next call; `None` when the client has closed its end. A call that was left without an answer fails.
     fn next(&self, py: Python<'_>) -> PyResult<Option<VgiCall>> {
-        let call = self.shared.with(py, |connection, check| {
-            connection.settle(check)?;
-            loop {
-                match connection.next_event(check)? {
-                    None => return Ok(None),
-                    Some(Event::Call(call)) => return Ok(Some(call)),
-                    // The rest of a stream whose call nobody follows any more.
-                    Some(Event::Input(_) | Event::InputEnd | Event::Cancelled | Event::Abandoned) => {}
+        self.shared.with(py, |connection, check| connection.settle(check))?;
+        loop {
+            let event = self.shared.with(py, |connection, check| {
+                loop {
+                    match connection.next_event(check)? {
+                        None => return Ok(None),
+                        Some(event @ (Event::Call(_) | Event::Pointer(_))) => return Ok(Some(event)),
+                        // The rest of a stream whose call nobody follows any more.
+                        Some(Event::Input(_) | Event::InputEnd | Event::Cancelled | Event::Abandoned) => {}
+                    }
+                }
+            })?;
+            match event {
+                Some(Event::Call(call)) => {
+                    self.shared.counters.call(call.request.octets);
+                    return Ok(Some(VgiCall { shared: Arc::clone(&self.shared), call, state: Mutex::default() }));
+                }
+                Some(Event::Pointer(batch)) => {
+                    let found = self.shared.fetch(py, batch)?;
+                    self.shared.with(py, |connection, check| {
+                        connection.machine().resolved(found)?;
+                        connection.flush(check)
+                    })?;
+                }
+                Some(Event::Input(_) | Event::InputEnd | Event::Cancelled | Event::Abandoned) | None => {
+                    return Ok(None);
                 }
             }
-        })?;
-        if let Some(call) = &call {
-            self.shared.counters.call(call.request.octets);
         }
-        Ok(call.map(|call| VgiCall { shared: Arc::clone(&self.shared), call, state: Mutex::default() }))
     }
 }
 
@@ -185,6 +230,24 @@ impl VgiCall {
 
     fn state(&self) -> std::sync::MutexGuard<'_, CallState> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The input that a pointer leads to, in its schema; `None` where the stream has failed over it.
+    fn follow(&self, py: Python<'_>, batch: Batch) -> PyResult<Option<Batch>> {
+        let found = self.shared.fetch(py, batch)?;
+        self.shared.with(py, |connection, check| {
+            let batch = match found {
+                Ok(batch) => connection.machine().conform(batch)?,
+                Err(failure) => {
+                    connection.machine().fail(&failure)?;
+                    None
+                }
+            };
+            if batch.is_none() {
+                connection.flush(check)?;
+            }
+            Ok(batch)
+        })
     }
 
     /// Answers once.
@@ -269,6 +332,7 @@ impl VgiCall {
                 Batch::new(Arc::clone(&method.result), vec![array], 1)
             }
         };
+        let batch = self.shared.elsewhere(py, batch)?;
         self.answer(py, |connection| {
             let batch = connection.share(batch)?;
             connection.machine().reply(&batch)
@@ -306,7 +370,7 @@ impl VgiCall {
         header: Option<PyBatch>,
     ) -> PyResult<()> {
         let (output, input) = (schema(output_schema)?, schema(input_schema)?);
-        let header = header.map(|PyBatch(batch)| batch);
+        let header = header.map(|PyBatch(batch)| self.shared.elsewhere(py, batch)).transpose()?;
         self.answer(py, |connection| connection.machine().open(&output, &input, header.as_ref()))
     }
 
@@ -315,10 +379,14 @@ impl VgiCall {
         if self.state().done {
             return Ok(None);
         }
+        let follows = self.shared.external.is_some();
         let event = self.shared.with(py, |connection, check| {
             loop {
                 match connection.next_event(check)? {
                     Some(Event::Input(batch)) => {
+                        if follows && batch.class() == Class::External {
+                            return Ok(Some(Event::Pointer(batch)));
+                        }
                         if let Some(batch) = connection.machine().conform(batch)? {
                             return Ok(Some(Event::Input(batch)));
                         }
@@ -327,10 +395,14 @@ impl VgiCall {
                     }
                     Some(event @ (Event::InputEnd | Event::Cancelled)) => return Ok(Some(event)),
                     Some(Event::Abandoned) | None => return Ok(None),
-                    Some(Event::Call(_)) => {}
+                    Some(Event::Call(_) | Event::Pointer(_)) => {}
                 }
             }
         })?;
+        let event = match event {
+            Some(Event::Pointer(batch)) => self.follow(py, batch)?.map(Event::Input),
+            event => event,
+        };
         match event {
             Some(Event::Input(batch)) => annotated(py, &batch).map(Some),
             Some(Event::Cancelled) => {
@@ -338,7 +410,7 @@ impl VgiCall {
                 Ok(None)
             }
             Some(Event::InputEnd) => Ok(None),
-            Some(Event::Call(_) | Event::Abandoned) | None => {
+            Some(Event::Call(_) | Event::Pointer(_) | Event::Abandoned) | None => {
                 self.state().done = true;
                 Ok(None)
             }
@@ -348,6 +420,7 @@ impl VgiCall {
     /// Answers the last input.
     fn emit(&self, py: Python<'_>, batch: PyBatch, metadata: Option<Bound<'_, PyDict>>) -> PyResult<()> {
         let batch = batch.0.with_metadata(self::metadata(metadata.as_ref())?);
+        let batch = self.shared.elsewhere(py, batch)?;
         self.answer(py, |connection| {
             let batch = connection.share(batch)?;
             connection.machine().emit(&batch)

@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::service::{Config, Service};
+use super::uploads::{self, UploadUrl};
 use super::{Request, Response};
 use crate::failure::{Failure, Log};
 use crate::ipc::{self, Batch, Encoder, Output};
@@ -25,6 +26,8 @@ pub enum Kind {
     Init,
     /// `PREFIX/METHOD/exchange`.
     Exchange,
+    /// `PREFIX/__upload_url__/init`.
+    UploadUrls,
 }
 
 /// What a stream goes on with.
@@ -60,6 +63,8 @@ struct Open {
     input: SchemaRef,
     /// The batch of an exchange waits for the token that goes with it.
     held: Option<Batch>,
+    /// The token, once it is known.
+    token: Option<(&'static [u8], Vec<u8>)>,
     producer: bool,
 }
 
@@ -75,6 +80,8 @@ pub struct Call {
     pub request: request::Request,
     /// What an exchange goes on with.
     pub resumed: Option<Resumed>,
+    /// How many URLs are asked for.
+    pub urls: usize,
     identity: Identity,
     stream_id: String,
     state: State,
@@ -104,6 +111,7 @@ impl Call {
             request_id,
             request,
             resumed,
+            urls: 0,
             identity,
             stream_id,
             state: State::Called,
@@ -126,6 +134,18 @@ impl Call {
     /// A message in front of the next batch.
     pub fn log(&mut self, log: Log) {
         self.logs.push(log);
+    }
+
+    /// The messages that wait for the next batch, as batches of its schema: who stores that batch elsewhere stores them
+    /// with it, and then [`forget_logs`](Self::forget_logs).
+    pub fn waiting_logs(&self, schema: &SchemaRef) -> Vec<Batch> {
+        let metadata = self.logs.iter().map(|log| log.metadata(&self.service.config.server_id, &self.request_id));
+        metadata.map(|metadata| Batch::empty(schema, metadata)).collect()
+    }
+
+    /// The messages that wait are elsewhere.
+    pub fn forget_logs(&mut self) {
+        self.logs.clear();
     }
 
     fn write_logs(&mut self, encoder: &mut Encoder, schema: &SchemaRef) -> Result<()> {
@@ -153,6 +173,14 @@ impl Call {
         Ok(self.respond(200))
     }
 
+    /// Answers with URLs.
+    pub fn reply_urls(&mut self, urls: &[UploadUrl]) -> Result<Response> {
+        if self.kind != Kind::UploadUrls {
+            return Err(Error::misuse("nobody has asked for URLs"));
+        }
+        self.reply(&uploads::answer(urls))
+    }
+
     /// Answers with an error: `params` says that what the client sent is at fault, and not the method.
     pub fn fail(&mut self, params: bool, failure: &Failure) -> Result<Response> {
         let status = self.status(params, failure);
@@ -162,6 +190,7 @@ impl Call {
                 let schema = match (self.kind, self.method(), &self.resumed) {
                     (Kind::Unary, Some(method), _) => Arc::clone(&method.result),
                     (_, _, Some(resumed)) => Arc::clone(&resumed.output),
+                    (Kind::UploadUrls, ..) => Arc::clone(uploads::schema()),
                     (Kind::Unary | Kind::Init | Kind::Exchange, ..) => Arc::clone(self.service.protocol.empty_schema()),
                 };
                 let encoder = Encoder::new(&schema)?;
@@ -190,7 +219,7 @@ impl Call {
         let theirs = match (self.service.config.dialect, self.kind) {
             (Dialect::Spec, _) => kind == "TypeError",
             (Dialect::V0_10, Kind::Unary | Kind::Init) => kind == "TypeError" || kind == "ArrowInvalid",
-            (Dialect::V0_10, Kind::Exchange) => false,
+            (Dialect::V0_10, Kind::Exchange | Kind::UploadUrls) => false,
         };
         if params || theirs { 400 } else { 500 }
     }
@@ -213,7 +242,7 @@ impl Call {
         }
         let encoder = Encoder::new(output)?;
         let (output, input) = (Arc::clone(output), Arc::clone(input));
-        self.state = State::Open(Box::new(Open { encoder, output, input, held: None, producer }));
+        self.state = State::Open(Box::new(Open { encoder, output, input, held: None, token: None, producer }));
         Ok(())
     }
 
@@ -245,11 +274,50 @@ impl Call {
 
     /// Ends the answer: with a state the client may go on. `now` is in seconds since the Unix epoch.
     pub fn finish(&mut self, state: Option<Vec<u8>>, now: u64) -> Result<Response> {
+        if let Some(state) = state {
+            self.seal(state, now)?;
+        }
+        self.close()
+    }
+
+    /// Makes the token with which the client may go on; the batch of an exchange has it from here on.
+    pub fn seal(&mut self, state: Vec<u8>, now: u64) -> Result<()> {
+        let State::Open(open) = &self.state else { return Err(Error::misuse("no stream is open")) };
+        let (name, value) = self.token(state, &open.output, &open.input, now)?;
+        let State::Open(open) = &mut self.state else { return Ok(()) };
+        if let Some(held) = &mut open.held {
+            held.metadata.set(name, value.clone());
+        }
+        open.token = Some((name, value));
+        Ok(())
+    }
+
+    /// Whether batches are written at once.
+    pub fn produces(&self) -> bool {
+        matches!(&self.state, State::Open(open) if open.producer)
+    }
+
+    /// The batch of an exchange, which goes with the end of the answer.
+    pub fn held(&self) -> Option<&Batch> {
+        match &self.state {
+            State::Open(open) => open.held.as_ref(),
+            State::Called | State::Done => None,
+        }
+    }
+
+    /// The batch of an exchange is elsewhere: a pointer goes in its place, and has the token as well.
+    pub fn replace_held(&mut self, pointer: Batch) {
+        if let State::Open(open) = &mut self.state {
+            open.held = Some(pointer);
+        }
+    }
+
+    /// Ends the answer.
+    pub fn close(&mut self) -> Result<Response> {
         let State::Open(open) = std::mem::replace(&mut self.state, State::Done) else {
             return Err(Error::misuse("no stream is open"));
         };
-        let Open { mut encoder, output, input, held, .. } = *open;
-        let token = state.map(|state| self.token(state, &output, &input, now)).transpose()?;
+        let Open { mut encoder, output, held, token, .. } = *open;
         self.write_logs(&mut encoder, &output)?;
         let last = match (held, token) {
             (Some(mut batch), Some((name, value))) => {

@@ -24,7 +24,8 @@ pub struct StreamToken {
 }
 
 impl StreamToken {
-    fn take(metadata: &mut Metadata) -> Option<Self> {
+    /// Takes the token out of a batch's metadata, if there is one.
+    pub fn take(metadata: &mut Metadata) -> Option<Self> {
         [key::STREAM_STATE, key::STREAM_STATE_B64]
             .into_iter()
             .find_map(|name| metadata.remove(name).map(|value| Self { name, value }))
@@ -116,7 +117,9 @@ pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result
         match item {
             Item::Schema(_) => {}
             Item::End => in_header = false,
-            Item::Batch(batch) if in_header && matches!(batch.class(), Class::Data) => answered.header = Some(batch),
+            Item::Batch(batch) if in_header && matches!(batch.class(), Class::Data | Class::External) => {
+                answered.header = Some(batch);
+            }
             Item::Batch(batch) => {
                 if !answered.push(batch, asked) {
                     return Ok(answered);

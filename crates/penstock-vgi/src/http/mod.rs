@@ -12,6 +12,7 @@ mod call;
 mod client;
 mod pages;
 mod service;
+mod uploads;
 
 use arrow_buffer::Buffer;
 
@@ -19,6 +20,7 @@ pub use body::{compress, inflate};
 pub use call::{Call, Kind, Resumed};
 pub use client::{Answered, Asked, StreamToken, exchange_body, read_answer, request_body};
 pub use service::{Begun, Config, Pending, Service};
+pub use uploads::{UPLOAD_URL, UploadUrl, read_upload_urls, upload_request};
 
 /// The content type of all requests and of all answers that are Arrow.
 pub const ARROW: &str = "application/vnd.apache.arrow.stream";
@@ -26,6 +28,10 @@ pub const ARROW: &str = "application/vnd.apache.arrow.stream";
 pub const RPC_ERROR: &str = "X-VGI-RPC-Error";
 /// The largest request body that a server takes.
 pub const MAX_REQUEST_BYTES: &str = "VGI-Max-Request-Bytes";
+/// Whether a server gives URLs to which requests may be put.
+pub const UPLOAD_URLS: &str = "VGI-Upload-URL-Support";
+/// How large what is put there may be.
+pub const MAX_UPLOAD_BYTES: &str = "VGI-Max-Upload-Bytes";
 /// What correlates a request and its answer.
 pub const REQUEST_ID: &str = "X-Request-ID";
 

@@ -1,4 +1,6 @@
 //! What a path is, and what is answered without a method.
+//!
+//! Longer than 600 lines: a request is followed from its path to its call in one place, the fields of its answer beside it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +11,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::call::{Call, Kind, Resumed};
-use super::{ARROW, Headers, MAX_REQUEST_BYTES, REQUEST_ID, RPC_ERROR, Request, Response, body, pages};
+use super::{
+    ARROW, Headers, MAX_REQUEST_BYTES, MAX_UPLOAD_BYTES, REQUEST_ID, RPC_ERROR, Request, Response, UPLOAD_URL,
+    UPLOAD_URLS, body, pages, uploads,
+};
 use crate::cast::conform;
+use crate::classify::Class;
 use crate::describe::Description;
 use crate::failure::Failure;
 use crate::ids::id;
@@ -19,8 +25,8 @@ use crate::limits::Limits;
 use crate::metadata::{Metadata, key};
 use crate::protocol::{DESCRIBE, Dialect, MethodKind, Protocol};
 use crate::request::{self, Parsed, Rejected};
-use crate::token::{Identity, Refused, Signer};
-use crate::{Error, Result};
+use crate::token::{Identity, Refused, Signer, Token};
+use crate::{Error, ErrorKind, Result};
 
 /// Answers that are shorter are not worth compressing.
 const WORTH: usize = 1 << 10;
@@ -74,6 +80,10 @@ pub struct Config {
     pub guarded_pages: bool,
     /// Paths, without the prefix, whose GET who serves answers.
     pub own_pages: Vec<String>,
+    /// `POST PREFIX/__upload_url__/init`: clients may ask where to put what is too large for a request.
+    pub upload_urls: bool,
+    /// How large what is put there may be; clients are told.
+    pub max_upload_bytes: Option<u64>,
 }
 
 impl Config {
@@ -106,6 +116,8 @@ pub struct Pending {
     method: String,
     kind: Kind,
     request_id: String,
+    /// What the body begins with, once somebody has looked.
+    first: Option<std::result::Result<Batch, Refusal>>,
     page: Option<Page>,
 }
 
@@ -153,7 +165,7 @@ impl Service {
         if let Some(page) = self.page(&request) {
             let (service, request_id) = (Arc::clone(self), request_id.unwrap_or_default());
             let (method, kind, page) = (String::new(), Kind::Unary, Some(page));
-            return Begun::Call(Box::new(Pending { service, request, method, kind, request_id, page }));
+            return Begun::Call(Box::new(Pending { service, request, method, kind, request_id, page, first: None }));
         }
         let refuse = |response| Begun::Done(self.dress(response, &request, request_id.clone()));
         let (method, kind) = match (self.route(&request.path), request.method.as_str()) {
@@ -181,7 +193,8 @@ impl Service {
             return refuse(self.unsupported(request.headers.get("Content-Type")));
         }
         let request_id = request_id.unwrap_or_default();
-        Begun::Call(Box::new(Pending { service: Arc::clone(self), request, method, kind, request_id, page: None }))
+        let service = Arc::clone(self);
+        Begun::Call(Box::new(Pending { service, request, method, kind, request_id, page: None, first: None }))
     }
 
     /// The page that waits until it is known who asks.
@@ -224,6 +237,7 @@ impl Service {
             }
             None if rest == "__capabilities__" && self.config.dialect == Dialect::Spec => Route::Capabilities,
             None => Route::Method(rest, Kind::Unary),
+            Some((UPLOAD_URL, "init")) if self.config.upload_urls => Route::Method(UPLOAD_URL, Kind::UploadUrls),
             Some((method, "init")) if !method.is_empty() => Route::Method(method, Kind::Init),
             Some((method, "exchange")) if !method.is_empty() => Route::Method(method, Kind::Exchange),
             Some(_) => Route::Nothing,
@@ -280,6 +294,12 @@ impl Service {
         if let Some(most) = self.config.max_request_bytes {
             response.headers.push(MAX_REQUEST_BYTES, most.to_string());
         }
+        if self.config.upload_urls {
+            response.headers.push(UPLOAD_URLS, "true");
+            if let Some(most) = self.config.max_upload_bytes {
+                response.headers.push(MAX_UPLOAD_BYTES, most.to_string());
+            }
+        }
         if request.method == "OPTIONS" && response.status == 200 {
             response.headers.push("Allow", "GET, POST, OPTIONS");
             response.headers.push("Cache-Control", KEEP);
@@ -314,8 +334,11 @@ impl Service {
         }
         response.headers.push("Access-Control-Allow-Origin", if all { "*" } else { origin });
         response.headers.push("Vary", "Origin");
-        let exposed =
+        let mut exposed =
             format!("WWW-Authenticate, {REQUEST_ID}, X-VGI-Content-Encoding, {RPC_ERROR}, {MAX_REQUEST_BYTES}");
+        if self.config.upload_urls {
+            exposed = format!("{exposed}, {UPLOAD_URLS}, {MAX_UPLOAD_BYTES}");
+        }
         response.headers.push("Access-Control-Expose-Headers", exposed);
         if request.method == "OPTIONS" {
             response.headers.push("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
@@ -386,6 +409,18 @@ impl Pending {
                 request.body = Vec::new();
                 Ok(Box::new(Call::new(service, request, kind, request_id, identity, *call)))
             }
+            Ok(Found::Urls(count, given)) => {
+                if self.request_id.is_empty() {
+                    self.request_id = given.filter(|id| !id.is_empty()).unwrap_or_else(|| self.service.next_id());
+                }
+                let Self { service, mut request, kind, request_id, .. } = self;
+                request.body = Vec::new();
+                let metadata = Metadata::new();
+                let asked = request::Request { method: usize::MAX, values: Vec::new(), metadata, octets: 0 };
+                let mut call = Call::new(service, request, kind, request_id, identity, (asked, None));
+                call.urls = count;
+                Ok(Box::new(call))
+            }
             Ok(Found::Description) => {
                 let mut out = Output::new();
                 let description = self.service.config.description.clone();
@@ -405,10 +440,44 @@ impl Pending {
         }
     }
 
+    /// The pointer that the request is, if its values lie behind a URL: what is there is to be given to
+    /// [`resolved`](Self::resolved) before [`accept`](Self::accept). Who has no good token points at nothing.
+    pub fn pointer(&mut self, identity: &Identity, now: u64) -> Option<&Batch> {
+        let found = self.service.protocol.find(&self.method).is_some();
+        if !found || self.first.is_some() {
+            return None;
+        }
+        let first = self.first_batch();
+        let pointer = first.as_ref().is_ok_and(|batch| {
+            let mut batch = batch.clone();
+            batch.class() == Class::External
+                && (self.kind != Kind::Exchange || self.token(&mut batch, identity, now).is_ok())
+        });
+        // What cannot be read is refused when the call is accepted.
+        let first = self.first.insert(first);
+        first.as_ref().ok().filter(|_| pointer)
+    }
+
+    /// What lies behind the pointer, with all that the pointer said of it.
+    pub fn resolved(&mut self, batch: Batch) {
+        self.first = Some(Ok(batch));
+    }
+
+    /// What lies behind the pointer cannot be had.
+    pub fn unresolved(self, failure: &Failure) -> Response {
+        let response = self.service.failure(400, self.service.protocol.empty_schema(), failure, &self.request_id);
+        self.done(response)
+    }
+
     fn parse(&mut self, identity: &Identity, now: u64) -> std::result::Result<Found, Refusal> {
         let refused =
             |status, kind: &str, message: &str| -> Refusal { Box::new((status, None, Failure::new(kind, message))) };
         let service = Arc::clone(&self.service);
+        if self.kind == Kind::UploadUrls {
+            let batch = self.first_batch()?;
+            let count = uploads::count(&batch).map_err(|failure| -> Refusal { Box::new((400, None, failure)) })?;
+            return Ok(Found::Urls(count, batch.metadata.text(key::REQUEST_ID).map(str::to_owned)));
+        }
         let describes = service.config.description.is_some() && self.method == DESCRIBE && self.kind == Kind::Unary;
         let index = service.protocol.find(&self.method);
         let method = index.and_then(|index| Some((index, service.protocol.method(index)?)));
@@ -430,12 +499,16 @@ impl Pending {
                 return Err(refused(400, "TypeError", &format!("Method '{name}' does not support /exchange")));
             }
             (None | Some(MethodKind::Unary), Kind::Unary)
-            | (None | Some(MethodKind::Stream), Kind::Init | Kind::Exchange) => {}
+            | (None | Some(MethodKind::Stream), Kind::Init | Kind::Exchange)
+            | (_, Kind::UploadUrls) => {}
         }
-        let batch = self.first_batch()?;
+        let batch = match self.first.take() {
+            Some(first) => first?,
+            None => self.first_batch()?,
+        };
         match (self.kind, index) {
             (Kind::Exchange, Some(index)) => self.resume(index, batch, identity, now),
-            (Kind::Unary | Kind::Init | Kind::Exchange, _) => self.called(batch),
+            (Kind::Unary | Kind::Init | Kind::Exchange | Kind::UploadUrls, _) => self.called(batch),
         }
     }
 
@@ -448,7 +521,11 @@ impl Pending {
         let octets = std::mem::take(&mut self.request.body);
         let octets = match coding.map(str::trim) {
             None | Some("" | "identity") => octets,
-            Some("zstd") => body::inflate(&octets, self.service.max_body()).map_err(|error| refused(&error))?,
+            Some("zstd") => body::inflate(&octets, self.service.max_body()).map_err(|error| -> Refusal {
+                // Too large is too large, whether it is seen before or after.
+                let status = if error.kind() == ErrorKind::Limit { 413 } else { 400 };
+                Box::new((status, None, Failure::new("ProtocolError", error.message())))
+            })?,
             Some(other) => {
                 let message = format!("the body is coded as {other:?}: \"zstd\" is understood");
                 return Err(Box::new((415, None, Failure::new("ProtocolError", &message))));
@@ -485,14 +562,8 @@ impl Pending {
         }
     }
 
-    /// What a stream goes on with: its token says it, once it was verified.
-    fn resume(
-        &self,
-        index: usize,
-        mut batch: Batch,
-        identity: &Identity,
-        now: u64,
-    ) -> std::result::Result<Found, Refusal> {
+    /// Takes the token out of a batch, and verifies it.
+    fn token(&self, batch: &mut Batch, identity: &Identity, now: u64) -> std::result::Result<Token, Refusal> {
         let service = &self.service;
         let refused = |message: &str| -> Refusal { Box::new((400, None, Failure::new("RuntimeError", message))) };
         let token = match service.config.dialect {
@@ -504,7 +575,20 @@ impl Pending {
                 .transpose()?,
         };
         let token = token.ok_or_else(|| refused("Missing state token in exchange request"))?;
-        let token = service.signer.open(&token, identity, now).map_err(|why| refused(why.message()))?;
+        service.signer.open(&token, identity, now).map_err(|why| refused(why.message()))
+    }
+
+    /// What a stream goes on with: its token says it, once it was verified.
+    fn resume(
+        &self,
+        index: usize,
+        mut batch: Batch,
+        identity: &Identity,
+        now: u64,
+    ) -> std::result::Result<Found, Refusal> {
+        let service = &self.service;
+        let refused = |message: &str| -> Refusal { Box::new((400, None, Failure::new("RuntimeError", message))) };
+        let token = self.token(&mut batch, identity, now)?;
         let read = |octets: &[u8]| {
             ipc::read_schema(octets, &service.config.limits).map_err(|_| refused(Refused::Malformed.message()))
         };
@@ -539,6 +623,8 @@ type Refusal = Box<(u16, Option<SchemaRef>, Failure)>;
 enum Found {
     Call(Box<(request::Request, Option<Resumed>)>, Option<String>),
     Description,
+    /// So many URLs, and the ID of the request.
+    Urls(usize, Option<String>),
 }
 
 fn not_allowed(allow: &str) -> Response {

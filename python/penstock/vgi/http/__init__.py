@@ -18,6 +18,7 @@ from penstock.vgi.http._client import (
     http_capabilities,
     http_connect,
     http_introspect,
+    request_upload_urls,
 )
 from penstock.vgi.http._jwt import jwt_authenticate
 from penstock.vgi.http._mtls import (
@@ -46,7 +47,9 @@ from penstock.vgi.http._token import StateToken
 
 __all__ = [
     "MAX_REQUEST_BYTES_HEADER",
+    "MAX_UPLOAD_BYTES_HEADER",
     "RPC_ERROR_HEADER",
+    "UPLOAD_URL_HEADER",
     "Authenticate",
     "HttpOptions",
     "HttpRetryConfig",
@@ -84,8 +87,11 @@ __all__ = [
     "parse_device_code_client_secret",
     "parse_resource_metadata_url",
     "parse_use_id_token_as_bearer",
+    "request_upload_urls",
     "serve_http",
 ]
 
 MAX_REQUEST_BYTES_HEADER: Final = "VGI-Max-Request-Bytes"
+MAX_UPLOAD_BYTES_HEADER: Final = "VGI-Max-Upload-Bytes"
+UPLOAD_URL_HEADER: Final = "VGI-Upload-URL-Support"
 RPC_ERROR_HEADER: Final = "X-VGI-RPC-Error"

@@ -4,6 +4,8 @@ import io
 import logging
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,11 +15,14 @@ from penstock.vgi.http._gate import Gate
 from penstock.vgi.log import Message
 from penstock.vgi.metadata import encode_metadata
 from penstock.vgi.rpc._batches import AnnotatedBatch, OutputCollector
-from penstock.vgi.rpc._calls import Invocation, annotated, octets, step
+from penstock.vgi.rpc._calls import Invocation, annotated, fail, octets, step
 from penstock.vgi.rpc._common import AuthContext, MethodType
 from penstock.vgi.rpc._server import RpcServer, result_states
 from penstock.vgi.rpc._types import ExchangeState, StreamState
 from penstock.vgi.utils import deserialize_record_batch, empty_batch, serialize_record_batch
+
+if TYPE_CHECKING:
+    from penstock.vgi.external import UploadUrlProvider
 
 __all__ = ["HttpCalls"]
 
@@ -29,12 +34,25 @@ _CLASS = "penstock.state"
 """Which class the state has: a method may have several."""
 
 
+def _microseconds(when: datetime) -> int:
+    """Give a time as the core takes it; one without a zone is UTC."""
+    known = when.replace(tzinfo=UTC) if when.tzinfo is None else when
+    return round(known.timestamp() * 1_000_000)
+
+
 class HttpCalls:
     """Answers calls that come over HTTP; any number of threads may use it."""
 
-    def __init__(self, server: RpcServer, gate: Gate, response_seconds: float | None) -> None:
+    def __init__(
+        self,
+        server: RpcServer,
+        gate: Gate,
+        response_seconds: float | None,
+        uploads: "UploadUrlProvider | None" = None,
+    ) -> None:
         self._server = server
         self._gate = gate
+        self._uploads = uploads
         self._seconds = response_seconds
         self._states: Mapping[str, tuple[type[StreamState], ...]] = {
             name: result_states(getattr(server.implementation, name))
@@ -51,8 +69,23 @@ class HttpCalls:
         if auth is None:
             return
         call.authenticated((auth.domain or "", auth.principal or "") if auth.authenticated else None)
-        if not call.done:
+        if call.done:
+            return
+        if call.kind == "upload_url":
+            self._upload_urls(call)
+        else:
             self._dispatch(call, request, auth)
+
+    def _upload_urls(self, call: "_core.VgiHttpCall") -> None:
+        """Give URLs to which a caller may put what is too large for a request."""
+        assert self._uploads is not None  # noqa: S101 -- or the core had found no such method
+        try:
+            made = [self._uploads.generate_upload_url(pa.schema([])) for _ in range(call.urls)]
+            call.reply_urls([(each.upload_url, each.download_url, _microseconds(each.expires_at)) for each in made])
+        except Exception as error:  # noqa: BLE001 -- what gives URLs is the user's, and its caller hears of it
+            _log.exception("no upload URLs could be given")
+            if not call.done:
+                fail(call, "method", error)
 
     def _dispatch(self, call: "_core.VgiHttpCall", request: Request, auth: AuthContext) -> None:
         transport = {"remote_addr": request.remote_addr, "user_agent": request.user_agent or ""}

@@ -6,12 +6,15 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from os import PathLike
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import pyarrow as pa
 
 from penstock import _core
+from penstock.vgi._external import core_external, core_uploads
+from penstock.vgi.external import UploadUrl
 from penstock.vgi.introspect import DESCRIBE_METHOD_NAME, ServiceDescription, parse_describe_batch
 from penstock.vgi.rpc._batches import AnnotatedBatch
 from penstock.vgi.rpc._client import Caller, OnLog, StreamSession, on_log_adapter, proxy, transport_errors
@@ -19,6 +22,9 @@ from penstock.vgi.rpc._common import RpcError
 from penstock.vgi.rpc._methods import core_protocol, method_values
 from penstock.vgi.rpc._types import rpc_methods
 from penstock.vgi.utils import IpcValidation, validate_batch
+
+if TYPE_CHECKING:
+    from penstock.vgi._external import ExternalConfig
 
 __all__ = [
     "HttpRetryConfig",
@@ -28,10 +34,12 @@ __all__ = [
     "http_capabilities",
     "http_connect",
     "http_introspect",
+    "request_upload_urls",
 ]
 
 P = TypeVar("P")
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RETRYABLE = frozenset({429, 502, 503, 504})
 
 
@@ -148,6 +156,7 @@ def _core_client(
     compression_level: int | None = None,
     headers: Mapping[str, str] | None = None,
     trust: _Trust | None = None,
+    external: "ExternalConfig | None" = None,
 ) -> "_core.VgiHttpClient":
     if base_url is None and client is None:
         raise ValueError("a base URL is needed, or a client that has one")
@@ -160,6 +169,8 @@ def _core_client(
         retry=retry,
         headers=list((headers or {}).items()),
         send=_sender(client),
+        external=core_external(external),
+        uploads=core_uploads(external),
         **vars(trust or _Trust()),
     )
 
@@ -172,6 +183,7 @@ def http_connect(
     prefix: str | None = None,
     on_log: OnLog | None = None,
     client: Any = None,
+    external_location: "ExternalConfig | None" = None,
     ipc_validation: IpcValidation = IpcValidation.FULL,
     retry: HttpRetryConfig | None = None,
     compression_level: int | None = 3,
@@ -189,6 +201,9 @@ def http_connect(
     sent again, by default never. With ``compression_level`` answers may be compressed, and so are requests to servers
     that say that they take it; None is for neither. ``headers`` go with every request.
 
+    ``external_location`` says how batches are fetched that the server has put elsewhere. A request that is too large
+    for the server is put where it says, as ``external_location`` or its default allows.
+
     A server with https:// is trusted by its ``fingerprint``, a ``ca`` or the system's store, which is the default;
     ``cert`` and ``key`` are the caller's own.
     """
@@ -203,6 +218,7 @@ def http_connect(
         compression_level=compression_level,
         headers=headers,
         trust=_Trust(fingerprint, ca, system_ca, cert, key),
+        external=external_location,
     )
     yield cast(P, proxy(Caller(protocol, core, values, ipc_validation, HttpStreamSession)))
 
@@ -247,6 +263,21 @@ def http_capabilities(
         max_upload_bytes=_number(said.get("vgi-max-upload-bytes")),
         cache_expires_at=_expiry(said.get("cache-control", "")),
     )
+
+
+def request_upload_urls(
+    base_url: str | None = None,
+    *,
+    count: int = 1,
+    prefix: str | None = None,
+    client: Any = None,
+    retry: HttpRetryConfig | None = None,
+) -> list[UploadUrl]:
+    """Ask a server for URLs to which something may be put, 1 to 100; RpcError where it gives none."""
+    core = _core_client(_core.VgiProtocol("", []), base_url, prefix, client, retry=retry)
+    with transport_errors("request_upload_urls"):
+        found = core.upload_urls(count)
+    return [UploadUrl(put, get, _EPOCH + timedelta(microseconds=until)) for put, get, until in found]
 
 
 def _number(text: str | None) -> int | None:

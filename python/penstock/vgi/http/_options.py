@@ -10,6 +10,7 @@ from penstock.vgi.http._oauth import WELL_KNOWN, OAuthResourceMetadata
 from penstock.vgi.http._pkce import CALLBACK, LOGOUT
 
 if TYPE_CHECKING:
+    from penstock.vgi.external import UploadUrlProvider
     from penstock.vgi.otel import OtelConfig
     from penstock.vgi.rpc._server import RpcServer
 
@@ -40,6 +41,10 @@ class HttpOptions(TypedDict, total=False):
     """Octets of a request, compressed or not: 256 MiB. Callers are told it if it is given."""
     authenticate: Authenticate | None
     """Who calls; a ValueError or a PermissionError of it is a 401."""
+    upload_url_provider: "UploadUrlProvider | None"
+    """Gives URLs to which callers may put requests that are too large; an ``S3Storage``, for example."""
+    max_upload_bytes: int | None
+    """Octets that a caller may put there; callers are told."""
     cors_origins: str | Iterable[str] | None
     """The origins whose pages may call, "*" for all; none unless given."""
     cors_max_age: int | None
@@ -82,6 +87,8 @@ class CoreOptions:
     repo_url: str | None
     guarded_pages: bool
     own_pages: list[str]
+    upload_urls: bool
+    max_upload_bytes: int | None
 
 
 def core_options(server: "RpcServer", **options: Unpack[HttpOptions]) -> CoreOptions:
@@ -92,7 +99,13 @@ def core_options(server: "RpcServer", **options: Unpack[HttpOptions]) -> CoreOpt
     key = options.get("signing_key")
     if key is not None and len(key) < 16:
         raise ValueError("the signing key must have at least 16 octets")
-    for name in ("token_ttl", "max_request_bytes", "max_stream_response_bytes", "max_stream_response_time"):
+    for name in (
+        "token_ttl",
+        "max_request_bytes",
+        "max_upload_bytes",
+        "max_stream_response_bytes",
+        "max_stream_response_time",
+    ):
         value = options.get(name)
         if isinstance(value, int | float) and value < 0:
             raise ValueError(f"{name} cannot be negative")
@@ -118,6 +131,8 @@ def core_options(server: "RpcServer", **options: Unpack[HttpOptions]) -> CoreOpt
         # Who may not call is told nothing of the methods either.
         guarded_pages=options.get("authenticate") is not None,
         own_pages=_own_pages(at, options.get("authenticate"), options.get("oauth_resource_metadata")),
+        upload_urls=options.get("upload_url_provider") is not None,
+        max_upload_bytes=options.get("max_upload_bytes"),
     )
 
 

@@ -40,7 +40,8 @@ class WsgiApp:
         self.core = server.core.http(made)
         """The core's part."""
         gate = Gate(made, authenticate, options.get("oauth_resource_metadata"), on_failure)
-        self.calls = HttpCalls(server, gate, options.get("max_stream_response_time"))
+        seconds, uploads = options.get("max_stream_response_time"), options.get("upload_url_provider")
+        self.calls = HttpCalls(server, gate, seconds, uploads)
         """What runs the methods."""
 
     def respond(

@@ -9,7 +9,7 @@ from penstock import _core
 from penstock.vgi.log import Message
 from penstock.vgi.rpc._access import Watch, watching
 from penstock.vgi.rpc._batches import AnnotatedBatch, OutputCollector, fit
-from penstock.vgi.rpc._common import AuthContext, CallContext, MethodType
+from penstock.vgi.rpc._common import AuthContext, CallContext, MethodType, RpcError
 from penstock.vgi.rpc._methods import Values
 from penstock.vgi.rpc._types import Stream, StreamState
 
@@ -183,7 +183,11 @@ class PipeCalls:
         call, ctx, watch = invocation.call, invocation.ctx, invocation.watch
         assert ctx is not None  # noqa: S101 -- every stream has one
         producer = len(stream.input_schema) == 0 and invocation.values.info.is_exchange is not True
-        call.open(stream.output_schema, stream.input_schema, invocation.header(stream))
+        try:
+            call.open(stream.output_schema, stream.input_schema, invocation.header(stream))
+        except RpcError as error:
+            invocation.failed("method", error)
+            return
         while (item := call.read()) is not None:
             given = annotated(*item)
             out = OutputCollector(stream.output_schema, producer_mode=producer)
@@ -195,7 +199,12 @@ class PipeCalls:
                 return
             if watch is not None:
                 watch.stepped(given, out)
-            self._say(call, out)
+            try:
+                self._say(call, out)
+            except RpcError as error:
+                # The batch was to be stored elsewhere, and nothing of it was written.
+                invocation.failed("method", error)
+                return
             if out.finished:
                 call.finish()
                 return

@@ -4,12 +4,13 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Generic, NoReturn, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, cast
 
 import pyarrow as pa
 
 from penstock import _core
 from penstock.errors import VgiError
+from penstock.vgi._external import core_external
 from penstock.vgi.log import Level, Message
 from penstock.vgi.rpc._batches import AnnotatedBatch
 from penstock.vgi.rpc._calls import annotated, octets
@@ -18,6 +19,9 @@ from penstock.vgi.rpc._methods import Values, core_protocol, method_values
 from penstock.vgi.rpc._transport import RpcTransport, beside, endpoints
 from penstock.vgi.rpc._types import rpc_methods
 from penstock.vgi.utils import ArrowSerializableDataclass, IpcValidation, validate_batch
+
+if TYPE_CHECKING:
+    from penstock.vgi._external import ExternalConfig
 
 __all__ = ["Caller", "OnLog", "RpcConnection", "StreamSession", "on_log_adapter"]
 
@@ -301,9 +305,10 @@ class RpcConnection(Generic[P]):
         transport: RpcTransport,
         on_log: OnLog | None = None,
         *,
+        external_location: "ExternalConfig | None" = None,
         ipc_validation: IpcValidation = IpcValidation.FULL,
     ) -> None:
-        """Say which service, and who takes its messages."""
+        """Say which service, who takes its messages, and how batches are fetched that lie elsewhere."""
         self._transport = transport
         values = dict(method_values(rpc_methods(protocol)))
         client = _core.VgiClient(
@@ -311,6 +316,7 @@ class RpcConnection(Generic[P]):
             *endpoints(transport),
             **beside(transport),
             on_log=on_log_adapter(on_log),
+            external=core_external(external_location),
         )
         self._caller = Caller(protocol, client, values, ipc_validation)
 

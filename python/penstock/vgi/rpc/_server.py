@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from penstock import _core
+from penstock.vgi._external import core_external
 from penstock.vgi.rpc._calls import PipeCalls
 from penstock.vgi.rpc._common import DispatchHook
 from penstock.vgi.rpc._methods import Values, core_protocol, method_values
@@ -16,6 +17,7 @@ from penstock.vgi.rpc._types import RpcMethodInfo, rpc_methods
 from penstock.vgi.utils import IpcValidation
 
 if TYPE_CHECKING:
+    from penstock.vgi.external import ServerExternalConfig
     from penstock.vgi.rpc._transport import RpcTransport
 
 __all__ = ["Dialect", "RpcServer", "check_dialect"]
@@ -65,6 +67,7 @@ class RpcServer:
         protocol: type,
         implementation: object,
         *,
+        external_location: "ServerExternalConfig | None" = None,
         server_id: str | None = None,
         server_version: str = "",
         protocol_version: str = "",
@@ -76,9 +79,11 @@ class RpcServer:
 
         ``dialect`` is "spec" or "0.10", by default that of PENSTOCK_VGI_DIALECT. Batches that come are always
         checked in full by the core; ``ipc_validation`` is what further checks a method may ask for.
+        ``external_location`` says where large batches are put, and which of its callers' are fetched.
         """
         self._protocol = protocol
         self._implementation = implementation
+        self._external = external_location
         self._methods = rpc_methods(protocol)
         self._ctx_methods = _check_implementation(protocol, implementation, self._methods)
         self._values: Mapping[str, Values] = method_values(self._methods)
@@ -114,6 +119,7 @@ class RpcServer:
                     server_id=self._server_id,
                     dialect=self.dialect,
                     describe=self._describe,
+                    external=core_external(self._external),
                 )
                 self._core = (os.getpid(), protocol, server)
             return self._core
@@ -137,6 +143,11 @@ class RpcServer:
     def implementation(self) -> object:
         """What has the methods."""
         return self._implementation
+
+    @property
+    def external_config(self) -> "ServerExternalConfig | None":
+        """Where large batches are put, and which are fetched; None: none are."""
+        return self._external
 
     @property
     def ctx_methods(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock import _core
 from penstock.errors import VgiError
@@ -26,6 +26,9 @@ from penstock.vgi.rpc._transport import (
     make_unix_pair,
 )
 from penstock.vgi.utils import IpcValidation
+
+if TYPE_CHECKING:
+    from penstock.vgi._external import ExternalConfig
 
 __all__ = [
     "connect",
@@ -52,15 +55,20 @@ def _served(
     implementation: object,
     pair: tuple[RpcTransport, RpcTransport],
     on_log: OnLog | None,
+    external: "ExternalConfig | None",
     ipc_validation: IpcValidation | None,
 ) -> Iterator[P]:
+    from penstock.vgi.external import ServerExternalConfig
+
     ours, theirs = pair
     validation = ipc_validation or IpcValidation.FULL
-    server = RpcServer(protocol, implementation, ipc_validation=validation)
+    # One that only fetches is the caller's.
+    stores = external if isinstance(external, ServerExternalConfig) else None
+    server = RpcServer(protocol, implementation, external_location=stores, ipc_validation=validation)
     thread = threading.Thread(target=_serve_connection, args=(server, theirs), name="vgi-serve", daemon=True)
     thread.start()
     try:
-        connection = RpcConnection(protocol, ours, on_log, ipc_validation=validation)
+        connection = RpcConnection(protocol, ours, on_log, external_location=external, ipc_validation=validation)
         with connection as proxy:
             yield proxy
     finally:
@@ -84,6 +92,7 @@ def serve_pipe(
     implementation: object,
     *,
     on_log: OnLog | None = None,
+    external_location: "ExternalConfig | None" = None,
     ipc_validation: IpcValidation | None = None,
 ) -> Iterator[P]:
     """Serve in a thread of this process, over pipes, and give a proxy: for tests and trials.
@@ -102,7 +111,7 @@ def serve_pipe(
 
     ```
     """
-    with _served(protocol, implementation, make_pipe_pair(), on_log, ipc_validation) as proxy:
+    with _served(protocol, implementation, make_pipe_pair(), on_log, external_location, ipc_validation) as proxy:
         yield proxy
 
 
@@ -112,10 +121,11 @@ def serve_unix_pipe(
     implementation: object,
     *,
     on_log: OnLog | None = None,
+    external_location: "ExternalConfig | None" = None,
     ipc_validation: IpcValidation | None = None,
 ) -> Iterator[P]:
     """Serve in a thread of this process, over a pair of Unix sockets, and give a proxy."""
-    with _served(protocol, implementation, make_unix_pair(), on_log, ipc_validation) as proxy:
+    with _served(protocol, implementation, make_unix_pair(), on_log, external_location, ipc_validation) as proxy:
         yield proxy
 
 
@@ -124,10 +134,13 @@ def _connected(
     protocol: type[P],
     transport: RpcTransport,
     on_log: OnLog | None,
+    external: "ExternalConfig | None",
     ipc_validation: IpcValidation,
 ) -> Iterator[P]:
     try:
-        connection = RpcConnection(protocol, transport, on_log, ipc_validation=ipc_validation)
+        connection = RpcConnection(
+            protocol, transport, on_log, external_location=external, ipc_validation=ipc_validation
+        )
         with connection as proxy:
             yield proxy
     finally:
@@ -140,13 +153,14 @@ def connect(
     cmd: list[str],
     *,
     on_log: OnLog | None = None,
+    external_location: "ExternalConfig | None" = None,
     stderr: StderrMode = StderrMode.INHERIT,
     stderr_logger: logging.Logger | None = None,
     ipc_validation: IpcValidation = IpcValidation.FULL,
 ) -> Iterator[P]:
     """Start a worker as a child process, give a proxy of it, and end the worker at the end of the block."""
     transport = SubprocessTransport(cmd, stderr=stderr, stderr_logger=stderr_logger)
-    with _connected(protocol, transport, on_log, ipc_validation) as proxy:
+    with _connected(protocol, transport, on_log, external_location, ipc_validation) as proxy:
         yield proxy
 
 
@@ -156,6 +170,7 @@ def unix_connect(
     path: str,
     *,
     on_log: OnLog | None = None,
+    external_location: "ExternalConfig | None" = None,
     ipc_validation: IpcValidation = IpcValidation.FULL,
 ) -> Iterator[P]:
     """Connect to the Unix socket of a server, and give a proxy."""
@@ -167,7 +182,7 @@ def unix_connect(
         # The system does not say which.
         error.filename = path
         raise
-    with _connected(protocol, UnixTransport(connection), on_log, ipc_validation) as proxy:
+    with _connected(protocol, UnixTransport(connection), on_log, external_location, ipc_validation) as proxy:
         yield proxy
 
 
@@ -178,6 +193,7 @@ def tcp_connect(
     port: int,
     *,
     on_log: OnLog | None = None,
+    external_location: "ExternalConfig | None" = None,
     ipc_validation: IpcValidation = IpcValidation.FULL,
     fingerprint: str | None = None,
     ca: str | os.PathLike[str] | None = None,
@@ -198,7 +214,7 @@ def tcp_connect(
     connection = socket.create_connection((host, port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.settimeout(None)
-    with _connected(protocol, UnixTransport(connection, tls), on_log, ipc_validation) as proxy:
+    with _connected(protocol, UnixTransport(connection, tls), on_log, external_location, ipc_validation) as proxy:
         yield proxy
 
 

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use penstock_vgi::http::{self as core, Answered, Asked, Headers, Response, StreamToken};
+use arrow_buffer::Buffer;
+use penstock_vgi::external;
+use penstock_vgi::http::{self as core, Answered, Asked, Headers, Response, StreamToken, UploadUrl};
 use penstock_vgi::ipc::Output;
 use penstock_vgi::{Answer, Batch, Error, ErrorKind, Failure, Limits, Log, Metadata, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -14,6 +16,7 @@ use reqwest::{Client, Method};
 use crate::runtime::{Interrupted, PerProcess, WaitError, wait};
 use crate::tls::{ClientTls, nobody};
 use crate::vgi::Check;
+use crate::vgi::external::Fetcher;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// Where servers of the specification are, unless they say otherwise.
@@ -22,6 +25,8 @@ const PREFIX: &str = "/vgi";
 const WORTH: usize = 1 << 10;
 /// How much of an answer an error shows.
 const SHOWN: usize = 200;
+/// The status of a request that is too large.
+const TOO_LARGE: u16 = 413;
 /// What stands in a path as it is.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-').remove(b'.').remove(b'~');
 
@@ -75,7 +80,21 @@ pub trait HttpSender: Send + Sync {
 pub struct HttpClient {
     sender: Box<dyn HttpSender>,
     options: ClientOptions,
+    uploads: Option<Uploads>,
     state: Mutex<State>,
+}
+
+/// Whether a URL may be used that a server gives.
+pub type Allowed = Box<dyn Fn(&str) -> Result<()> + Send + Sync>;
+
+/// What puts requests elsewhere that are too large for a server.
+pub struct Uploads {
+    /// What puts them there.
+    pub fetcher: Arc<Fetcher>,
+    /// Which URLs may be used.
+    pub allowed: Allowed,
+    /// Requests of so many octets are put elsewhere also where the server would take them.
+    pub threshold: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +102,30 @@ struct State {
     prefix: Option<String>,
     /// The server has said that it takes zstd.
     zstd: bool,
+    /// What it has said of large requests.
+    large: Large,
     timeout: Option<Duration>,
+}
+
+/// What a server says of large requests.
+#[derive(Debug, Clone, Copy, Default)]
+struct Large {
+    /// How many octets it takes.
+    request: Option<u64>,
+    /// It gives URLs to which they may be put.
+    urls: bool,
+    /// How many octets it takes there.
+    upload: Option<u64>,
+}
+
+impl Large {
+    /// `None` where an answer says nothing of it: one of a proxy, for example.
+    fn of(headers: &Headers) -> Option<Self> {
+        let number = |name| headers.get(name).and_then(|text| text.trim().parse().ok());
+        let request = number(core::MAX_REQUEST_BYTES);
+        let urls = headers.get(core::UPLOAD_URLS).is_some_and(|value| value.trim() == "true");
+        (urls || request.is_some()).then(|| Self { request, urls, upload: number(core::MAX_UPLOAD_BYTES) })
+    }
 }
 
 impl fmt::Debug for HttpClient {
@@ -126,6 +168,14 @@ impl HttpStream {
         }
     }
 
+    /// The token that came with a batch which lay elsewhere: the package stores it there.
+    pub fn found_token(&mut self, batch: &mut Batch) {
+        let found = StreamToken::take(&mut batch.metadata);
+        if self.token.is_none() {
+            self.token = found;
+        }
+    }
+
     /// There is no more of it.
     pub fn forget(&mut self) {
         self.answers.clear();
@@ -142,7 +192,13 @@ impl HttpClient {
     /// A caller whose requests go by somebody else's client.
     pub fn new(sender: Box<dyn HttpSender>, options: ClientOptions) -> Self {
         let state = State { prefix: options.prefix.clone(), ..State::default() };
-        Self { sender, options, state: Mutex::new(state) }
+        Self { sender, options, uploads: None, state: Mutex::new(state) }
+    }
+
+    /// Requests that are too large for the server are put where it says.
+    #[must_use]
+    pub fn with_uploads(self, uploads: Uploads) -> Self {
+        Self { uploads: Some(uploads), ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -237,12 +293,67 @@ impl HttpClient {
         check: Check<'_>,
     ) -> Result<Answered> {
         let path = format!("{}/{}{endpoint}", self.prefix(check)?, utf8_percent_encode(method, PLAIN));
-        let response = self.send("POST", &path, body.concat(), again, check)?;
+        let pieces = body.take();
+        let mut response = None;
+        if !self.is_too_large(&pieces) {
+            let sent = self.send("POST", &path, concat(&pieces), again, check)?;
+            let refused = sent.status == TOO_LARGE && self.uploads.is_some() && self.state().large.urls;
+            response = Some(sent).filter(|_| !refused);
+        }
+        let response = match response {
+            Some(response) => response,
+            None => match self.put_elsewhere(&pieces, check) {
+                Ok(body) => self.send("POST", &path, body, again, check)?,
+                Err(error) => return Ok(not_stored(&error)),
+            },
+        };
         let retried = self.options.retry.as_ref().filter(|_| again);
         if retried.is_some_and(|retry| retry.status_codes.contains(&response.status)) {
             return Ok(transient(&response));
         }
         core::read_answer(&response, asked, &self.options.limits)
+    }
+
+    /// Whether a body is to be put elsewhere before the server has refused it.
+    fn is_too_large(&self, pieces: &[Buffer]) -> bool {
+        let Some(uploads) = &self.uploads else { return false };
+        let large = self.state().large;
+        let length: usize = pieces.iter().map(Buffer::len).sum();
+        large.urls && [uploads.threshold, large.request].into_iter().flatten().any(|most| length as u64 > most)
+    }
+
+    /// Puts a body where the server says, and gives the one that points there.
+    fn put_elsewhere(&self, pieces: &[Buffer], check: Check<'_>) -> Result<Vec<u8>> {
+        let wrong = |message: String| Error::new(ErrorKind::Violation, message);
+        let uploads = self.uploads.as_ref().ok_or_else(|| wrong("nothing is put elsewhere".to_owned()))?;
+        let body = concat(pieces);
+        if let Some(most) = self.state().large.upload.filter(|most| body.len() as u64 > *most) {
+            let message = format!("the request has {} octets, and the server takes {most}", body.len());
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
+        let answered = self.upload_urls(1, check)?;
+        let url = answered.answers.into_iter().find_map(|answer| match answer {
+            Answer::Batch(batch) => Some(core::read_upload_urls(&batch)),
+            Answer::Failed(failure) => Some(Err(wrong(failure.message))),
+            Answer::Log(_) | Answer::End => None,
+        });
+        let url = url.transpose()?.and_then(|urls| urls.into_iter().next());
+        let UploadUrl { upload, download, .. } = url.ok_or_else(|| wrong("the server gave no URL".to_owned()))?;
+        (uploads.allowed)(&upload)?;
+        (uploads.allowed)(&download)?;
+        uploads.fetcher.put(&upload, body, core::ARROW, check)?;
+        Ok(external::pointer_body(pieces, &download, &self.options.limits)?.concat())
+    }
+
+    /// Asks for URLs to which requests may be put; they are the columns of the batch that is the answer.
+    pub fn upload_urls(&self, count: i64, check: Check<'_>) -> Result<Answered> {
+        let path = format!("{}/{}/init", self.prefix(check)?, core::UPLOAD_URL);
+        let response = self.send("POST", &path, core::upload_request(count)?.concat(), true, check)?;
+        if response.status == 404 {
+            let failure = Failure::new("NotSupported", "Server does not support upload URLs");
+            return Ok(Answered { answers: VecDeque::from([Answer::Failed(failure)]), ..Answered::default() });
+        }
+        core::read_answer(&response, Asked::Call, &self.options.limits)
     }
 
     fn send(&self, method: &str, path: &str, body: Vec<u8>, again: bool, check: Check<'_>) -> Result<Response> {
@@ -273,8 +384,10 @@ impl HttpClient {
             let sent = self.sender.send(method, path, &headers, octets, deadline, check);
             let Some(pause) = retry.and_then(|retry| retry.pause(&sent, tried)) else {
                 let response = sent?;
-                self.state().zstd |=
-                    response.headers.get("Accept-Encoding").is_some_and(|codings| codings.contains("zstd"));
+                let mut state = self.state();
+                state.zstd |= response.headers.get("Accept-Encoding").is_some_and(|codings| codings.contains("zstd"));
+                state.large = Large::of(&response.headers).unwrap_or(state.large);
+                drop(state);
                 return Ok(response);
             };
             tried += 1;
@@ -285,6 +398,17 @@ impl HttpClient {
             waited(pausing, None, check)?;
         }
     }
+}
+
+/// A body in one piece.
+fn concat(pieces: &[Buffer]) -> Vec<u8> {
+    pieces.iter().map(Buffer::as_slice).collect::<Vec<_>>().concat()
+}
+
+/// A request that could not be put elsewhere. The server has not seen it.
+fn not_stored(error: &Error) -> Answered {
+    let failure = Failure::new("ExternalUploadFailed", error.message());
+    Answered { answers: VecDeque::from([Answer::Failed(failure)]), ..Answered::default() }
 }
 
 /// A status that did not go away.

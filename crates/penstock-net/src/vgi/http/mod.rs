@@ -7,7 +7,7 @@ mod server;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use client::{ClientOptions, HttpClient, HttpSender, HttpStream, Retry};
+pub use client::{Allowed, ClientOptions, HttpClient, HttpSender, HttpStream, Retry, Uploads};
 pub use queue::Waiting;
 pub use server::HttpListener;
 

@@ -1,0 +1,139 @@
+//! An object in parts that come side by side; a part that is late is asked for once more.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use penstock_vgi::{Error, ErrorKind, Result};
+use reqwest::header::RANGE;
+use reqwest::{Client, StatusCode, Url};
+use tokio::time::sleep_until;
+
+use super::fetch::{FetchOptions, body, ok, sent, shown};
+
+/// What is known of a part.
+#[derive(Default)]
+struct Part {
+    octets: Option<Vec<u8>>,
+    begun: Option<Instant>,
+    /// How many requests for it run.
+    running: usize,
+    hedged: bool,
+}
+
+/// The parts, and how long those took that have come.
+struct Parts {
+    parts: Vec<Part>,
+    times: Vec<Duration>,
+    hedges: usize,
+    multiplier: f64,
+    max_hedges: usize,
+}
+
+impl Parts {
+    /// When a part is late; `None` where nothing is asked for again, or too few have come to know.
+    fn patience(&self) -> Option<Duration> {
+        let left = self.max_hedges == 0 || self.hedges < self.max_hedges;
+        if self.multiplier <= 0.0 || !left || self.times.len() < 2 {
+            return None;
+        }
+        let mut times = self.times.clone();
+        times.sort_unstable();
+        let median = times.get(times.len() / 2)?;
+        Some(median.mul_f64(self.multiplier.min(1_000_000.0)))
+    }
+
+    /// The part that was begun first of those that nobody has asked for again, and when it is late.
+    fn oldest(&self) -> Option<(usize, Instant)> {
+        let patience = self.patience()?;
+        let waiting = self.parts.iter().enumerate().filter(|(_, part)| part.octets.is_none() && !part.hedged);
+        let oldest = waiting.filter_map(|(index, part)| Some((index, part.begun?))).min_by_key(|(_, begun)| *begun)?;
+        Some((oldest.0, oldest.1.checked_add(patience)?))
+    }
+
+    fn begin(&mut self, index: usize, again: bool) {
+        if let Some(part) = self.parts.get_mut(index) {
+            part.running += 1;
+            part.hedged |= again;
+            if !again {
+                part.begun = Some(Instant::now());
+            }
+        }
+        self.hedges += usize::from(again);
+    }
+
+    /// A request has ended. It fails only where no other one for the same part runs.
+    fn end(&mut self, index: usize, result: Result<Vec<u8>>) -> Result<bool> {
+        let Some(part) = self.parts.get_mut(index) else { return Ok(false) };
+        part.running = part.running.saturating_sub(1);
+        match result {
+            Ok(octets) if part.octets.is_none() => {
+                part.octets = Some(octets);
+                self.times.extend(part.begun.map(|begun| begun.elapsed()));
+                Ok(true)
+            }
+            Err(error) if part.octets.is_none() && part.running == 0 => Err(error),
+            Ok(_) | Err(_) => Ok(false),
+        }
+    }
+}
+
+/// Fetches an object whose length is known and within its limit.
+pub(super) async fn fetch(client: &Client, url: &Url, length: u64, options: &FetchOptions) -> Result<Vec<u8>> {
+    let size = options.chunk_size.max(1);
+    let count = usize::try_from(length.div_ceil(size)).unwrap_or(usize::MAX);
+    let mut parts = Parts {
+        parts: std::iter::repeat_with(Part::default).take(count).collect(),
+        times: Vec::new(),
+        hedges: 0,
+        multiplier: options.hedge_multiplier,
+        max_hedges: options.max_hedges,
+    };
+    let request = |index: usize| async move {
+        let first = (index as u64).saturating_mul(size);
+        (index, part(client, url, first, size.min(length.saturating_sub(first))).await)
+    };
+    let mut running = FuturesUnordered::new();
+    let (mut next, mut done) = (0, 0);
+    while done < count {
+        while next < count && running.len() < options.max_parallel.max(1) {
+            parts.begin(next, false);
+            running.push(request(next));
+            next += 1;
+        }
+        let late = parts.oldest();
+        let timer = async {
+            match late {
+                Some((_, at)) => sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some((index, result)) = running.next() => done += usize::from(parts.end(index, result)?),
+            () = timer => if let Some((index, _)) = late {
+                parts.begin(index, true);
+                running.push(request(index));
+            }
+        }
+    }
+    let mut whole = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    // Each goes as soon as it is copied.
+    parts.parts.into_iter().filter_map(|part| part.octets).for_each(|octets| whole.extend_from_slice(&octets));
+    Ok(whole)
+}
+
+/// One part: so many octets, no more and no less.
+async fn part(client: &Client, url: &Url, first: u64, size: u64) -> Result<Vec<u8>> {
+    let last = first.saturating_add(size).saturating_sub(1);
+    let request = client.get(url.clone()).header(RANGE, format!("bytes={first}-{last}"));
+    let response = ok(url, sent(url, request).await?)?;
+    let wrong = |why: String| Error::new(ErrorKind::Violation, format!("{}: {why}", shown(url)));
+    if response.status() != StatusCode::PARTIAL_CONTENT {
+        return Err(wrong(format!("octets {first} to {last} were asked for, and all of them came")));
+    }
+    let octets = body(url, response, size).await?;
+    if octets.len() as u64 != size {
+        return Err(wrong(format!("octets {first} to {last} were asked for, and {} came", octets.len())));
+    }
+    Ok(octets)
+}

@@ -1,0 +1,83 @@
+//! `file://` for development: below one folder, which the user has named.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use penstock_vgi::{Error, ErrorKind, Result};
+use reqwest::Url;
+
+/// Reads a file, if it lies below the folder and has no more than so many octets.
+pub(super) fn read(root: Option<&Path>, url: &Url, most: u64) -> Result<Vec<u8>> {
+    let path = inside(root, url, |path| path.canonicalize())?;
+    let failed = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{url}: {error}"));
+    let file = File::open(&path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(Error::new(ErrorKind::Violation, format!("{url} is no file")));
+    }
+    let mut octets = Vec::new();
+    if metadata.len() <= most {
+        file.take(most.saturating_add(1)).read_to_end(&mut octets).map_err(failed)?;
+    }
+    if metadata.len() > most || octets.len() as u64 > most {
+        return Err(Error::new(ErrorKind::Limit, format!("{url} has more than the {most} octets of max_fetch_bytes")));
+    }
+    Ok(octets)
+}
+
+/// Writes a new file below the folder.
+pub(super) fn write(root: Option<&Path>, url: &Url, octets: &[u8]) -> Result<()> {
+    let path = inside(root, url, |path| {
+        let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
+        Ok(path.parent().ok_or(std::io::ErrorKind::InvalidInput)?.canonicalize()?.join(name))
+    })?;
+    let written =
+        OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut file| file.write_all(octets));
+    written.map_err(|error| Error::new(ErrorKind::Io, format!("{url}: {error}")))
+}
+
+/// The path of a URL, without what leads out of the folder.
+fn inside(root: Option<&Path>, url: &Url, real: impl Fn(&Path) -> std::io::Result<PathBuf>) -> Result<PathBuf> {
+    let refused = |why: &str| Error::new(ErrorKind::Violation, format!("{url}: {why}"));
+    let root = root.ok_or_else(|| refused("no files are read: they are where the storage is a FileStorage"))?;
+    let path = url.to_file_path().map_err(|()| refused("it names no file of this machine"))?;
+    let failed = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{url}: {error}"));
+    let (root, path) = (root.canonicalize().map_err(failed)?, real(&path).map_err(failed)?);
+    if !path.starts_with(&root) {
+        return Err(refused("it lies outside the folder of the storage"));
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_outside_the_folder_is_read_or_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        std::fs::create_dir(&root).unwrap();
+        std::fs::write(folder.path().join("secret"), b"secret").unwrap();
+        std::os::unix::fs::symlink(folder.path().join("secret"), root.join("link")).unwrap();
+        let url = |path: &Path| Url::from_file_path(path).unwrap();
+        let object = url(&root.join("object"));
+        write(Some(&root), &object, b"octets").unwrap();
+        assert_eq!(read(Some(&root), &object, 6).unwrap(), b"octets");
+        let kinds = [
+            read(Some(&root), &object, 5).unwrap_err().kind(),
+            read(None, &object, 6).unwrap_err().kind(),
+            read(Some(&root), &url(&root.join("link")), 6).unwrap_err().kind(),
+            read(Some(&root), &url(&folder.path().join("secret")), 6).unwrap_err().kind(),
+            read(Some(&root), &url(&root), 6).unwrap_err().kind(),
+            read(Some(&root), &url(&root.join("nothing")), 6).unwrap_err().kind(),
+            write(Some(&root), &object, b"again").unwrap_err().kind(),
+            write(Some(&root), &url(&folder.path().join("out")), b"out").unwrap_err().kind(),
+        ];
+        let violation = ErrorKind::Violation;
+        let expected =
+            [ErrorKind::Limit, violation, violation, violation, violation, ErrorKind::Io, ErrorKind::Io, violation];
+        assert_eq!(kinds, expected);
+    }
+}

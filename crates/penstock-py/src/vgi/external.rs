@@ -1,0 +1,277 @@
+//! Batches in object stores for Python: storages, fetching, and what stands between them and a connection.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_schema::SchemaRef;
+use penstock_net::vgi::external::{FetchOptions, Fetcher, ObjectStorage, Resolver};
+use penstock_net::vgi::http::Uploads;
+use penstock_vgi::external::{Opened, Parcel, Pointer, pointer};
+use penstock_vgi::http::inflate;
+use penstock_vgi::{Batch, Error, ErrorKind, Failure, Limits};
+use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use pyo3_arrow::PySchema;
+
+use super::client::{IntoVgiErr, Logger, rpc_error};
+use super::files::waiting;
+
+mod python {
+    pyo3::import_exception!(penstock.vgi.external, ExternalLocationError);
+}
+
+const KIND: &str = "ExternalLocationError";
+
+fn refused(message: &str) -> PyErr {
+    python::ExternalLocationError::new_err((KIND, message.to_owned(), ""))
+}
+
+fn seconds(name: &str, value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value).map_err(|error| PyValueError::new_err(format!("{name}={value}: {error}")))
+}
+
+/// The attributes of `penstock.vgi.external.FetchConfig`.
+#[derive(FromPyObject)]
+pub(crate) struct FetchFields {
+    parallel_threshold_bytes: u64,
+    chunk_size_bytes: u64,
+    max_parallel_requests: usize,
+    timeout_seconds: f64,
+    max_fetch_bytes: u64,
+    speculative_retry_multiplier: f64,
+    max_speculative_hedges: usize,
+}
+
+/// Fetches what URLs lead to.
+#[pyclass(frozen, name = "VgiFetcher", module = "penstock._core")]
+pub(crate) struct VgiFetcher {
+    fetcher: Arc<Fetcher>,
+}
+
+#[pymethods]
+impl VgiFetcher {
+    #[new]
+    fn new(config: FetchFields, allow_private: bool, root: Option<PathBuf>) -> PyResult<Self> {
+        let options = FetchOptions {
+            parallel_threshold: config.parallel_threshold_bytes,
+            chunk_size: config.chunk_size_bytes,
+            max_parallel: config.max_parallel_requests,
+            timeout: seconds("timeout_seconds", config.timeout_seconds)?,
+            max_bytes: config.max_fetch_bytes,
+            hedge_multiplier: config.speculative_retry_multiplier,
+            max_hedges: config.max_speculative_hedges,
+            allow_private,
+            root,
+        };
+        Ok(Self { fetcher: Arc::new(Fetcher::new(options)) })
+    }
+
+    /// What is at a URL, inflated.
+    fn fetch<'py>(&self, py: Python<'py>, url: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let (octets, raised) = waiting(py, |check| {
+            let fetched = self.fetcher.fetch(url, check)?;
+            if !fetched.zstd {
+                return Ok(fetched.octets);
+            }
+            inflate(&fetched.octets, self.fetcher.options().max_bytes)
+        });
+        let octets = octets.map_err(|error: Error| raised.unwrap_or_else(|| refused(error.message())))?;
+        Ok(PyBytes::new(py, &octets))
+    }
+
+    /// Lets go of its connections.
+    fn close(&self) {
+        self.fetcher.close();
+    }
+}
+
+/// A bucket or a container.
+#[pyclass(frozen, name = "VgiStore", module = "penstock._core")]
+pub(crate) struct VgiStore {
+    storage: ObjectStorage,
+}
+
+#[pymethods]
+impl VgiStore {
+    #[new]
+    fn new(uri: &str, options: BTreeMap<String, String>, expiry_seconds: u64) -> PyResult<Self> {
+        let storage = ObjectStorage::open(uri, &options, Duration::from_secs(expiry_seconds));
+        Ok(Self { storage: storage.map_err(|error| refused(error.message()))? })
+    }
+
+    /// Puts an object, and gives the URL by which it is fetched.
+    fn upload(&self, py: Python<'_>, name: &str, octets: Vec<u8>, coding: Option<&str>) -> PyResult<String> {
+        let (url, raised) = waiting(py, |check| self.storage.upload(name, octets, coding, check));
+        url.map_err(|error| raised.unwrap_or_else(|| refused(error.message())))
+    }
+
+    /// A URL to which an object may be put, and one by which it is fetched.
+    fn upload_url(&self, py: Python<'_>, name: &str) -> PyResult<(String, String)> {
+        let (urls, raised) = waiting(py, |check| self.storage.upload_url(name, check));
+        urls.map_err(|error| raised.unwrap_or_else(|| refused(error.message())))
+    }
+}
+
+/// What an end of a connection does with batches that are elsewhere.
+#[pyclass(frozen, name = "VgiExternal", module = "penstock._core")]
+pub(crate) struct VgiExternal {
+    pub(crate) external: Arc<External>,
+}
+
+pub(crate) struct External {
+    resolver: Resolver,
+    /// `None`: whatever the fetcher fetches.
+    validator: Option<Py<PyAny>>,
+    /// Files were allowed by naming their folder.
+    files: bool,
+    storage: Option<Py<PyAny>>,
+    threshold: Option<u64>,
+    level: Option<i32>,
+}
+
+#[pymethods]
+impl VgiExternal {
+    #[new]
+    #[pyo3(signature = (
+        fetcher, *, max_retries, retry_delay, validator=None, storage=None, threshold=None, compression_level=None
+    ))]
+    fn new(
+        fetcher: &Bound<'_, VgiFetcher>,
+        max_retries: u32,
+        retry_delay: f64,
+        validator: Option<Py<PyAny>>,
+        storage: Option<Py<PyAny>>,
+        threshold: Option<u64>,
+        compression_level: Option<i32>,
+    ) -> PyResult<Self> {
+        let fetcher = Arc::clone(&fetcher.get().fetcher);
+        let files = fetcher.options().root.is_some();
+        let retry_delay = seconds("retry_delay_seconds", retry_delay)?;
+        let resolver = Resolver { fetcher, max_retries, retry_delay, limits: Limits::default() };
+        let external = External { resolver, validator, files, storage, threshold, level: compression_level };
+        Ok(Self { external: Arc::new(external) })
+    }
+}
+
+/// Why a batch cannot be had.
+pub(crate) enum Fault {
+    /// No exception of a kind that is answered: an interrupt.
+    Raised(PyErr),
+    /// What is told.
+    Refused(String),
+}
+
+impl Fault {
+    fn of(py: Python<'_>, error: PyErr) -> Self {
+        if error.is_instance_of::<PyException>(py) {
+            Self::Refused(error.value(py).to_string())
+        } else {
+            Self::Raised(error)
+        }
+    }
+
+    fn into_py_err(self) -> PyErr {
+        match self {
+            Self::Raised(error) => error,
+            Self::Refused(message) => refused(&message),
+        }
+    }
+}
+
+impl External {
+    /// Whether a batch is large enough to be stored.
+    pub(crate) fn takes(&self, batch: &Batch) -> bool {
+        let large = |threshold| batch.rows > 0 && batch.memory() as u64 >= threshold;
+        self.storage.is_some() && self.threshold.is_some_and(large)
+    }
+
+    /// Stores a cycle, and gives the pointer to it.
+    pub(crate) fn store(&self, py: Python<'_>, schema: &SchemaRef, cycle: &[Batch]) -> PyResult<Batch> {
+        let Some(storage) = &self.storage else { return Err(refused("there is no storage")) };
+        let parcel = py.detach(|| Parcel::pack(schema, cycle, self.level)).map_err(IntoVgiErr::into_vgi_err)?;
+        let stored = (|| {
+            let octets = PyBytes::new(py, &parcel.octets);
+            let about = PySchema::new(Arc::clone(schema)).into_pyarrow(py)?;
+            let coding = PyDict::new(py);
+            coding.set_item("content_encoding", parcel.coding)?;
+            storage.bind(py).call_method("upload", (octets, about), Some(&coding))?.extract::<String>()
+        })();
+        match stored {
+            Ok(url) => Ok(pointer(schema, &url, Some(&parcel.sha256))),
+            Err(error) if error.is_instance_of::<PyException>(py) => {
+                let raised = refused(&format!("a batch could not be stored: {error}"));
+                raised.set_cause(py, Some(error));
+                Err(raised)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a peer's URL may be used; a folder that was named allows its files.
+    fn allowed(&self, py: Python<'_>, url: &str) -> PyResult<()> {
+        match &self.validator {
+            Some(validator) if !(self.files && url.starts_with("file:")) => validator.call1(py, (url,)).map(drop),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// What lies behind a pointer; `None` for a batch that is none.
+    fn resolve(&self, py: Python<'_>, batch: &Batch) -> Result<Option<Opened>, Fault> {
+        let Some(pointer) = Pointer::of(batch) else { return Ok(None) };
+        let pointer = pointer.map_err(|error| Fault::Refused(error.message().to_owned()))?;
+        self.allowed(py, &pointer.url).map_err(|error| Fault::of(py, error))?;
+        let (opened, raised) = waiting(py, |check| self.resolver.resolve(&pointer, check));
+        opened.map(Some).map_err(|error| match raised {
+            Some(raised) => Fault::Raised(raised),
+            None => Fault::Refused(error.message().to_owned()),
+        })
+    }
+
+    /// A batch for a method; what its sender logged is nobody's here.
+    pub(crate) fn fetch(&self, py: Python<'_>, batch: Batch) -> PyResult<Result<Batch, Failure>> {
+        match self.resolve(py, &batch) {
+            Ok(None) => Ok(Ok(batch)),
+            Ok(Some(opened)) => Ok(opened.batch),
+            Err(Fault::Refused(message)) => Ok(Err(Failure::new(KIND, &message))),
+            Err(Fault::Raised(error)) => Err(error),
+        }
+    }
+
+    /// A batch for a caller, once its messages were handed on.
+    fn receive(&self, py: Python<'_>, batch: Batch, logger: &Logger) -> PyResult<Batch> {
+        let Some(opened) = self.resolve(py, &batch).map_err(Fault::into_py_err)? else { return Ok(batch) };
+        opened.logs.iter().try_for_each(|log| logger.log(py, log))?;
+        opened.batch.map_err(|failure| rpc_error(py, &failure))
+    }
+
+    /// What a caller over HTTP puts elsewhere.
+    pub(crate) fn uploads(self: &Arc<Self>) -> Uploads {
+        let external = Arc::clone(self);
+        let allowed = Box::new(move |url: &str| {
+            Python::attach(|py| external.allowed(py, url).map_err(|error| error.value(py).to_string()))
+                .map_err(|message| Error::new(ErrorKind::Violation, message))
+        });
+        Uploads { fetcher: Arc::clone(&self.resolver.fetcher), allowed, threshold: self.threshold }
+    }
+}
+
+/// A batch for a caller: what a pointer leads to, where somebody follows it.
+pub(crate) fn receive(
+    py: Python<'_>,
+    external: Option<&Arc<External>>,
+    batch: Batch,
+    logger: &Logger,
+) -> PyResult<Batch> {
+    match external {
+        Some(external) => external.receive(py, batch, logger),
+        None => Ok(batch),
+    }
+}
+
+/// What was given from Python.
+pub(crate) fn given(object: Option<&Bound<'_, VgiExternal>>) -> Option<Arc<External>> {
+    object.map(|object| Arc::clone(&object.get().external))
+}

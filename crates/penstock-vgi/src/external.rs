@@ -1,0 +1,346 @@
+//! Batches that lie behind URLs (section 12): what is put there, the pointer that goes over the wire instead, and what is
+//! made of the octets that somebody has fetched. Nothing is stored or fetched here.
+//!
+//! ```text
+//!  log*, data ── pack ─▶ Parcel ── (stored) ─▶ URL ── pointer ─▶ a batch without rows ─▶ … the peer
+//!  pointer ── Pointer::of ─▶ URL ── (fetched) ─▶ Fetched ── Pointer::open ─▶ log*, data
+//! ```
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_buffer::Buffer;
+use arrow_schema::SchemaRef;
+use sha2::{Digest, Sha256};
+
+use crate::classify::Class;
+use crate::failure::{Failure, Log};
+use crate::http::{compress, inflate};
+use crate::ipc::{self, Batch, Item, Output};
+use crate::limits::Limits;
+use crate::metadata::{Metadata, key};
+use crate::{Error, ErrorKind, Result};
+
+/// A cycle as it is stored: the messages and the batch as one IPC stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parcel {
+    /// What is stored.
+    pub octets: Vec<u8>,
+    /// Its coding, `zstd` or none.
+    pub coding: Option<&'static str>,
+    /// The SHA-256 of the stream before it was coded, in hex.
+    pub sha256: String,
+}
+
+impl Parcel {
+    /// Packs a cycle; with a level it is coded with zstd.
+    pub fn pack(schema: &SchemaRef, cycle: &[Batch], level: Option<i32>) -> Result<Self> {
+        let mut out = Output::new();
+        ipc::stream(schema, cycle, &mut out)?;
+        let pieces = out.take();
+        let sha256 = digest(pieces.iter());
+        let slices: Vec<&[u8]> = pieces.iter().map(Buffer::as_slice).collect();
+        // What would hardly be smaller is stored as it is.
+        Ok(match level.map(|level| compress(&slices, level)).transpose()?.flatten() {
+            Some(octets) => Self { octets, coding: Some("zstd"), sha256 },
+            None => Self { octets: slices.concat(), coding: None, sha256 },
+        })
+    }
+}
+
+fn digest<'a>(pieces: impl Iterator<Item = &'a Buffer>) -> String {
+    let mut hash = Sha256::new();
+    pieces.for_each(|piece| hash.update(piece.as_slice()));
+    let mut text = String::with_capacity(64);
+    for octet in hash.finalize() {
+        // A string takes all that is written.
+        let _ = write!(text, "{octet:02x}");
+    }
+    text
+}
+
+/// The batch that goes over the wire in place of one that is stored.
+pub fn pointer(schema: &SchemaRef, url: &str, sha256: Option<&str>) -> Batch {
+    Batch::empty(schema, point(Metadata::new(), url, sha256))
+}
+
+/// Metadata of a batch, and where the batch is.
+pub fn point(mut metadata: Metadata, url: &str, sha256: Option<&str>) -> Metadata {
+    metadata.set(key::LOCATION, url.as_bytes());
+    if let Some(sha256) = sha256 {
+        metadata.set(key::LOCATION_SHA256, sha256.as_bytes());
+    }
+    metadata
+}
+
+/// A pointer that came over the wire.
+#[derive(Debug, Clone)]
+pub struct Pointer {
+    /// Where the batch is.
+    pub url: String,
+    sha256: Option<String>,
+    schema: SchemaRef,
+    metadata: Metadata,
+}
+
+/// What was fetched.
+#[derive(Debug, Clone)]
+pub struct Fetched {
+    /// The octets.
+    pub octets: Vec<u8>,
+    /// They are coded with zstd.
+    pub zstd: bool,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What lies behind a pointer.
+#[derive(Debug)]
+pub struct Opened {
+    /// The messages that were in front of it.
+    pub logs: Vec<Log>,
+    /// The batch, or the error that was there instead.
+    pub batch: Result<Batch, Failure>,
+}
+
+impl Pointer {
+    /// The pointer that a batch is; `None` for any other batch.
+    pub fn of(batch: &Batch) -> Option<Result<Self>> {
+        if batch.class() != Class::External {
+            return None;
+        }
+        let mut metadata = batch.metadata.clone();
+        let text = |value: Option<Vec<u8>>| value.and_then(|octets| String::from_utf8(octets).ok());
+        let url = text(metadata.remove(key::LOCATION));
+        let had_sum = metadata.contains(key::LOCATION_SHA256);
+        let sha256 = text(metadata.remove(key::LOCATION_SHA256));
+        Some(match url {
+            Some(url) if sha256.is_some() == had_sum => {
+                Ok(Self { url, sha256, schema: Arc::clone(&batch.schema), metadata })
+            }
+            _ => Err(Error::violation("the pointer to an external batch is no UTF-8")),
+        })
+    }
+
+    /// Reads what was fetched, inflated up to `most` octets. What came with the pointer stays with the batch.
+    pub fn open(&self, fetched: Fetched, limits: &Limits, most: u64) -> Result<Opened> {
+        let Fetched { octets, zstd, took } = fetched;
+        let octets = if zstd { inflate(&octets, most)? } else { octets };
+        if octets.len() as u64 > most {
+            return Err(Error::new(ErrorKind::Limit, format!("an external batch has more than {most} octets")));
+        }
+        let octets = Buffer::from_vec(octets);
+        if let Some(expected) = &self.sha256 {
+            let actual = digest(std::iter::once(&octets));
+            if !actual.eq_ignore_ascii_case(expected) {
+                let message = format!("the SHA-256 of an external batch is {actual}, and its pointer says {expected}");
+                return Err(Error::violation(message));
+            }
+        }
+        let mut logs = Vec::new();
+        let mut data = None;
+        let mut ended = false;
+        for item in ipc::read_streams(&octets, limits)? {
+            match item {
+                Item::Schema(_) if ended => {
+                    return Err(Error::violation("an external batch is one IPC stream, and there are more"));
+                }
+                Item::Schema(_) => {}
+                Item::End => ended = true,
+                Item::Batch(batch) => match self.classify(&batch)? {
+                    Class::Log(log) => logs.push(log),
+                    Class::Error(failure) => return Ok(Opened { logs, batch: Err(failure) }),
+                    Class::Data | Class::State | Class::External | Class::Shared => {
+                        if data.replace(batch).is_some() {
+                            return Err(Error::violation("there is more than one batch behind a pointer"));
+                        }
+                    }
+                },
+            }
+        }
+        let batch = data.ok_or_else(|| Error::violation("there is no batch behind a pointer"))?;
+        Ok(Opened { logs, batch: Ok(self.merge(batch, took)) })
+    }
+
+    /// What a batch behind the pointer is. It leads to no other place, and has the pointer's schema.
+    fn classify(&self, batch: &Batch) -> Result<Class> {
+        if batch.metadata.contains(key::LOCATION) || batch.metadata.contains(key::SHM_OFFSET) {
+            return Err(Error::violation("redirect loop: there is a pointer behind a pointer"));
+        }
+        if !same(&batch.schema, &self.schema) {
+            let message = "Schema mismatch: the batch behind a pointer has another schema than the pointer";
+            return Err(Error::violation(message));
+        }
+        Ok(batch.class())
+    }
+
+    /// The batch with what both say of it, the batch first, and where it came from.
+    fn merge(&self, mut batch: Batch, took: Duration) -> Batch {
+        for (name, value) in self.metadata.iter() {
+            if !batch.metadata.contains(name) {
+                batch.metadata.push(name, value);
+            }
+        }
+        batch.metadata.set(key::LOCATION_FETCH_MS, format!("{:.1}", took.as_secs_f64() * 1_000.0));
+        batch.metadata.set(key::LOCATION_SOURCE, self.url.as_bytes());
+        // The decoder made it of the stream's; the pointer's is what the peer's stream declares.
+        batch.schema = Arc::clone(&self.schema);
+        batch
+    }
+}
+
+/// Names, types and nullability; who stores a batch may lose the rest.
+fn same(one: &SchemaRef, other: &SchemaRef) -> bool {
+    one.fields().len() == other.fields().len()
+        && one.fields().iter().zip(other.fields()).all(|(one, other)| {
+            one.name() == other.name()
+                && one.data_type().equals_datatype(other.data_type())
+                && one.is_nullable() == other.is_nullable()
+        })
+}
+
+/// A request's body as a pointer to where that body was stored: it is called as before, and has no values of its own.
+pub fn pointer_body(body: &[Buffer], url: &str, limits: &Limits) -> Result<Output> {
+    let octets: Buffer = match body {
+        [whole] => whole.clone(),
+        pieces => pieces.iter().map(Buffer::as_slice).collect::<Vec<_>>().concat().into(),
+    };
+    let first = ipc::read_streams(&octets, limits)?.into_iter().find_map(|item| match item {
+        Item::Batch(batch) => Some(batch),
+        Item::Schema(_) | Item::End => None,
+    });
+    let batch = first.ok_or_else(|| Error::misuse("a request without a batch"))?;
+    let sha256 = digest(std::iter::once(&octets));
+    let mut out = Output::new();
+    let pointer = Batch::empty(&batch.schema, point(batch.metadata, url, Some(&sha256)));
+    ipc::stream(&pointer.schema, [&pointer], &mut out)?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{ArrayRef, Float64Array, RecordBatch};
+    use arrow_schema::{DataType, Field, Schema};
+
+    use super::*;
+
+    const MOST: u64 = 1 << 20;
+
+    fn schema(name: &str) -> SchemaRef {
+        Arc::new(Schema::new(vec![Field::new(name, DataType::Float64, false)]))
+    }
+
+    fn data() -> Batch {
+        let column: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 2.5]));
+        let batch = RecordBatch::try_new(schema("value"), vec![column]).unwrap();
+        Batch::from(batch).with_metadata([("mine", "x")].into_iter().collect())
+    }
+
+    fn log() -> Batch {
+        Batch::empty(&schema("value"), Log::new("INFO", "hello", None).metadata("", ""))
+    }
+
+    fn of(batch: &Batch) -> Pointer {
+        Pointer::of(batch).unwrap().unwrap()
+    }
+
+    fn fetched(octets: Vec<u8>, zstd: bool) -> Fetched {
+        Fetched { octets, zstd, took: Duration::from_micros(42_300) }
+    }
+
+    fn refused(pointer: &Batch, parcel: Parcel) -> Error {
+        let fetched = fetched(parcel.octets, parcel.coding.is_some());
+        of(pointer).open(fetched, &Limits::default(), MOST).map(|_| ()).unwrap_err()
+    }
+
+    #[test]
+    fn a_cycle_comes_back_with_its_messages_and_where_it_was() {
+        for level in [None, Some(3)] {
+            let parcel = Parcel::pack(&schema("value"), &[log(), data()], level).unwrap();
+            assert_eq!(parcel.coding.is_some(), level.is_some());
+            let mut sent = pointer(&schema("value"), "https://x/y", Some(&parcel.sha256));
+            assert_eq!(sent.class(), Class::External);
+            sent.metadata.push(key::STREAM_STATE, "token");
+            let opened = of(&sent).open(fetched(parcel.octets, level.is_some()), &Limits::default(), MOST).unwrap();
+            assert_eq!(opened.logs, [Log::new("INFO", "hello", None)]);
+            let batch = opened.batch.unwrap();
+            assert_eq!((batch.rows, batch.metadata.text(b"mine")), (2, Some("x")));
+            assert_eq!(batch.metadata.text(key::STREAM_STATE), Some("token"));
+            assert_eq!(batch.metadata.text(key::LOCATION_FETCH_MS), Some("42.3"));
+            assert_eq!(batch.metadata.text(key::LOCATION_SOURCE), Some("https://x/y"));
+            assert!(!batch.metadata.contains(key::LOCATION) && !batch.metadata.contains(key::LOCATION_SHA256));
+        }
+    }
+
+    #[test]
+    fn an_error_behind_a_pointer_is_the_error() {
+        let failure = Failure::new("ValueError", "boom");
+        let batch = Batch::empty(&schema("value"), failure.metadata("", ""));
+        let parcel = Parcel::pack(&schema("value"), &[log(), batch], None).unwrap();
+        let sent = pointer(&schema("value"), "https://x/y", None);
+        let opened = of(&sent).open(fetched(parcel.octets, false), &Limits::default(), MOST).unwrap();
+        assert_eq!((opened.logs.len(), opened.batch.unwrap_err().error_type.as_str()), (1, "ValueError"));
+    }
+
+    #[test]
+    fn what_no_batch_may_be_is_refused() {
+        let value = schema("value");
+        let sent = pointer(&value, "https://x/y", None);
+        let loops = [pointer(&value, "https://x/y", None)];
+        let error = refused(&sent, Parcel::pack(&value, &loops, None).unwrap());
+        assert!(error.kind() == ErrorKind::Violation && error.message().contains("redirect loop"), "{error}");
+        for (cycle, why) in [(vec![log()], "no batch"), (vec![data(), data()], "more than one")] {
+            let error = refused(&sent, Parcel::pack(&value, &cycle, None).unwrap());
+            assert!(error.message().contains(why), "{error}");
+        }
+        let error = refused(&pointer(&schema("other"), "https://x/y", None), parcel());
+        assert!(error.message().contains("Schema mismatch"), "{error}");
+        let wrong = pointer(&value, "https://x/y", Some(&"0".repeat(64)));
+        let error = refused(&wrong, parcel());
+        assert!(error.message().contains("SHA-256"), "{error}");
+        let twice = Parcel { octets: [parcel().octets, parcel().octets].concat(), ..parcel() };
+        assert!(refused(&sent, twice).message().contains("one IPC stream"));
+    }
+
+    fn parcel() -> Parcel {
+        Parcel::pack(&schema("value"), &[data()], None).unwrap()
+    }
+
+    #[test]
+    fn a_bomb_and_what_is_torn_cost_no_more_than_their_limit() {
+        let sent = pointer(&schema("value"), "https://x/y", None);
+        let zeros = vec![0_u8; 4 << 20];
+        let octets = compress(&[&zeros], 19).unwrap().unwrap();
+        let bomb = Parcel { octets, coding: Some("zstd"), sha256: String::new() };
+        assert!(bomb.octets.len() < 1_000);
+        assert_eq!(refused(&sent, bomb).kind(), ErrorKind::Limit);
+        let mut torn = parcel();
+        torn.octets.truncate(torn.octets.len() - 8);
+        assert_eq!(refused(&sent, torn).kind(), ErrorKind::Malformed);
+        let small = of(&sent).open(fetched(parcel().octets, false), &Limits::default(), 100);
+        assert_eq!(small.map(|_| ()).unwrap_err().kind(), ErrorKind::Limit);
+    }
+
+    #[test]
+    fn only_a_pointer_is_one() {
+        assert!(Pointer::of(&data()).is_none() && Pointer::of(&log()).is_none());
+        let mut octets = pointer(&schema("value"), "x", None);
+        octets.metadata.set(key::LOCATION, [0xFF]);
+        assert_eq!(Pointer::of(&octets).unwrap().unwrap_err().kind(), ErrorKind::Violation);
+    }
+
+    #[test]
+    fn a_body_becomes_a_pointer_that_calls_the_same() {
+        let mut out = Output::new();
+        crate::request::write("scale", data(), Metadata::new(), &mut out).unwrap();
+        let body = out.take();
+        let pointed = pointer_body(&body, "https://x/y", &Limits::default()).unwrap().concat();
+        let items = ipc::read_streams(&pointed.into(), &Limits::default()).unwrap();
+        let Some(Item::Batch(batch)) = items.get(1) else { panic!("{items:?}") };
+        assert_eq!((batch.rows, batch.metadata.text(key::METHOD)), (0, Some("scale")));
+        let whole = body.iter().map(Buffer::as_slice).collect::<Vec<_>>().concat();
+        let opened = of(batch).open(fetched(whole, false), &Limits::default(), MOST).unwrap();
+        assert_eq!(opened.batch.unwrap().rows, 2);
+    }
+}
