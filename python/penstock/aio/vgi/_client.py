@@ -66,7 +66,7 @@ class AsyncStreamSession:
     ```
     """
 
-    def __init__(self, lane: Lane, session: vgi.StreamSession) -> None:
+    def __init__(self, lane: Lane, session: vgi.StreamSession | vgi.HttpStreamSession) -> None:
         """Wrap a session; streaming methods of proxies make it."""
         self._lane = lane
         self._session = session
@@ -129,7 +129,11 @@ class _Proxy:
 
         async def call(**keywords: Any) -> Any:
             result = await self._lane.run(method, **keywords)
-            return AsyncStreamSession(self._lane, result) if isinstance(result, vgi.StreamSession) else result
+            return (
+                AsyncStreamSession(self._lane, result)
+                if isinstance(result, vgi.StreamSession | vgi.HttpStreamSession)
+                else result
+            )
 
         return call
 

@@ -17,7 +17,7 @@ from penstock.vgi._external import core_external, core_uploads
 from penstock.vgi.external import UploadUrl
 from penstock.vgi.introspect import DESCRIBE_METHOD_NAME, ServiceDescription, parse_describe_batch
 from penstock.vgi.rpc._batches import AnnotatedBatch
-from penstock.vgi.rpc._client import Caller, OnLog, StreamSession, on_log_adapter, proxy, transport_errors
+from penstock.vgi.rpc._client import Caller, OnLog, Session, on_log_adapter, proxy, transport_errors
 from penstock.vgi.rpc._common import RpcError
 from penstock.vgi.rpc._methods import core_protocol, method_values
 from penstock.vgi.rpc._types import rpc_methods
@@ -89,7 +89,7 @@ class HttpTransientError(RpcError):
         return type(self), (self.status_code, self.body_preview, self.retry_after)
 
 
-class HttpStreamSession(StreamSession):
+class HttpStreamSession(Session):
     """A caller's end of a stream over HTTP.
 
     The server keeps nothing of it: to close it does nothing, and other calls may be made meanwhile. Streaming methods

@@ -23,7 +23,7 @@ from penstock.vgi.utils import ArrowSerializableDataclass, IpcValidation, valida
 if TYPE_CHECKING:
     from penstock.vgi._external import ExternalConfig
 
-__all__ = ["Caller", "OnLog", "RpcConnection", "StreamSession", "on_log_adapter"]
+__all__ = ["Caller", "OnLog", "RpcConnection", "Session", "StreamSession", "on_log_adapter"]
 
 P = TypeVar("P")
 H = TypeVar("H", bound=ArrowSerializableDataclass)
@@ -73,11 +73,8 @@ def transport_errors(what: str, caller: "Caller | None" = None) -> Iterator[None
         raise
 
 
-class StreamSession:
-    """A caller's end of a stream: iterate it, or ``exchange`` with it; the end of its ``with`` block closes it.
-
-    ``Stream`` shows a whole one; sessions come from calling a streaming method.
-    """
+class Session:
+    """What a caller's ends of streams have in common, over whatever transport."""
 
     def __init__(
         self,
@@ -108,7 +105,7 @@ class StreamSession:
         """Give the batches of a producer."""
         while True:
             try:
-                yield self.tick()
+                yield self._next()
             except StopIteration:
                 return
 
@@ -130,8 +127,7 @@ class StreamSession:
             raise TypeError(f"the stream has {given} (expected {header_type.__name__})")
         return header
 
-    def tick(self) -> AnnotatedBatch:
-        """Give the next batch of a producer; StopIteration after the last one."""
+    def _next(self) -> AnnotatedBatch:
         self._check_open()
         with self._use("tick"):
             item = self._stream.tick()
@@ -189,6 +185,17 @@ class StreamSession:
             raise RpcError("ProtocolError", "Stream has been closed or cancelled", "")
 
 
+class StreamSession(Session):
+    """A caller's end of a stream: iterate it, or ``exchange`` with it; the end of its ``with`` block closes it.
+
+    ``Stream`` shows a whole one; sessions come from calling a streaming method.
+    """
+
+    def tick(self) -> AnnotatedBatch:
+        """Give the next batch of a producer; StopIteration after the last one."""
+        return self._next()
+
+
 class _Failed:
     """A stream that never began: whoever uses it hears why."""
 
@@ -215,11 +222,11 @@ class Caller:
         client: Any,
         values: dict[str, Values],
         ipc_validation: IpcValidation,
-        session: type[StreamSession] = StreamSession,
+        session: type[Session] = StreamSession,
     ) -> None:
         self.protocol, self.client = protocol, client
         self._values, self._validation, self._session = values, ipc_validation, session
-        self._open: StreamSession | None = None
+        self._open: Session | None = None
         self.broken = False
         """Whether octets went wrong: the connection cannot be used any more."""
 
