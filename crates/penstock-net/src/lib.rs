@@ -5,6 +5,7 @@
 //! ([`runtime`]). Callers without a runtime of their own, Python above all, wait by [`runtime::wait`].
 
 mod error;
+mod folder_lock;
 pub mod lumberjack;
 pub mod metrics;
 #[cfg(unix)]

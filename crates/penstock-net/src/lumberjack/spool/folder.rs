@@ -16,6 +16,7 @@ use super::reading::{SegmentInfo, Store};
 use super::recent::{OF_CONNECTION, Recent};
 use super::writer::{Opened, Target};
 use super::{Ack, Counters, Position, Shared, lock};
+use crate::folder_lock::FolderLock;
 use crate::{Error, Result};
 
 const ID: &str = "spool";
@@ -46,7 +47,7 @@ pub(super) fn parse_id(text: &str) -> Option<SpoolId> {
 /// Opens a folder to be written.
 pub(super) fn open(folder: &Path, ack: Ack) -> Result<Opened> {
     fs::create_dir_all(folder).map_err(|error| Error::file("cannot make the spool", folder, &error))?;
-    let guard = lock_folder(folder)?;
+    let guard = FolderLock::take(folder, LOCK, "another process writes this spool")?;
     let spool = match read_id(folder)? {
         Some(spool) => spool,
         None => make_id(folder)?,
@@ -74,20 +75,6 @@ pub(super) fn open(folder: &Path, ack: Ack) -> Result<Opened> {
     let store = Arc::new(LiveStore { folder: folder.to_owned(), shared: Arc::clone(&shared) });
     let target = Box::new(FolderTarget { folder: folder.to_owned(), open: None, _guard: guard });
     Ok(Opened { target, shared, store, recent, next })
-}
-
-/// Nobody else may write the spool as long as this is held.
-fn lock_folder(folder: &Path) -> Result<File> {
-    let path = folder.join(LOCK);
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(|error| Error::file("cannot lock", &path, &error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => {
-            Err(Error::Misuse(format!("{}: another process writes this spool", folder.display())))
-        }
-        Err(fs::TryLockError::Error(error)) => Err(Error::file("cannot lock", &path, &error)),
-    }
 }
 
 fn read_id(folder: &Path) -> Result<Option<SpoolId>> {
@@ -253,7 +240,7 @@ struct FolderTarget {
     folder: PathBuf,
     open: Option<(u64, File)>,
     /// Held as long as the spool is written.
-    _guard: File,
+    _guard: FolderLock,
 }
 
 impl Target for FolderTarget {

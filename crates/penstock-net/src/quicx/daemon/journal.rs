@@ -12,6 +12,7 @@ use tokio::task::spawn_blocking;
 
 use super::state::Shared;
 use super::thrown;
+use crate::folder_lock::FolderLock;
 use crate::{Error, Result};
 
 const LOCK: &str = ".lock";
@@ -25,7 +26,7 @@ pub(super) struct Folder {
     path: PathBuf,
     open: Option<(u64, File)>,
     /// Held as long as the journal is written.
-    _guard: File,
+    _guard: FolderLock,
 }
 
 impl Folder {
@@ -34,7 +35,7 @@ impl Folder {
     /// Fails where another process has it, it holds something else, or its tasks do not fit into the pool.
     pub(super) fn open(path: &Path, now: Instant, config: &QueueConfig) -> Result<(Self, Queue)> {
         fs::create_dir_all(path).map_err(|error| Error::file("cannot make", path, &error))?;
-        let guard = lock(path)?;
+        let guard = FolderLock::take(path, LOCK, "another daemon has this journal")?;
         let mut recovery = Recovery::default();
         let mut files = BTreeMap::new();
         for (number, file) in segments(path)? {
@@ -93,17 +94,6 @@ impl Folder {
             Err(error) => tracing::warn!(file = %path.display(), %error, "an old segment cannot be removed"),
         }
     }
-}
-
-fn lock(path: &Path) -> Result<File> {
-    let path = path.join(LOCK);
-    let failed = |error: io::Error| Error::file("cannot open", &path, &error);
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
-    file.try_lock().map_err(|error| match error {
-        fs::TryLockError::WouldBlock => Error::Misuse(format!("{}: another daemon has this journal", path.display())),
-        fs::TryLockError::Error(error) => failed(error),
-    })?;
-    Ok(file)
 }
 
 fn name(segment: u64) -> String {

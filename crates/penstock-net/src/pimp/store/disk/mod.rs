@@ -9,7 +9,7 @@ mod state;
 mod writer;
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 use self::state::{Place, State};
 use self::writer::{Pending, Writer};
 use super::{Change, Store, Usage};
+use crate::folder_lock::FolderLock;
 use crate::runtime::spawn_blocking;
 use crate::{Error, Result};
 
@@ -34,7 +35,7 @@ const BETWEEN: u64 = 256;
 pub struct DiskStore {
     writer: Arc<Writer>,
     // Held as long as the folder is written.
-    _guard: File,
+    _guard: FolderLock,
 }
 
 impl fmt::Debug for DiskStore {
@@ -49,7 +50,7 @@ impl DiskStore {
     /// Fails where another process has it, or a segment is of another format.
     pub fn open(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).map_err(|error| Error::file("cannot make", folder, &error))?;
-        let guard = lock(folder)?;
+        let guard = FolderLock::take(folder, LOCK, "another buffer has this store")?;
         let state = State::recover(folder)?;
         Ok(Self { writer: Arc::new(Writer::new(folder, state)), _guard: guard })
     }
@@ -134,15 +135,4 @@ fn read(found: &[(Arc<File>, Place)]) -> io::Result<Vec<Bytes>> {
         rest = later;
     }
     Ok(chunks)
-}
-
-fn lock(folder: &Path) -> Result<File> {
-    let path = folder.join(LOCK);
-    let failed = |error: io::Error| Error::file("cannot open", &path, &error);
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
-    file.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => Error::Misuse(format!("{}: another buffer has this store", folder.display())),
-        TryLockError::Error(error) => failed(error),
-    })?;
-    Ok(file)
 }
