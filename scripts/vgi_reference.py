@@ -3,6 +3,7 @@
 It needs Python 3.13, and lies in ``.cache/vgi-reference`` of the repository. Exit code 3 says that there is no 3.13.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -32,6 +33,14 @@ def interpreter() -> str | None:
 
 def main() -> int:
     """Make it if it is not there, and print the path of its Python."""
+    FOLDER.parent.mkdir(parents=True, exist_ok=True)
+    with FOLDER.with_suffix(".lock").open("w") as lock:
+        # Tests run in several processes, and each may be the first to need it.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _make()
+
+
+def _make() -> int:
     python = FOLDER / "bin" / "python"
     ready = FOLDER / ".ready"
     wanted = "\n".join(PACKAGES)

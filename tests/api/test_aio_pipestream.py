@@ -148,7 +148,8 @@ def test_a_batch_is_sent_in_order_with_one_wait(tmp_path: Path) -> None:
                     await session.send_many([b"", b""], metadata=[{}])
                 with pytest.raises(PipeStreamError, match="belongs to the protocol"):
                     await session.send_many([b"", b""], metadata=[{}, {"pipestream.x": ""}])
-            assert server.counters.completed == 500
+            # What was beside the refused one was given up, and may have been there by then.
+            assert server.counters.completed in (500, 501)
 
     run(main())
 

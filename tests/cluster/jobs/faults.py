@@ -32,7 +32,7 @@ PLANS: dict[str, dict] = {
 
 
 def hold_first_attempt(folder: str):
-    """A step behind a plan that makes the first attempt of partition 0 wait, with its receipts out, for a copy."""
+    """A step behind a plan that makes the first attempt of partition 0 and its copy wait for each other, receipts out."""
 
     def step(batches):
         from pyspark import TaskContext
@@ -40,10 +40,10 @@ def hold_first_attempt(folder: str):
         context = TaskContext.get()
         rows = list(batches)
         Path(folder).mkdir(exist_ok=True)
-        mark = Path(folder, f"ended-{context.partitionId()}-{context.attemptNumber()}")
-        mark.touch()
-        if context.partitionId() == 0 and context.attemptNumber() == 0:
-            wait_for(Path(folder, "ended-0-1"))
+        Path(folder, f"ended-{context.partitionId()}-{context.attemptNumber()}").touch()
+        if context.partitionId() == 0 and context.attemptNumber() < 2:
+            # Whoever were first would have Spark kill the other.
+            wait_for(Path(folder, f"ended-0-{1 - context.attemptNumber()}"))
         yield from rows
 
     return step
