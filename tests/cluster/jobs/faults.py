@@ -32,7 +32,7 @@ PLANS: dict[str, dict] = {
 
 
 def hold_first_attempt(folder: str):
-    """A step behind a plan that makes the first attempt of partition 0 and its copy wait for each other, receipts out."""
+    """A step behind a plan: the first attempt of partition 0 and its copy wait for each other, with receipts out."""
 
     def step(batches):
         from pyspark import TaskContext
