@@ -61,16 +61,21 @@ def _shared_memory(bench: Bench, sides: Sides, octets: int) -> None:
     )
 
 
-_PIPE = """CPU time of an exchange of 16 MiB: 4.3 ms the caller, 4.5 ms the worker, 85 % of it in the kernel, which
-copies the batch into a socket and out of it, there and back: 64 MiB at 8.5 GB/s. The reference takes 6.6 and 7.3 ms:
-the same copies, and page faults of fresh memory for each batch, where ours is used again. Where both cores are free
-our ends copy at a time; where they are not the ratio is that of CPU times, 1.6."""
-_SHM = """CPU time of an exchange at both ends: 0.09 ms without data, and each end copies the batch once, 3.9 ms for
-both with 16 MiB and 0.24 ms with 1 MiB. The reference takes 14.7 and 0.93 ms: three times as fast would be 4.9 and
-0.31 ms. A reader copies nothing (a test counts its allocations), so that only the writing is left, once by each
-end."""
-_OWN_PIPE = """The way is chosen by the shortest of four times each: of two that differ by less than the machine's
-noise either may be taken, and eight of 1,024 batches try both."""
+_PIPE = """On a quiet machine an exchange of 1 MiB takes 416 µs with 580 µs of CPU at both ends, as both copy at a
+time for 164 µs of it; the reference takes 909 and 896. The system copies each octet into a socket and out of it,
+there and back (perf: `_copy_to_iter` and `_copy_from_iter` come first, with 13 and 11 % of all samples, the idle
+core's among them). Where the other core is busy the ratio is that of CPU times, 0.67, and not that of walls,
+0.47."""
+_SHM = """614 µs of wall and 773 µs of CPU at both ends, where the reference takes 1,230 and 1,217 µs: three times
+as fast would be 410 µs. At 16 MiB, where memory is the way, the bar is met (6.2): 3.6 ms with 3.4 ms of CPU, one
+copy by each end (perf: `memmove` comes first) and none by a reader. At 1 MiB the pipe would be the faster way here
+(473 µs), and a run of its own that took it on the way reached 406 µs; the choice by four tries each took memory,
+see the figure against the pipe."""
+_OWN_PIPE = """The way is chosen by the shortest of four tries each, while the other end tries too. Through the pipe
+both ends copy at a time, through memory one writes while the other waits: 614 µs of wall for 773 µs of CPU at 1
+MiB, 473 µs for 580 µs through the pipe. Four tries found memory faster all the same; more of them, or their median,
+may mend it. Below that the two differ by less than runs of the same way do (8,381 to 10,685 batches/s at 64
+KiB)."""
 _MISSED: dict[tuple[str, int], str] = {
     **{("pipe", octets): _PIPE for octets in (1 << 20, 16 << 20)},
     **{("shm", octets): _SHM for octets in (1 << 20, 16 << 20)},
