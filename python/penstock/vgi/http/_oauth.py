@@ -31,19 +31,8 @@ _IN_A_CHALLENGE = ("client_id", "client_secret", "device_code_client_id", "devic
 
 
 @dataclass(frozen=True)
-class OAuthResourceMetadata:
-    """What a service says of who may call it, for ``oauth_resource_metadata=``.
-
-    ValueError for an empty resource, for no server, and for names that a header could not carry. What stands in
-    ``client_secret`` is told to everybody: it is for servers that want one of callers who cannot keep a secret.
-
-    ```python
-    >>> from penstock.vgi import OAuthResourceMetadata
-    >>> OAuthResourceMetadata("https://api.example/vgi", ("https://login.example",)).to_json_dict()
-    {'resource': 'https://api.example/vgi', 'authorization_servers': ['https://login.example']}
-
-    ```
-    """
+class _ResourceMetadata:
+    """What is said of who may call a service."""
 
     resource: str
     """The URL of the service."""
@@ -63,6 +52,22 @@ class OAuthResourceMetadata:
     """Whether the token that counts is the ``id_token``, in place of the ``access_token``."""
     device_code_client_id: str | None = None
     device_code_client_secret: str | None = None
+
+
+@dataclass(frozen=True)
+class OAuthResourceMetadata(_ResourceMetadata):
+    """What a service says of who may call it, for ``oauth_resource_metadata=``.
+
+    ValueError for an empty resource, for no server, and for names that a header could not carry. What stands in
+    ``client_secret`` is told to everybody: it is for servers that want one of callers who cannot keep a secret.
+
+    ```python
+    >>> from penstock.vgi import OAuthResourceMetadata
+    >>> OAuthResourceMetadata("https://api.example/vgi", ("https://login.example",)).to_json_dict()
+    {'resource': 'https://api.example/vgi', 'authorization_servers': ['https://login.example']}
+
+    ```
+    """
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -92,23 +97,8 @@ class OAuthResourceMetadata:
 
 
 @dataclass(frozen=True)
-class OAuthResourceMetadataResponse:
+class OAuthResourceMetadataResponse(_ResourceMetadata):
     """What a service said; the fields are those of ``OAuthResourceMetadata``."""
-
-    resource: str
-    authorization_servers: tuple[str, ...]
-    scopes_supported: tuple[str, ...] = ()
-    bearer_methods_supported: tuple[str, ...] = ("header",)
-    resource_signing_alg_values_supported: tuple[str, ...] = ()
-    resource_name: str | None = None
-    resource_documentation: str | None = None
-    resource_policy_uri: str | None = None
-    resource_tos_uri: str | None = None
-    client_id: str | None = None
-    client_secret: str | None = None
-    use_id_token_as_bearer: bool = False
-    device_code_client_id: str | None = None
-    device_code_client_secret: str | None = None
 
 
 def challenge(metadata: OAuthResourceMetadata, prefix: str) -> str:
