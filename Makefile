@@ -50,7 +50,7 @@ miri: ## the pool under miri, where nightly has it
 	fi
 
 .PHONY: lint
-lint: lint-rust lint-python guards docs ## every check, Rust and Python
+lint: lint-rust lint-python lint-web guards docs ## every check, Rust and Python
 
 .PHONY: lint-rust
 lint-rust: venv
@@ -67,6 +67,10 @@ lint-python: develop
 	ruff format --check
 	mypy python scripts benches
 	MYPYPATH=python stubtest --mypy-config-file pyproject.toml penstock._core
+
+.PHONY: lint-web
+lint-web: ## the types of the page that the PIMP buffer serves; skipped without npm
+	scripts/check-web
 
 .PHONY: guards
 guards: develop

@@ -3,9 +3,10 @@
 It is checked where it is given, before anything is resolved or connected: on Spark's driver, on the command line.
 """
 
+import ipaddress
 import re
 
-__all__ = ["check_address", "fingerprint_digits"]
+__all__ = ["check_address", "fingerprint_digits", "is_local"]
 
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\[\]:\s]+):([0-9]{1,5})")
 _FINGERPRINT = re.compile(r"(?:sha256:)?((?:[0-9a-f]{2}:?){31}[0-9a-f]{2})", re.IGNORECASE)
@@ -25,3 +26,14 @@ def fingerprint_digits(fingerprint: str) -> str:
     if found is None:
         raise ValueError(f"must be a SHA-256 in hex, 64 digits, not {fingerprint!r}")
     return found[1].replace(":", "").lower()
+
+
+def is_local(address: str) -> bool:
+    """Say whether ``HOST:PORT`` is on the loopback interface."""
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

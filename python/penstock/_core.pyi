@@ -9,9 +9,11 @@ from typing import Final, Generic, Literal, Protocol, Self, TypedDict, TypeVar, 
 
 import pyarrow as pa
 
+from penstock._privacy import Manner
 from penstock.documents import Limits, Source
 from penstock.lumberjack._options import ReceiveOptions, SendOptions
 from penstock.lumberjack._spool import SpoolOptions, SpoolReaderOptions
+from penstock.pimp import _options as pimp
 from penstock.pipestream import (
     Barrier,
     Capabilities,
@@ -19,6 +21,7 @@ from penstock.pipestream import (
     ClaimCheck,
     CompletionPolicy,
     EntityHeader,
+    FileStorageReference,
     ScopeDigest,
     StatusFrame,
 )
@@ -46,6 +49,12 @@ __all__ = [
     "LumberjackSender",
     "Manifest",
     "Operation",
+    "PimpAsked",
+    "PimpBuffer",
+    "PimpConsumer",
+    "PimpJob",
+    "PimpSender",
+    "PimpTriggerServer",
     "QuicxBlock",
     "QuicxDaemon",
     "QuicxPool",
@@ -79,12 +88,14 @@ __all__ = [
     "VgiStore",
     "VgiTls",
     "__version__",
+    "check_reference",
     "decode_barrier",
     "decode_capabilities",
     "decode_checkpoint",
     "decode_claim",
     "decode_header",
     "decode_policy",
+    "decode_reference",
     "decode_scope_digest",
     "decode_status",
     "default_limits",
@@ -96,6 +107,7 @@ __all__ = [
     "encode_claim",
     "encode_header",
     "encode_policy",
+    "encode_reference",
     "encode_scope_digest",
     "encode_status",
     "event_schema",
@@ -112,8 +124,26 @@ __all__ = [
     "merkle_root",
     "negotiate",
     "part_schema",
+    "pimp_ask",
+    "pimp_cancel",
+    "pimp_check_sender",
+    "pimp_close",
+    "pimp_create",
+    "pimp_delete",
+    "pimp_describe",
+    "pimp_end",
+    "pimp_flush",
+    "pimp_listen",
+    "pimp_metadata",
+    "pimp_next",
+    "pimp_open",
+    "pimp_send",
+    "pimp_status",
+    "pimp_take_over",
+    "pimp_trigger",
     "quicx_dead",
     "quicx_dead_list",
+    "quicx_done_before",
     "quicx_next",
     "quicx_observe",
     "quicx_produce",
@@ -125,7 +155,10 @@ __all__ = [
     "quicx_submit_many",
     "quicx_verdict",
     "quicx_work",
+    "reference_of_url",
+    "reference_url",
     "row_schema",
+    "split_key",
     "vgi_decode",
     "vgi_encode",
     "vgi_token_open",
@@ -148,7 +181,7 @@ class _YieldFields(TypedDict):
 
 @final
 class _ClaimExtensionFields(TypedDict):
-    claim_id: int
+    id: int
     expiry_timestamp: int
 
 class _StatusFields(TypedDict):
@@ -229,11 +262,28 @@ class _ValidationFields(TypedDict):
     checkpoint_ref: str | None
 
 class _ClaimFields(TypedDict):
-    claim_id: int | None
-    entity_id: int | None
-    scope_id: int | None
+    id: int | None
+    session: str | None
+    scope: int | None
+    entity: int | None
     expiry_timestamp: int | None
+    status: int
     validation: _ValidationFields | None
+
+class _ClaimRow(TypedDict):
+    claim_id: int
+    session: str | None
+    scope_id: int
+    entity_id: int
+    status: int
+    expiry_timestamp: int
+    reason: str
+    document: str | None
+    path: str | None
+    content_type: str | None
+    bytes: int | None
+    sha256: str | None
+    file: str | None
 
 class _ResolutionFields(TypedDict):
     scope_id: int
@@ -244,6 +294,28 @@ class _ResolutionFields(TypedDict):
     failed: int
     deferred: int
 
+class _EncryptionFields(TypedDict):
+    algorithm: str | None
+    key_provider: str | None
+    key_id: str | None
+    wrapped_key: bytes | None
+    iv: bytes | None
+    context: dict[str, str]
+
+class _ReferenceFields(TypedDict):
+    provider: str | None
+    bucket: str | None
+    key: str | None
+    region: str | None
+    attrs: dict[str, str]
+    encryption: _EncryptionFields | None
+
+def encode_reference(message: FileStorageReference) -> bytes: ...
+def decode_reference(data: bytes) -> _ReferenceFields: ...
+def check_reference(message: FileStorageReference, approved: list[str]) -> None: ...
+def reference_of_url(url: str) -> _ReferenceFields: ...
+def reference_url(message: FileStorageReference) -> str: ...
+def split_key(key_id: str) -> tuple[str, str | None]: ...
 def encode_status(frame: StatusFrame) -> bytes: ...
 def decode_status(data: bytes) -> tuple[_StatusFields, int]: ...
 def encode_scope_digest(frame: ScopeDigest) -> bytes: ...
@@ -430,6 +502,35 @@ class _ClosedEvent(TypedDict):
     reason: _ReasonFields
     by_peer: bool
 
+class _YieldedEvent(TypedDict):
+    kind: Literal["yielded"]
+    key: _Key
+    reason: int
+    token: bytes
+
+class _DeferredEvent(TypedDict):
+    kind: Literal["deferred"]
+    key: _Key
+    claim_id: int
+    expiry_timestamp: int
+
+class _AttemptFailedEvent(TypedDict):
+    kind: Literal["attempt_failed"]
+    key: _Key
+    failures: int
+    reason: _ReasonFields
+    owned: bool
+
+class _ResumedEvent(TypedDict):
+    kind: Literal["resumed"]
+    key: _Key
+
+class _OutcomeEvent(TypedDict):
+    kind: Literal["outcome"]
+    parent: _Key
+    state: Literal["ACTIVE", "RESOLVED", "PARTIAL", "FAILED"]
+    owned: bool
+
 class _InternalEvent(TypedDict):
     kind: Literal["internal"]
 
@@ -444,6 +545,11 @@ _EventFields = (
     | _CheckpointEvent
     | _ErrorEvent
     | _ClosedEvent
+    | _YieldedEvent
+    | _DeferredEvent
+    | _AttemptFailedEvent
+    | _ResumedEvent
+    | _OutcomeEvent
     | _InternalEvent
 )
 
@@ -454,6 +560,13 @@ class _CounterFields(TypedDict):
     entities: int
     completed: int
     failed: int
+    abandoned: int
+    skipped: int
+    deferred: int
+    retries: int
+    yields: int
+    reconnects: int
+    claims: int
     octets: int
     failures: list[tuple[int, int]]
     events_lost: int
@@ -475,9 +588,15 @@ class Session:
     def send(self, draft: Draft, payload: Payload) -> _TicketFields: ...
     def announce_failed(self, draft: Draft, code: int, message: str) -> _TicketFields: ...
     def fail(self, key: _Key, code: int, message: str) -> None: ...
+    def skip(self, key: _Key, code: int, message: str) -> None: ...
+    def resume(self, key: _Key, token: bytes, timeout: float | None) -> _ReasonFields | None: ...
+    def claim(self, id: int, timeout: float | None) -> _ClaimFields: ...  # noqa: A002
+    def redeem(self, id: int, session: str, timeout: float | None) -> _ClaimFields: ...  # noqa: A002
     def end_children(self, parent: _Key) -> None: ...
     def end_root(self) -> None: ...
-    def wait_resolved(self, key: _Key, timeout: float | None) -> tuple[int, _ReasonFields | None] | None: ...
+    def wait_resolved(
+        self, key: _Key, timeout: float | None
+    ) -> tuple[int, _ReasonFields | None, int, int | None] | None: ...
     def wait_released(self, scope: _Scope, timeout: float | None) -> _DigestFields | None: ...
     def checkpoint(self, scope: int, entity: int, timeout: float | None) -> _CheckpointFields: ...
     def events(self, max: int, timeout: float | None) -> tuple[list[_EventFields], int] | None: ...  # noqa: A002
@@ -499,6 +618,10 @@ class IncomingEntity:
     def parent(self) -> _Key | None: ...
     def chunk(self, timeout: float | None) -> bytes | None: ...
     def complete(self) -> None: ...
+    def skip(self, code: int, message: str) -> None: ...
+    def defer(self, message: str, life: float | None) -> _ClaimFields: ...
+    def wait(self, reason: int, state: bytes, timeout: float | None) -> bytes | None: ...
+    def wait_resumed(self, timeout: float | None) -> bytes | None: ...
     def fail(self, code: int, message: str) -> None: ...
 
 @final
@@ -511,6 +634,9 @@ class Server:
     def metrics_address(self) -> str | None: ...
     def counters(self) -> _CounterFields: ...
     def next_session(self, timeout: float | None) -> Session | None: ...
+    def claims(self) -> list[_ClaimRow]: ...
+    def wait_claims(self, timeout: float | None) -> list[_ClaimRow] | None: ...
+    def settle(self, id: int, status: int) -> None: ...  # noqa: A002
     def close(self, grace: float) -> None: ...
 
 # Reading a sink
@@ -535,6 +661,7 @@ class SinkReader:
         names: set[str] | None = None,
     ) -> tuple[list[tuple[int, int, int, int]], int | None]: ...
     def rows(self, session: str, start: int, end: int, max_content: int | None, batch_octets: int) -> SinkRows: ...
+    def claims(self) -> list[_ClaimRow]: ...
     def remove(self, session: str) -> None: ...
 
 @final
@@ -571,7 +698,13 @@ class Futures:
     def fail(self, session: Session, key: _Key, code: int, message: str) -> Operation[None]: ...
     def end_children(self, session: Session, parent: _Key) -> Operation[None]: ...
     def end_root(self, session: Session) -> Operation[None]: ...
-    def wait_resolved(self, session: Session, key: _Key) -> Operation[tuple[int, _ReasonFields | None]]: ...
+    def skip(self, session: Session, key: _Key, code: int, message: str) -> Operation[None]: ...
+    def resume(self, session: Session, key: _Key, token: bytes) -> Operation[_ReasonFields | None]: ...
+    def claim(self, session: Session, id: int) -> Operation[_ClaimFields]: ...  # noqa: A002
+    def redeem(self, session: Session, id: int, of: str) -> Operation[_ClaimFields]: ...  # noqa: A002
+    def wait_resolved(
+        self, session: Session, key: _Key
+    ) -> Operation[tuple[int, _ReasonFields | None, int, int | None]]: ...
     def wait_released(self, session: Session, scope: _Scope) -> Operation[_DigestFields]: ...
     def checkpoint(
         self, session: Session, scope: int, entity: int, timeout: float | None
@@ -582,6 +715,11 @@ class Futures:
     def closed(self, session: Session) -> Operation[_ReasonFields]: ...
     def chunk(self, entity: IncomingEntity) -> Operation[bytes | None]: ...
     def complete(self, entity: IncomingEntity) -> Operation[None]: ...
+    def wait(self, entity: IncomingEntity, reason: int, state: bytes) -> Operation[bytes | None]: ...
+    def wait_resumed(self, entity: IncomingEntity) -> Operation[bytes | None]: ...
+    def defer(self, entity: IncomingEntity, message: str, life: float | None) -> Operation[_ClaimFields]: ...
+    def wait_claims(self, server: Server) -> Operation[list[_ClaimRow] | None]: ...
+    def settle(self, server: Server, id: int, status: int) -> Operation[None]: ...  # noqa: A002
     def listen(self, listen: str, options: ServeOptions) -> Operation[Server]: ...
     def accept(self, server: Server) -> Operation[Session | None]: ...
     def shutdown(self, server: Server, grace: float) -> Operation[None]: ...
@@ -649,6 +787,7 @@ class LumberjackSender:
         self,
         text: bytes,
         map: bool,  # noqa: A002
+        time: str,
         host: str,
         path: str | None,
         offset: int,
@@ -713,8 +852,8 @@ def default_limits() -> _LimitFields:
 def document_key(document: str, sha256: bytes) -> str:
     """Give the key of a document, 32 hex digits."""
 
-def part_schema(placed: bool = False) -> pa.Schema:
-    """Give the schema of a document's rows; with the columns that a receipt needs if they are `placed`."""
+def part_schema(*, placed: bool = False, claims: bool = False) -> pa.Schema:
+    """Give the schema of a document's rows; with the column of claim checks, or all that a receipt needs."""
 
 class _Container(TypedDict):
     path: list[str]
@@ -775,7 +914,15 @@ class DocumentSender:
     """What `penstock.documents.DocumentSender` wraps."""
 
     def __new__(
-        cls, session: Session, dehydrate: bool, limits: Limits, in_flight: int, text: bool, max_content: int
+        cls,
+        session: Session,
+        dehydrate: bool,
+        limits: Limits,
+        in_flight: int,
+        text: bool,
+        max_content: int,
+        manner: Manner,
+        policy: CompletionPolicy | None = None,
     ) -> Self: ...
     def send(self, name: str, source: Source, previous: str | None = None) -> SentDocument: ...
     def send_some(self, name: str, source: Source, some: _Selected, previous: str | None = None) -> SentDocument: ...
@@ -789,6 +936,7 @@ class _RowTotals(TypedDict):
     octets: int
     scopes: int
     failed: int
+    left_out: int
     failures: list[tuple[str | None, str | None, int, str, str]]
     """Document, path as JSON, code, the code's name and message of the first rows that failed."""
     merkle_root: str | None
@@ -797,7 +945,7 @@ class _RowTotals(TypedDict):
 class RowSender:
     """Sends record batches into a session that nobody else sends into, each row as an entity."""
 
-    def __new__(cls, session: Session, metadata: dict[str, str], scopes: bool) -> Self: ...
+    def __new__(cls, session: Session, metadata: dict[str, str], scopes: bool, tolerant: bool = False) -> Self: ...
     def send(self, batch: pa.RecordBatch) -> None: ...
     def finish(self) -> _RowTotals: ...
     def totals(self) -> _RowTotals: ...
@@ -818,7 +966,9 @@ class DocumentOutcome:
     def content_root(self) -> str: ...
     def receipt(self, whole: bool) -> str: ...
     def group(self) -> str: ...
-    def rows(self, start: int, max_rows: int, max_bytes: int, placed: bool) -> tuple[pa.RecordBatch, int | None]: ...
+    def rows(
+        self, start: int, max_rows: int, max_bytes: int, placed: bool, claims: bool
+    ) -> tuple[pa.RecordBatch, int | None]: ...
     def counts(self) -> tuple[int, int]: ...
 
 # The spool of a Lumberjack receiver. Pieces and positions are tuples of the fields of the dataclasses.
@@ -868,6 +1018,108 @@ _Value = object
 """What Python has a type for: bool, int, float, str, bytes, None; everything else is a `pa.Array` of length 1."""
 _Annotated = tuple[pa.RecordBatch, dict[bytes, bytes] | None]
 
+_PimpMetadata = tuple[str, Literal["identity", "base64"], Literal["none", "gzip"], int | None, str | None]
+_PimpCreated = tuple[bool, str | None]
+
+@final
+class PimpBuffer:
+    """What `penstock.pimp.Buffer` wraps."""
+
+    def __new__(cls, listen: str, options: pimp.ServeOptions) -> PimpBuffer: ...
+    def address(self) -> str: ...
+    def fingerprint(self) -> str | None: ...
+    def metrics_address(self) -> str | None: ...
+    def close(self, grace: float) -> None: ...
+
+class _PimpStatus(TypedDict):
+    state: Literal["CREATED", "ACTIVE", "COMPLETED", "FAILED", "EXPIRED"]
+    chunks: int
+    bytes: int
+    next_index: int
+    created_at: int
+    expires_at: int
+    cancelled: bool
+    sha256: str | None
+    etag: str | None
+
+@final
+class PimpJob:
+    """What `penstock.pimp.Job` wraps. What makes a job gives whether it is new, and its ETag."""
+
+    def __new__(cls, url: str, options: pimp.ReachOptions) -> PimpJob: ...
+    def url(self) -> str: ...
+    def id(self) -> str: ...
+    def create(self, key: str, ttl: int | None, read_key: str | None, timeout: float | None) -> _PimpCreated: ...
+    def take_over(self, etag: str, key: str, new_key: str, timeout: float | None) -> _PimpCreated: ...
+    def status(self, key: str | None, timeout: float | None) -> _PimpStatus: ...
+    def cancel(self, key: str, timeout: float | None) -> bool: ...
+    def delete(self, key: str, timeout: float | None) -> None: ...
+    def write_chunks(
+        self, key: str, chunks: list[tuple[int, str]], done: bool, failure: str | None, timeout: float | None
+    ) -> bool: ...
+
+@final
+class PimpSender:
+    """What `penstock.pimp.Sender` wraps."""
+
+    def __new__(cls, job: PimpJob, key: str, options: pimp.WriteOptions) -> PimpSender: ...
+    def progress(self) -> tuple[int | None, int]: ...
+    def describe(self, content_type: str, timeout: float | None) -> None: ...
+    def send(self, piece: bytes | str, timeout: float | None) -> None: ...
+    def flush(self, timeout: float | None) -> None: ...
+    def finish(self, timeout: float | None) -> None: ...
+    def fail(self, why: str, timeout: float | None) -> None: ...
+
+@final
+class PimpConsumer:
+    """What `penstock.pimp.Consumer` wraps."""
+
+    def __new__(
+        cls, job: PimpJob, key: str | None, options: pimp.ReadOptions, position: str | None
+    ) -> PimpConsumer: ...
+    def next_index(self) -> int: ...
+    def position(self) -> str: ...
+    def metadata(self, timeout: float | None) -> _PimpMetadata: ...
+    def next_data(self, timeout: float | None) -> bytes | None: ...
+
+@final
+class PimpTriggerServer:
+    """What `penstock.pimp.TriggerServer` wraps."""
+
+    def __new__(cls, listen: str, options: pimp.TriggerOptions) -> PimpTriggerServer: ...
+    def address(self) -> str: ...
+    def fingerprint(self) -> str | None: ...
+    def metrics_address(self) -> str | None: ...
+    def next_request(self) -> PimpAsked | None: ...
+    def close(self, grace: float) -> None: ...
+
+@final
+class PimpAsked:
+    """A request that waits for its answer."""
+
+    def request(self) -> tuple[str, bytes, str, str]: ...
+    def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None: ...
+
+def pimp_trigger(body: bytes, allowed_hosts: list[str]) -> tuple[str, str, str, str]: ...
+def pimp_ask(url: str, options: pimp.ReachOptions, token: str | None, body: bytes, timeout: float | None) -> None: ...
+def pimp_listen(futures: Futures, listen: str, options: pimp.ServeOptions) -> Operation[PimpBuffer]: ...
+def pimp_close(futures: Futures, buffer: PimpBuffer, grace: float) -> Operation[None]: ...
+def pimp_open(futures: Futures, url: str, options: pimp.ReachOptions) -> Operation[PimpJob]: ...
+def pimp_create(
+    futures: Futures, job: PimpJob, key: str, ttl: int | None, read_key: str | None
+) -> Operation[_PimpCreated]: ...
+def pimp_take_over(futures: Futures, job: PimpJob, etag: str, key: str, new_key: str) -> Operation[_PimpCreated]: ...
+def pimp_status(futures: Futures, job: PimpJob, key: str | None) -> Operation[_PimpStatus]: ...
+def pimp_cancel(futures: Futures, job: PimpJob, key: str) -> Operation[bool]: ...
+def pimp_delete(futures: Futures, job: PimpJob, key: str) -> Operation[None]: ...
+def pimp_send(futures: Futures, sender: PimpSender, piece: bytes | str) -> Operation[None]: ...
+def pimp_check_sender(options: pimp.WriteOptions) -> None: ...
+def pimp_describe(futures: Futures, sender: PimpSender, content_type: str) -> Operation[None]: ...
+def pimp_flush(futures: Futures, sender: PimpSender) -> Operation[None]: ...
+def pimp_end(futures: Futures, sender: PimpSender, why: str | None) -> Operation[None]: ...
+def pimp_metadata(futures: Futures, consumer: PimpConsumer) -> Operation[_PimpMetadata]: ...
+def pimp_next(futures: Futures, consumer: PimpConsumer) -> Operation[bytes | None]: ...
+
 _QuicxStats = tuple[int, int, int, int, int]
 _QuicxTask = tuple[int, str, bytes]
 _QuicxDead = tuple[int, str, int, bytes]
@@ -899,6 +1151,7 @@ class QuicxProducer:
     def watch(self, id: int) -> None: ...  # noqa: A002
     def next_outcome(self, timeout: float | None) -> tuple[int, bytes | None, Exception | None] | None: ...
     def stats(self, timeout: float | None) -> _QuicxStats: ...
+    def done_before(self, ids: list[int], timeout: float | None) -> list[bool]: ...
     def dead_list(self, timeout: float | None) -> list[_QuicxDead]: ...
     def dead_requeue(self, id: int, timeout: float | None) -> None: ...  # noqa: A002
     def dead_drop(self, id: int, timeout: float | None) -> None: ...  # noqa: A002
@@ -944,6 +1197,7 @@ def quicx_submit_many(
 def quicx_observe(futures: Futures, producer: QuicxProducer, id: int) -> Operation[bytes | None]: ...  # noqa: A002
 def quicx_stats(futures: Futures, producer: QuicxProducer) -> Operation[_QuicxStats]: ...
 def quicx_dead_list(futures: Futures, producer: QuicxProducer) -> Operation[list[_QuicxDead]]: ...
+def quicx_done_before(futures: Futures, producer: QuicxProducer, ids: list[int]) -> Operation[list[bool]]: ...
 def quicx_dead(
     futures: Futures,
     producer: QuicxProducer,

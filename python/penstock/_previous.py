@@ -27,7 +27,7 @@ from typing import Any
 from penstock._places import Place, is_uri
 from penstock._receipt_form import Malformed, check_form, load_object
 
-__all__ = ["EarlierReceipts", "KeptScopes", "Pointer"]
+__all__ = ["EarlierReceipts", "KeptScopes", "Pointer", "keep_outcome"]
 
 _FOLDER = ".documents"
 _MARK = "made"
@@ -212,14 +212,21 @@ class KeptScopes:
         self._previous: Iterable[Mapping[str, Any]] = () if previous is None else previous["scopes"]
         self._missing: dict[tuple[str, int], int] = {}
         self._entities: set[tuple[str, int, int]] = set()
+        self._deferred: dict[str, tuple[str, int]] = {}
         for part in () if previous is None else previous["parts"]:
             if part["scope"] is not None:
                 place = (part["session"], part["scope"])
                 self._missing[place] = self._missing.get(place, 0) + 1
+                if part["status"] == "DEFERRED" and "claim" in part:
+                    self._deferred[part["claim"]] = place
         self._sessions = {session for session, _ in self._missing} | {scope["session"] for scope in self._previous}
 
     def add(self, part: Mapping[str, Any]) -> None:
         """Take a part of the new receipt."""
+        # What was set aside and has come again stays where it was counted, too.
+        if (before := self._deferred.get(part.get("claim", ""))) is not None:
+            self._missing[before] -= 1
+            return
         if part["session"] not in self._sessions or part["scope"] is None:
             return
         place = (part["session"], part["scope"])
@@ -239,3 +246,13 @@ class KeptScopes:
             # An empty one is its container's.
             if missing == 0 or (missing is None and (scope["session"], *scope["parent"]) in self._entities):
                 yield scope
+
+
+def keep_outcome(receipt: dict[str, Any], previous: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Give a receipt the policy and the outcome of the earlier one, where the document itself stayed where it was."""
+    if previous is not None and (receipt["session"], receipt["root"]) == (previous["session"], previous["root"]):
+        for name in ("policy", "outcome"):
+            receipt.pop(name, None)
+            if name in previous:
+                receipt[name] = previous[name]
+    return receipt

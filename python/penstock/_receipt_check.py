@@ -7,15 +7,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock import _core
-from penstock._receipt_form import Difference, file_ids, shorten, where
+from penstock._receipt_form import Difference, file_ids, is_file, shorten, where
+from penstock._receipt_privacy import Disguise, promised
 from penstock._receipt_sink import Sink
-from penstock.pipestream import Status, merkle_root
+from penstock.pipestream import CompletionPolicy, ResolutionState, Status, merkle_root
 
 __all__ = ["Verification"]
 
 _KEY = re.compile(r"[0-9a-f]{32}")
 _NO_BYTES = "0" * 64
 _DOCUMENT = -1
+_MAX_MESSAGE = 65_536
+# Why a receiver sets a part aside, or leaves it out, only its own log says.
+_UNSAID = {"DEFERRED": "set aside by the receiver", "SKIPPED": "left out by the receiver"}
 
 
 class Verification:
@@ -29,11 +33,15 @@ class Verification:
         self._parts: list[dict[str, Any]] = receipt["parts"]
         root = receipt["root"] or [None, None]
         self._document = {**receipt, "path": [], "scope": root[0], "entity": root[1]}
+        self._disguise = Disguise(receipt)
         self._parents: list[int] = []
         self._children: dict[int, list[int]] = {}
         self._scopes: dict[int, tuple[int, Mapping[str, Any]]] = {}
         self._groups: dict[int, Mapping[str, Any]] = {}
         self._kept: dict[int, bool] = {}
+        self._policy = CompletionPolicy.parse(receipt.get("policy", "strict"))
+        self._redeemed: dict[tuple[str, int], dict[int, int]] = {}
+        self._set_aside: list[str] = []
         self._listed = {(scope["session"], scope["scope"]) for scope in receipt["scopes"]}
         self._used = Counter((part["session"], part["scope"]) for part in self._parts)
 
@@ -109,10 +117,58 @@ class Verification:
             if (entry["sha256"] is None) != (entry["bytes"] is None):
                 yield Difference.of_receipt(f"{name}bytes", "null with sha256, and only then", entry["bytes"])
             incomplete = [child for child in self._children.get(index, ()) if not self._is_complete(child)]
-            if complete and incomplete:
+            if complete and incomplete and not self._is_content(index):
                 why = f"{where(incomplete[0], self._parts[incomplete[0]]['path'])} is not COMPLETE"
+                why += f", and the policy is {self._policy}" if "policy" in self._receipt else ""
                 yield Difference.of_receipt(f"{name}status", "FAILED", "COMPLETE", why)
             yield from self._check_ids(index)
+            yield from self._check_claim(index)
+        yield from self._check_outcome()
+
+    def _is_content(self, index: int) -> bool:
+        """Whether the policy makes a container COMPLETE, by all its children or by those of its own session.
+
+        A session that takes some parts up again counts only those.
+        """
+        children = self._children.get(index, [])
+        own = [child for child in children if self._parts[child]["session"] == self._entry(index)["session"]]
+        return any(
+            self._policy.outcome(len(some), sum(map(self._is_complete, some))) is not ResolutionState.FAILED
+            for some in (children, own)
+        )
+
+    def _check_outcome(self) -> Iterator[Difference]:
+        """Check what the policy made of the document."""
+        receipt = self._receipt
+        if ("policy" in receipt) != ("outcome" in receipt):
+            name, other = ("outcome", "policy") if "policy" in receipt else ("policy", "outcome")
+            yield Difference.of_receipt(name, f"there, as {other} is", None)
+            return
+        if "policy" not in receipt:
+            return
+        expected = "FAILED"
+        if receipt["status"] == "COMPLETE":
+            expected = "RESOLVED" if all(map(self._is_complete, self._children.get(_DOCUMENT, ()))) else "PARTIAL"
+        if receipt["outcome"] != expected:
+            yield Difference.of_receipt("outcome", expected, receipt["outcome"], "counted from the parts")
+
+    def _check_claim(self, index: int) -> Iterator[Difference]:
+        """Check that what was set aside has a claim check, and find where what came again had been set aside."""
+        entry, name = self._entry(index), self._name(index)
+        claim = entry.get("claim")
+        if entry["status"] == "DEFERRED":
+            if claim is None:
+                yield Difference.of_receipt(f"{name}claim", "a claim check", None, "the status is DEFERRED")
+            return
+        if claim is None:
+            return
+        for scope in self._receipt["scopes"]:
+            found = self._sink.log(scope["session"]).set_aside(claim)
+            if found is not None and found[0] == scope["scope"] and index != _DOCUMENT:
+                self._redeemed.setdefault((scope["session"], scope["scope"]), {})[index] = found[1]
+                for line in self._sink.log(scope["session"]).lines(*found):
+                    if line.get("claim") == claim and isinstance(line.get("file"), str):
+                        yield from self._check_set_aside(index, line["file"])
 
     def _is_complete(self, index: int) -> bool:
         return bool(self._parts[index]["status"] == "COMPLETE")
@@ -175,8 +231,9 @@ class Verification:
             if part["scope"] is not None:
                 members.setdefault((part["session"], part["scope"]), []).append(index)
         for number, scope in scopes:
-            children = members.pop((scope["session"], scope["scope"]), [])
-            owners = {self._parents[child] for child in children}
+            place = (scope["session"], scope["scope"])
+            children = members.pop(place, [])
+            owners = {self._parents[child] for child in (*children, *self._redeemed.get(place, ()))}
             owner = owners.pop() if len(owners) == 1 else None
             if owner is None or not self._stands_for(scope, owner, children):
                 yield self._nobodys(number, scope)
@@ -189,16 +246,21 @@ class Verification:
 
     def _stands_for(self, scope: Mapping[str, Any], owner: int, children: list[int]) -> bool:
         """Whether the sink's log has a scope's parent as a stand-in of the container ``owner``."""
-        status = "COMPLETE" if all(map(self._is_complete, children)) else "FAILED"
+        redeemed = self._redeemed.get((scope["session"], scope["scope"]), {})
+        complete = sum(map(self._is_complete, children))
+        statuses = {"COMPLETE" if len(children) + len(redeemed) == complete else "FAILED"}
+        if "policy" in self._receipt or redeemed:
+            # What the policy was then, the receipt does not say.
+            statuses.add("COMPLETE")
         for line in self._sink.log(scope["session"]).lines(*scope["parent"]):
             metadata = line.get("metadata")
             if (
                 isinstance(metadata, dict)
                 and metadata.get("pipestream.child-scope") == str(scope["scope"])
-                and metadata.get("penstock.document") == self._receipt["document"]
-                and _list(metadata.get("penstock.path")) == self._entry(owner)["path"]
+                and metadata.get("penstock.document") == self._disguise.document
+                and _list(metadata.get("penstock.path")) == self._disguise.path(self._entry(owner)["path"])
                 # An earlier session may have had more children there, which the scope's own digest would show.
-                and line.get("status") == status
+                and line.get("status") in statuses
             ):
                 return True
         return False
@@ -219,7 +281,7 @@ class Verification:
             part = self._parts[index]
             place = (part["session"], part["scope"])
             self._kept[index] = (
-                part["status"] == "COMPLETE"
+                part["status"] in ("COMPLETE", "DEFERRED")
                 and part["session"] != self._entry(self._parents[index])["session"]
                 and place not in self._listed
                 and (part["scope"] == 0 or self._sink.log(part["session"]).count(part["scope"]) > self._used[place])
@@ -228,7 +290,7 @@ class Verification:
         return self._kept[index]
 
     def _has_line(self, part: Mapping[str, Any]) -> bool:
-        wanted = (self._receipt["document"], part["path"])
+        wanted = (self._disguise.document, self._disguise.path(part["path"]))
         for line in self._sink.log(part["session"]).lines(part["scope"], part["entity"]):
             metadata = line.get("metadata")
             if isinstance(metadata, dict):
@@ -252,7 +314,10 @@ class Verification:
         depth = len(self._entry(owner)["path"]) + 1
         if scope["depth"] != depth:
             yield Difference.of_receipt(f"{name}.depth", depth, scope["depth"])
-        statuses = [part["status"] for part in parts]
+        padding = scope.get("padding", [])
+        # What was set aside there and came again elsewhere was DEFERRED when the scope was released.
+        redeemed = self._redeemed.get((scope["session"], scope["scope"]), {})
+        statuses = [part["status"] for part in (*parts, *padding)] + ["DEFERRED"] * len(redeemed)
         counts = {
             "processed": len(statuses),
             "succeeded": statuses.count("COMPLETE"),
@@ -262,9 +327,23 @@ class Verification:
         for field, count in counts.items():
             if scope[field] != count:
                 yield Difference.of_receipt(f"{name}.{field}", count, scope[field], "counted from the parts")
-        leaves = [(part["entity"], Status[part["status"]]) for part in parts if part["entity"] is not None]
+        leaves = [(part["entity"], Status[part["status"]]) for part in (*parts, *padding) if part["entity"] is not None]
+        leaves += [(entity, Status.DEFERRED) for entity in redeemed.values()]
         if (root := merkle_root(leaves).hex()) != scope["merkle_root"]:
             yield Difference.of_receipt(f"{name}.merkle_root", root, scope["merkle_root"], "computed from the parts")
+        yield from self._check_padding(name, scope)
+
+    def _check_padding(self, name: str, scope: Mapping[str, Any]) -> Iterator[Difference]:
+        """Find what a receipt calls padding in the sink's log, as such."""
+        for index, padding in enumerate(scope.get("padding", [])):
+            for line in self._sink.log(scope["session"]).lines(scope["scope"], padding["entity"]):
+                metadata = line.get("metadata")
+                is_padding = isinstance(metadata, dict) and metadata.get("penstock.padding") == "1"
+                if is_padding and (line.get("status"), line.get("file")) == (padding["status"], padding["file"]):
+                    break
+            else:
+                where_ = f"{name}.padding[{index}]"
+                yield Difference.of_sink(where_, padding, "another entity or none", "in its log")
 
     def _check_session(self, session: str) -> Iterator[Difference]:
         log = self._sink.log(session)
@@ -286,10 +365,21 @@ class Verification:
             yield Difference.of_sink(file, "a payload", "none", f"of {self._title(index)}: {found}")
             return
         digest, length = found
+        if (of_object := self._promise(index, digest)) is not None:
+            # The sink has a message that stands for the octets.
+            digest, length = of_object["sha256"], of_object["bytes"]
         if length != entry["bytes"]:
             yield Difference.of_sink(f"{name}bytes", entry["bytes"], length, f"counted in {file}")
         if digest != entry["sha256"]:
             yield Difference.of_sink(f"{name}sha256", entry["sha256"], digest, f"computed from {file}")
+
+    def _promise(self, index: int, digest: str) -> dict[str, Any] | None:
+        """Tell what the message says that the sink has instead of an entity's octets, if it has one of that digest."""
+        entry = self._entry(index)
+        for line in self._sink.log(entry["session"]).lines(entry["scope"], entry["entity"]):
+            if (line.get("file"), line.get("sha256")) == (entry["file"], digest) and "reference" in line:
+                return promised(line, self._sink.content(entry["file"], _MAX_MESSAGE))
+        return None
 
     def _check_line(self, index: int) -> Iterator[Difference]:
         """Compare with the entity's line in the sink's log; an ID may have had more than one use."""
@@ -307,33 +397,61 @@ class Verification:
     def _compare(self, index: int, line: Mapping[str, Any]) -> Iterator[Difference]:
         entry, name = self._entry(index), self._name(index)
         why = "in its log"
-        for field in ("status", "file"):
-            if line.get(field) != entry[field]:
-                yield Difference.of_sink(name + field, entry[field], line.get(field), why)
+        if line.get("status") != entry["status"]:
+            yield Difference.of_sink(name + "status", entry["status"], line.get("status"), why)
+        yield from self._compare_file(index, line)
         yield from self._compare_reason(index, line)
+        attempts = line.get("attempts", 1)
+        if index != _DOCUMENT and attempts != entry["attempts"]:
+            yield Difference.of_sink(name + "attempts", entry["attempts"], attempts, why)
         metadata = line.get("metadata")
         if line.get("layer") is None or not isinstance(metadata, dict):
             # Its header never came: a part that failed before it was sent.
             if entry["status"] == "COMPLETE":
                 yield Difference.of_sink(name + "status", "COMPLETE", "no header of it", why)
             return
-        expected = self._expected(line, metadata)
+        expected = self._expected(entry, line, metadata)
         parent = None if index == _DOCUMENT else self._entry(self._parents[index])["entity"]
         if index in self._groups:
             parent = self._groups[index]["parent"][1]
         # Where a part was kept, its path alone says where it lay: its container is another entity by now.
         if expected.pop("parent") != parent and not self._kept.get(index, False):
             yield Difference.of_sink(name + "entity", _child_of(parent), _child_of(line.get("parent")), why)
-        actual = {**entry, "document": self._receipt["document"]}
+        actual = {**entry, "document": self._disguise.document, "path": self._disguise.path(entry["path"])}
+        actual["type"] = None if index == _DOCUMENT else self._disguise.type(entry["type"])
         if index == _DOCUMENT:
             # A receipt does not say the document's type.
             del expected["type"]
-            if (expected["document"], expected["path"]) != (self._receipt["document"], []):
+            if (expected["document"], expected["path"]) != (self._disguise.document, []):
                 yield Difference.of_sink("root", self._receipt["root"], "another entity's line there", why)
         for field, value in expected.items():
             if value != actual[field]:
                 yield Difference.of_sink(name + field, actual[field], value, why)
         yield from self._compare_scope(index, metadata.get("pipestream.child-scope"))
+
+    def _compare_file(self, index: int, line: Mapping[str, Any]) -> Iterator[Difference]:
+        """Compare the payload's name. That of a part set aside is the sink's own affair, but not its octets."""
+        entry, name, file = self._entry(index), self._name(index), line.get("file")
+        claim, metadata = entry.get("claim"), line.get("metadata")
+        logged = line.get("claim")
+        if entry["status"] != "DEFERRED" and isinstance(metadata, dict):
+            logged = metadata.get("pipestream.claim", logged)
+        if claim != logged:
+            yield Difference.of_sink(name + "claim", claim, logged, "in its log")
+        if entry["status"] == "DEFERRED" and isinstance(file, str):
+            yield from self._check_set_aside(index, file)
+        elif file != entry["file"]:
+            yield Difference.of_sink(name + "file", entry["file"], file, "in its log")
+
+    def _check_set_aside(self, index: int, file: str) -> Iterator[Difference]:
+        """Check the octets that a sink has stored of a part before it was set aside."""
+        entry, name = self._entry(index), self._name(index)
+        found = self._sink.digest(file) if is_file(file) else "that is no name of a payload"
+        self._set_aside.append(file)
+        if isinstance(found, str):
+            yield Difference.of_sink(file, "a payload", "none", f"of {self._title(index)}: {found}")
+        elif found != (entry["sha256"], entry["bytes"]):
+            yield Difference.of_sink(f"{name}sha256", entry["sha256"], found[0], f"computed from {file}")
 
     def _compare_scope(self, index: int, logged: object) -> Iterator[Difference]:
         """Compare the scope of an entity's children with what its header said."""
@@ -344,7 +462,9 @@ class Verification:
         elif str(scope["scope"]) != logged:
             yield Difference.of_sink(f"scopes[{number}].scope", scope["scope"], logged, "in its log")
 
-    def _expected(self, line: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    def _expected(
+        self, entry: Mapping[str, Any], line: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Give what a log's line with a header says, in the receipt's fields."""
         expected: dict[str, Any] = {"parent": line.get("parent"), "type": line.get("content_type")}
         expected["document"] = metadata.get("penstock.document")
@@ -355,16 +475,20 @@ class Verification:
             expected["bytes"] = _integer(metadata.get("pipestream.original-length"))
         elif line.get("status") == "COMPLETE":
             expected["sha256"], expected["bytes"] = line.get("sha256"), line.get("bytes")
+        if entry["file"] is not None and line.get("file") == entry["file"] and "reference" in line:
+            expected.update(promised(line, self._sink.content(entry["file"], _MAX_MESSAGE)) or {})
         return expected
 
     def _compare_reason(self, index: int, line: Mapping[str, Any]) -> Iterator[Difference]:
         """Compare the reasons: the log has the error's name before it, and none where only a child failed."""
         entry, logged = self._entry(index), line.get("reason")
-        if entry["reason"] is None or not isinstance(logged, str):
+        if entry["reason"] is None or not isinstance(logged, str) or self._disguise.hides_reasons:
             return
         children = self._children.get(index, [])
         incomplete = sum(not self._is_complete(child) for child in children)
         strict = f"{incomplete} of {len(children)} parts are not COMPLETE" if incomplete else None
+        if entry["reason"] == _UNSAID.get(entry["status"]):
+            return
         if entry["reason"] != strict and not logged.endswith(entry["reason"]):
             yield Difference.of_sink(f"{self._name(index)}reason", entry["reason"], logged, "in its log")
 
@@ -376,6 +500,13 @@ class Verification:
             if entry["file"] is not None:
                 folder, _, name = entry["file"].rpartition("/")
                 own.setdefault(folder, set()).add(name)
+        for padding in (padding for scope in self._receipt["scopes"] for padding in scope.get("padding", [])):
+            if padding["file"] is not None:
+                folder, _, name = padding["file"].rpartition("/")
+                own.setdefault(folder, set()).add(name)
+        for file in self._set_aside:
+            folder, _, name = file.rpartition("/")
+            own.setdefault(folder, set()).add(name)
         for index, kept in self._kept.items():
             if kept:
                 scopes[self._parts[index]["session"], self._parts[index]["scope"]] = False
@@ -387,7 +518,7 @@ class Verification:
                 continue
             for folder in self._sink.folders(session, number):
                 if exclusive and folder in own:
-                    extra = [name for name in self._sink.names(folder) if name not in own[folder]]
+                    extra = [name for name in self._sink.others(folder) if name not in own[folder]]
                 else:
                     # A root scope, or another use of the ID: what the log lists belongs to other documents.
                     extra = self._sink.strangers(folder)

@@ -11,13 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from penstock._places import Place
-from penstock.pipestream import Status
+from penstock.pipestream import CompletionPolicy, Status
 
-__all__ = ["MAX_RECEIPT", "Difference", "Malformed", "check_form", "file_ids", "load_object", "shorten", "where"]
+__all__ = [
+    "MAX_RECEIPT",
+    "Difference",
+    "Malformed",
+    "check_form",
+    "file_ids",
+    "is_file",
+    "load_object",
+    "shorten",
+    "where",
+]
 
 MAX_RECEIPT = 2 << 30
 """A receipt of more octets is not read."""
 
+_HEX_16 = re.compile(r"[0-9a-f]{16}")
 _HEX_32 = re.compile(r"[0-9a-f]{32}")
 _HEX_64 = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"([0-9a-f]{32})/([0-9]+)(?:\.[1-9][0-9]*)?/([0-9]+)(?:\.[1-9][0-9]*)?")
@@ -139,6 +150,13 @@ def _pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and _scope(value[0]) and _entity(value[1])
 
 
+def _policy(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and str(CompletionPolicy.parse(value)) == value
+    except ValueError:
+        return False
+
+
 _scope = _number(0, 0xFFFF)
 _entity = _number(1, 0xFFFF_FFFC)
 _octets = _number(0, (1 << 63) - 1)
@@ -153,6 +171,7 @@ _DIGEST_OR_NULL = (_or_null(_matches(_HEX_64)), "64 lower-case hex digits, or nu
 _SESSION = (_matches(_HEX_32), "32 lower-case hex digits")
 _FILE_NAME = (_or_null(_matches(_FILE)), "SESSION/SCOPE/ENTITY, or null")
 _COUNT = (_octets, "a number")
+_CLAIM = (_matches(_HEX_16), "16 lower-case hex digits")
 
 _RECEIPT: _Fields = {
     "version": (lambda value: type(value) is int and value == 1, "1"),
@@ -167,6 +186,12 @@ _RECEIPT: _Fields = {
     "file": _FILE_NAME,
     "scopes": (lambda value: isinstance(value, list), "a list"),
     "parts": (lambda value: isinstance(value, list), "a list"),
+}
+_RECEIPT_MAY: _Fields = {
+    "privacy": (lambda value: _privacy(value), "pad_children, opaque_types and document"),
+    "claim": _CLAIM,
+    "policy": (_policy, "a policy in its own form"),
+    "outcome": (lambda value: value in ("RESOLVED", "PARTIAL", "FAILED"), "RESOLVED, PARTIAL or FAILED"),
 }
 _SCOPE: _Fields = {
     "session": _SESSION,
@@ -195,31 +220,59 @@ _PART: _Fields = {
     "entity": (_or_null(_entity), "an entity's ID, or null"),
     "file": _FILE_NAME,
 }
+_SCOPE_MAY: _Fields = {"padding": (lambda value: _padding(value), "a list of entity, status and file")}
+_PART_MAY: _Fields = {"alias": _SESSION, "claim": _CLAIM}
+
+
+def _privacy(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"pad_children", "opaque_types", "document"}
+        and _number(0, 1000)(value["pad_children"])
+        and isinstance(value["opaque_types"], bool)
+        and (value["document"] is None or _SESSION[0](value["document"]))
+    )
+
+
+def _padding(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, dict)
+        and each.keys() == {"entity", "status", "file"}
+        and _entity(each["entity"])
+        and _STATUS[0](each["status"])
+        and _FILE_NAME[0](each["file"])
+        for each in value
+    )
 
 
 def check_form(receipt: Mapping[str, Any]) -> Iterator[Difference]:
     """Give what is wrong with the fields themselves; if there is anything, the rest cannot be verified."""
-    yield from _fields(receipt, _RECEIPT, "")
-    for name, fields in (("scopes", _SCOPE), ("parts", _PART)):
+    yield from _fields(receipt, _RECEIPT, "", _RECEIPT_MAY)
+    for name, fields, may in (("scopes", _SCOPE, _SCOPE_MAY), ("parts", _PART, _PART_MAY)):
         entries = receipt.get(name)
         if not isinstance(entries, list):
             continue
         for index, entry in enumerate(entries):
             if isinstance(entry, dict):
-                yield from _fields(entry, fields, f"{name}[{index}].")
+                yield from _fields(entry, fields, f"{name}[{index}].", may)
             else:
                 yield Difference.of_receipt(f"{name}[{index}]", "an object", entry)
 
 
-def _fields(entry: Mapping[str, Any], fields: _Fields, prefix: str) -> Iterator[Difference]:
-    for name, (check, expected) in fields.items():
+def _fields(entry: Mapping[str, Any], fields: _Fields, prefix: str, may: _Fields) -> Iterator[Difference]:
+    for name, (check, expected) in {**fields, **{name: may[name] for name in may if name in entry}}.items():
         if name not in entry:
             yield Difference.of_receipt(prefix + name, expected, None, "the field is missing")
         elif not check(entry[name]):
             yield Difference.of_receipt(prefix + name, expected, entry[name])
     for name in entry:
-        if name not in fields:
+        if name not in fields and name not in may:
             yield Difference.of_receipt(prefix + shorten(name), None, entry[name], "there is no such field")
+
+
+def is_file(file: str) -> bool:
+    """Tell whether a text is the name of a payload, ``SESSION/SCOPE/ENTITY``."""
+    return _FILE.fullmatch(file) is not None
 
 
 def file_ids(file: str) -> tuple[str, int, int]:

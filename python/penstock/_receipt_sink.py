@@ -15,6 +15,7 @@ __all__ = ["SessionLog", "Sink"]
 
 _LOG = "entities.jsonl"
 _MAX_LINE = 16 << 20
+_MESSAGE = ".reference"
 _SETTLE_SECONDS = 3.0
 """A session's last line comes shortly after its client has left; so long is it waited for."""
 _COMPONENT = re.compile(r"[0-9]+(\.[1-9][0-9]*)?")
@@ -29,6 +30,7 @@ class Sink:
         self.expect = folder.expect
         self.digest = folder.digest
         self.names = folder.names
+        self.content = folder.content
         self._logs: dict[str, SessionLog] = {}
         self._strangers: dict[str, list[str]] = {}
 
@@ -51,6 +53,12 @@ class Sink:
             self._strangers[folder] = [name for name in self.names(folder) if not _is_listed(log, folder, scope, name)]
         return self._strangers[folder]
 
+    def others(self, folder: str) -> list[str]:
+        """Name what lies in ``SESSION/SCOPE``, but for messages beside the objects that they refer to."""
+        messages = {name for name in self.names(folder) if name.endswith(_MESSAGE)}
+        unlisted = messages.intersection(self.strangers(folder)) if messages else messages
+        return [name for name in self.names(folder) if name not in messages or name in unlisted]
+
     def folders(self, session: str, scope: int) -> list[str]:
         """Name the folders of all uses of a scope's ID."""
         return [
@@ -67,10 +75,16 @@ class Sink:
 
 
 def _is_listed(log: "SessionLog", folder: str, scope: str, name: str) -> bool:
-    if not _COMPONENT.fullmatch(name):
+    if not _COMPONENT.fullmatch(name.removesuffix(_MESSAGE)):
         return False
     scope_id, entity_id = int(scope.partition(".")[0]), int(name.partition(".")[0])
-    return any(line.get("file") == f"{folder}/{name}" for line in log.lines(scope_id, entity_id))
+    return any(f"{folder}/{name}" in _files(line) for line in log.lines(scope_id, entity_id))
+
+
+def _files(line: dict[str, Any]) -> tuple[object, object]:
+    """Name an entity's payload, and the message beside it where the payload is an object that it refers to."""
+    reference = line.get("reference")
+    return line.get("file"), reference.get("message") if isinstance(reference, dict) else None
 
 
 class SessionLog:
@@ -82,6 +96,7 @@ class SessionLog:
         self._path = path
         self._places: dict[tuple[int, int], int | tuple[int, ...]] = {}
         self._counts: Counter[int] | None = None
+        self._claims: dict[str, tuple[int, int]] = {}
         self.closed: Any = None
         try:
             self._index()
@@ -114,6 +129,8 @@ class SessionLog:
         if type(scope) is not int or type(entity) is not int:
             self.problems.append(f"line {number} names no entity")
             return
+        if isinstance(line.get("claim"), str):
+            self._claims[line["claim"]] = (scope, entity)
         earlier = self._places.get((scope, entity))
         match earlier:
             case None:
@@ -128,6 +145,10 @@ class SessionLog:
         if self._counts is None:
             self._counts = Counter(place[0] for place in self._places)
         return self._counts[scope]
+
+    def set_aside(self, claim: str) -> tuple[int, int] | None:
+        """Find the scope and the entity that were set aside under a claim check."""
+        return self._claims.get(claim)
 
     def lines(self, scope: int, entity: int) -> list[dict[str, Any]]:
         """Give the lines about an entity's ID, one for each of its uses."""

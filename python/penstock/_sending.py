@@ -9,21 +9,34 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock import _core
-from penstock._previous import KeptScopes
+from penstock._previous import KeptScopes, keep_outcome
+from penstock._privacy import Privacy, manner_of
 from penstock.errors import DocumentsError
 
 if TYPE_CHECKING:
     from penstock.documents import Limits, Source
+    from penstock.pipestream import CompletionPolicy
     from penstock.pipestream._session import SessionState
 
-__all__ = ["PART_SCHEMA", "PLACED_SCHEMA", "DocumentResult", "DocumentSender", "SentDocument", "document_name"]
+__all__ = [
+    "CLAIM_SCHEMA",
+    "PART_SCHEMA",
+    "PLACED_SCHEMA",
+    "DocumentResult",
+    "DocumentSender",
+    "SentDocument",
+    "document_name",
+]
 
 PART_SCHEMA: pa.Schema = _core.part_schema()
 """The columns of a part; rows are the document's own first, then its parts depth first."""
 
+CLAIM_SCHEMA: pa.Schema = _core.part_schema(claims=True)
+"""Those and the claim check under which a part was set aside, 16 hex digits: rows of documents sent under a policy."""
+
 PLACED_SCHEMA: pa.Schema = _core.part_schema(placed=True)
-"""Those and what a receipt needs: which child of its container a part is or lies in, its number, session, file, and
-the digest of its own scope."""
+"""All of those and what a receipt needs: which child of its container a part is or lies in, its number, session, file,
+and the digest of its own scope."""
 
 _MAX_ROWS = 65_536
 _MAX_BATCH = 8 << 20
@@ -67,6 +80,9 @@ class DocumentSender:
         in_flight: int = 8,
         text: bool = True,
         max_content: int = 0,
+        privacy: Privacy | None = None,
+        by_reference: str | None = None,
+        policy: "CompletionPolicy | None" = None,
     ) -> None:
         """Send into ``session``.
 
@@ -75,12 +91,17 @@ class DocumentSender:
         documents may be on their way at once; `send` waits for the oldest when there are more. Rows of results have the
         texts of parts; with ``text=False`` only those of parts of mails, whose charset the content would not tell. They
         have the content of parts of at most ``max_content`` octets; that of larger ones is null, and in the sink.
-        Raises :class:`penstock.PipeStreamError` if the session is over.
+        ``privacy`` says what headers do not tell; ``by_reference``, with ``dehydrate=False``, sends instead of each
+        document a reference to it below this URL, where it lies under its name.
+        ``policy`` holds for each container of a document: what becomes of parts that fail, and of the container then.
+        Raises :class:`penstock.PipeStreamError` if the session is over, or has no layer 2 for a policy, ``OSError`` if
+        a key cannot be read.
         """
         from penstock.documents import Limits
 
+        manner = manner_of(privacy, by_reference)
         self._native = _core.DocumentSender(
-            session._native, dehydrate, limits or Limits(), in_flight, text, max_content
+            session._native, dehydrate, limits or Limits(), in_flight, text, max_content, manner, policy
         )
 
     def send(self, name: str, source: "Source", *, previous: Mapping[str, Any] | None = None) -> "SentDocument":
@@ -92,7 +113,8 @@ class DocumentSender:
 
         ``previous`` is an earlier receipt of the document, as `penstock.receipts.load` gives it, of whatever version:
         parts that are COMPLETE there and still the same stay where they are and are not sent again. The new receipt
-        names the session of each part.
+        names the session of each part. Parts that are DEFERRED there come again under their claim checks, which are
+        redeemed, where the session has layer 2.
         """
         text = None if previous is None else json.dumps(previous)
         return SentDocument(self._native.send(name, source, text), previous)
@@ -163,11 +185,11 @@ class DocumentResult:
     def summary(self) -> dict[str, Any]:
         """The receipt without its scopes and parts."""
         summary: dict[str, Any] = json.loads(self._native.receipt(False))
-        return summary
+        return keep_outcome(summary, self._previous)
 
     def receipt(self) -> dict[str, Any]:
         """Give the receipt, in the form that `penstock.receipts` writes and verifies."""
-        receipt: dict[str, Any] = json.loads(self._native.receipt(True))
+        receipt: dict[str, Any] = keep_outcome(json.loads(self._native.receipt(True)), self._previous)
         if self._previous is not None:
             kept = KeptScopes(self._previous)
             kept.add_document(receipt)
@@ -200,8 +222,14 @@ class DocumentResult:
 
     @property
     def status(self) -> str:
-        """The document's status: COMPLETE if every part is."""
+        """The document's status: COMPLETE if every part is, or if its policy is content with those that are."""
         return str(self.summary["status"])
+
+    @property
+    def outcome(self) -> str | None:
+        """What the policy made of the document: RESOLVED, PARTIAL or FAILED; ``None`` without a policy."""
+        value: str | None = self.summary.get("outcome")
+        return value
 
     @property
     def reason(self) -> str | None:
@@ -254,14 +282,17 @@ class DocumentResult:
         """Give the rows of `PLACED_SCHEMA` from one on, in batches like those of :meth:`batches`."""
         at: int | None = start
         while at is not None:
-            batch, at = self._native.rows(at, _MAX_ROWS, _MAX_BATCH, True)
+            batch, at = self._native.rows(at, _MAX_ROWS, _MAX_BATCH, True, True)
             yield batch
 
-    def batches(self, max_bytes: int = _MAX_BATCH) -> Iterator[pa.RecordBatch]:
-        """Give the rows of `PART_SCHEMA` in batches of ``max_bytes`` of text and content, unless one row has more."""
+    def batches(self, max_bytes: int = _MAX_BATCH, *, claims: bool = False) -> Iterator[pa.RecordBatch]:
+        """Give the rows of `PART_SCHEMA` in batches of ``max_bytes`` of text and content, unless one row has more.
+
+        With ``claims`` they have one column more at the end, ``claim``: the claim check of a part that was set aside.
+        """
         start: int | None = 0
         while start is not None:
-            batch, start = self._native.rows(start, _MAX_ROWS, max_bytes, False)
+            batch, start = self._native.rows(start, _MAX_ROWS, max_bytes, False, claims)
             yield batch
 
     def batch(self) -> pa.RecordBatch:
@@ -269,7 +300,7 @@ class DocumentResult:
 
         Raises :class:`penstock.DocumentsError` of kind "limit" if the text has 2 GiB or more: take :meth:`batches`.
         """
-        batch, rest = self._native.rows(0, self.parts + 1, _MAX_TEXT, False)
+        batch, rest = self._native.rows(0, self.parts + 1, _MAX_TEXT, False, False)
         if rest is not None:
             raise DocumentsError("the parts' text has 2 GiB or more; take it in batches()", "limit")
         return batch

@@ -77,6 +77,9 @@ class SinkFolder(Protocol):
     def digest(self, file: str) -> tuple[str, int] | str:
         """Read a payload: its SHA-256 and its length, or why it cannot be read."""
 
+    def content(self, file: str, limit: int) -> bytes | None:
+        """Read a payload of at most so many octets, whose digest was read before."""
+
 
 def sink_folder(sink: str | os.PathLike[str], storage: Mapping[str, str] | None = None) -> SinkFolder:
     """Take a folder or a URI.
@@ -111,6 +114,15 @@ class LocalFolder:
 
     def expect(self, files: Iterable[str]) -> None:
         """Reading ahead would gain nothing here."""
+
+    def content(self, file: str, limit: int) -> bytes | None:
+        try:
+            descriptor = os.open(self._folder / file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as payload:
+                octets = payload.read(limit + 1)
+        except OSError:
+            return None
+        return octets if len(octets) <= limit else None
 
     def digest(self, file: str) -> tuple[str, int] | str:
         path = self._folder / file
@@ -181,6 +193,14 @@ class StoreFolder:
             if len(self._ahead) >= _AHEAD:
                 break
         return reading.result()
+
+    def content(self, file: str, limit: int) -> bytes | None:
+        try:
+            with (self._place / file).open_file() as payload:
+                octets: bytes = payload.read(limit + 1)
+        except OSError:
+            return None
+        return octets if len(octets) <= limit else None
 
     def _digest(self, file: str) -> tuple[str, int] | str:
         digest, length = hashlib.sha256(), 0

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-__all__ = ["state_dir"]
+__all__ = ["certificate_folder", "state_dir"]
 
 
 def state_dir() -> Path:
@@ -13,3 +13,8 @@ def state_dir() -> Path:
     # The XDG specification: a path that is not absolute is to be ignored.
     shared = Path(os.environ.get("XDG_STATE_HOME", ""))
     return (shared if shared.is_absolute() else Path.home() / ".local" / "state") / "penstock"
+
+
+def certificate_folder(folder: str | Path | None) -> Path:
+    """Name the folder of the development certificate."""
+    return (state_dir() if folder is None else Path(folder)) / "certificate"

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, BinaryIO, TypeAlias
 
 from penstock import _core
+from penstock._privacy import Privacy
 from penstock._sending import PART_SCHEMA, DocumentResult, DocumentSender, SentDocument, document_name
 from penstock.errors import DocumentsError
 from penstock.pipestream import Status
@@ -31,6 +32,7 @@ __all__ = [
     "Limits",
     "Node",
     "Part",
+    "Privacy",
     "SentDocument",
     "Source",
     "dehydrate",
@@ -324,12 +326,13 @@ class Composite:
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
 
-def rehydrate(parts: Iterable[Part]) -> Composite:
+def rehydrate(parts: Iterable[Part], *, strict: bool = True) -> Composite:
     """Put a document together out of its parts in the order in which :func:`dehydrate` gives them.
 
     Each part belongs to the last one before it that lies one less deep. Octets stay where they are: by reference.
-    A container with a child that is not COMPLETE becomes FAILED. Raises :class:`penstock.DocumentsError` if the parts
-    are not those of exactly one document.
+    A container with a child that is not COMPLETE becomes FAILED; not so with ``strict=False``, for parts that were sent
+    under a policy, which has given every container its status. Raises :class:`penstock.DocumentsError` if the parts are
+    not those of exactly one document.
 
     >>> composite = rehydrate(dehydrate("page.html", b"<!doctype html><title>T</title><p>One line."))
     >>> composite.status, composite.text, len(composite.root.children)
@@ -352,7 +355,7 @@ def rehydrate(parts: Iterable[Part]) -> Composite:
     if root is None:
         raise DocumentsError("there are no parts, not even the document itself", "misuse")
     nodes = list(root.walk())
-    for node in reversed(nodes):
+    for node in reversed(nodes) if strict else ():
         _apply_strict(node)
     tree = _core.ContentTree()
     for node in nodes[1:]:

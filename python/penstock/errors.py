@@ -12,6 +12,7 @@ __all__ = [
     "Error",
     "ErrorKind",
     "LumberjackError",
+    "PimpError",
     "PipeStreamError",
     "QuicxError",
     "SparkError",
@@ -122,6 +123,26 @@ class QuicxError(Error):
     def __str__(self) -> str:
         """Say what happened, with the daemon's code."""
         return self.message if self.code is None else f"{self.message} (0x{self.code:02X})"
+
+
+class PimpError(Error):
+    """PIMP failed: a buffer has refused something, a job has failed, or neither can be reached."""
+
+    def __init__(self, message: str, kind: ErrorKind, code: str) -> None:
+        """Say what happened, whose fault it is, and the code's name."""
+        super().__init__(message, kind, code)
+        self.message: str = message
+        """What happened."""
+        self.kind: ErrorKind = kind
+        """Whose fault it is."""
+        self.code: str = code
+        """The code's name: MALFORMED, UNAUTHORIZED, NOT_FOUND, CONFLICT, EXPIRED, PRECONDITION_FAILED, TOO_LARGE,
+        UNSUPPORTED_MEDIA_TYPE and UNEXPECTED_STATUS of a buffer; FAILED, CANCELLED, STALLED and CORRUPT of a job;
+        MISUSE; for what the protocol has no code for, ``kind`` in capitals: IO, DEADLINE."""
+
+    def __str__(self) -> str:
+        """Say what happened."""
+        return self.message
 
 
 class VgiError(Error):

@@ -30,7 +30,7 @@ _BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```$", re.MULTILINE | re.
 _DIGEST = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b")
 _SHOWN_ADDRESS = "127.0.0.1:4433"
 _SHOWN_FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
-_SERVE = ("penstock pipestream serve", "penstock quicx start")
+_SERVE = ("penstock pipestream serve", "penstock quicx start", "penstock pimp serve")
 _RECEIVE = "penstock lumberjack receive"
 
 # Runs what it is told in one namespace; an exception ends it, and the traceback is what the test shows.
@@ -160,8 +160,11 @@ class Reader:
 
 def _commands(block: str) -> Iterator[tuple[str, str]]:
     for piece in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        command, _, output = piece.partition("\n")
-        yield command, output
+        command, *lines = piece.splitlines(keepends=True)
+        # What a shell asks for behind its second prompt belongs to the command.
+        while lines and lines[0].startswith("> "):
+            command += lines.pop(0)[2:]
+        yield command.strip("\n"), "".join(lines)
 
 
 def _normal(text: str) -> str:
@@ -200,6 +203,16 @@ def test_the_page_about_documents(reader: Reader, page: Callable[[str], str]) ->
     assert reader.ran >= 1
 
 
+def test_the_page_about_references(reader: Reader, page: Callable[[str], str]) -> None:
+    reader.read(page("references.md"))
+    assert reader.ran >= 1
+
+
+def test_the_page_about_work_that_waits(reader: Reader, page: Callable[[str], str]) -> None:
+    reader.read(page("waiting.md"))
+    assert reader.ran >= 12
+
+
 def test_the_page_about_asyncio(reader: Reader, page: Callable[[str], str]) -> None:
     reader.read(page("asyncio.md"))
     assert reader.ran >= 1
@@ -213,6 +226,12 @@ def test_the_page_about_the_task_queue(reader: Reader, page: Callable[[str], str
     assert reader.ran >= 5
 
 
+def test_the_page_about_results_by_polling(reader: Reader, page: Callable[[str], str]) -> None:
+    reader.shown = "127.0.0.1:8480"
+    reader.read(page("pimp.md").partition("## With Spark")[0])
+    assert reader.ran >= 12
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
@@ -221,6 +240,16 @@ def test_the_task_queue_with_spark(reader: Reader, page: Callable[[str], str]) -
         pytest.skip("NO JAVA: the task queue with Spark is not tried")
     reader.read(page("quicx.md").partition("## With Spark")[2].partition("## What happens to a task")[0])
     assert reader.ran >= 2
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_results_by_polling_with_spark(reader: Reader, page: Callable[[str], str]) -> None:
+    if find_java() is None:
+        pytest.skip("NO JAVA: results by polling with Spark are not tried")
+    reader.read(page("pimp.md").partition("## With Spark")[2])
+    assert reader.ran >= 1
 
 
 @pytest.mark.spark
@@ -260,7 +289,7 @@ def test_the_lumberjack_guide(reader: Reader, page: Callable[[str], str]) -> Non
     assert reader.ran >= 5
     # What the sink has shipped has come to the receiver beside it.
     count = 'spark.read.format("lumberjack").options(**spool).load().selectExpr("event").collect()'
-    assert reader.also(f"print({count})") == '[Row(event=\'{"id": 1, "message": "hello"}\')]\n'
+    assert reader.also(f"print({count})") == '[Row(event=\'{"id":1,"message":"hello"}\')]\n'
 
 
 def test_the_examples_in_docstrings() -> None:

@@ -26,6 +26,7 @@ from penstock.pipestream import (
     YieldExtension,
     YieldReason,
 )
+from penstock.pipestream._policy import policy_of
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "pipestream"
 FRAMES = {
@@ -47,7 +48,7 @@ def extension_of(fields: dict[str, Any] | None) -> YieldExtension | ClaimCheck |
         return None
     if "token" in fields:
         return YieldExtension(YieldReason[fields["reason"]], bytes.fromhex(fields["token"]))
-    return ClaimCheck(claim_id=fields["claim_id"], expiry_timestamp=fields["expiry_micros"])
+    return ClaimCheck(id=fields["claim_id"], expiry_timestamp=fields["expiry_micros"])
 
 
 def frame_of(fields: dict[str, Any]) -> object:
@@ -66,8 +67,7 @@ def header_of(fields: dict[str, Any]) -> EntityHeader:
     fields["checksum"] = bytes.fromhex(fields["checksum"])
     if fields["chunk_info"] is not None:
         fields["chunk_info"] = ChunkInfo(**fields["chunk_info"])
-    policy = fields["completion_policy"]
-    if policy is not None:
+    if (policy := fields["completion_policy"]) is not None:
         policy = dict(policy)
         for name, enum, prefix in (
             ("mode", CompletionMode, "COMPLETION_MODE_"),
@@ -76,7 +76,8 @@ def header_of(fields: dict[str, Any]) -> EntityHeader:
         ):
             if policy[name] is not None:
                 policy[name] = enum[policy[name].removeprefix(prefix)]
-        fields["completion_policy"] = CompletionPolicy(**policy)
+        # What a header has not set stays so, which no argument of the class says.
+        fields["completion_policy"] = policy_of(policy)
     return EntityHeader(**fields)
 
 
@@ -159,7 +160,7 @@ def test_a_frame_of_another_type_is_refused():
 SAMPLES = [
     StatusFrame(Status.COMPLETE, 7, 2, depth=3, cursor=8),
     StatusFrame(Status.YIELDED, 1, extension=YieldExtension(YieldReason.RATE_LIMITED, b"state")),
-    StatusFrame(Status.DEFERRED, 1, extension=ClaimCheck(claim_id=2**64 - 1, expiry_timestamp=1)),
+    StatusFrame(Status.DEFERRED, 1, extension=ClaimCheck(id=2**64 - 1, expiry_timestamp=1)),
     ScopeDigest(2, 3, 1, 1, 1, bytes(range(32))),
     Barrier(2, 9, released=True),
     Capabilities(layer1=False, max_window_size=9),
@@ -171,8 +172,8 @@ SAMPLES = [
         chunk_info=ChunkInfo(total_chunks=2, chunk_index=1, chunk_offset=9),
         completion_policy=CompletionPolicy(mode=CompletionMode.STRICT, min_success_ratio=0.1),
     ),
-    CompletionPolicy(on_failure=FailureAction.RETRY, timeout_ms=0),
-    ClaimCheck(claim_id=1, validation=StoppingPointValidation(state_checksum=b"x", is_resumable=False)),
+    CompletionPolicy(on_failure=FailureAction.RETRY, timeout=0),
+    ClaimCheck(id=1, validation=StoppingPointValidation(state_checksum=b"x", is_resumable=False)),
 ]
 
 
@@ -204,9 +205,9 @@ def test_fields_out_of_range_are_refused_when_the_frame_is_made():
         lambda: Checkpoint(timeout_ms=1 << 32),
         lambda: EntityHeader(payload_length=1 << 64),
         lambda: CompletionPolicy(max_retries=-1),
-        lambda: ClaimCheck(claim_id=1 << 64),
-        lambda: StatusFrame(Status.DEFERRED, 1, extension=ClaimCheck(claim_id=1)),
-        lambda: StatusFrame(Status.DEFERRED, 1, extension=ClaimCheck(claim_id=1, expiry_timestamp=1, entity_id=1)),
+        lambda: ClaimCheck(id=1 << 64),
+        lambda: StatusFrame(Status.DEFERRED, 1, extension=ClaimCheck(id=1)),
+        lambda: StatusFrame(Status.DEFERRED, 1, extension=ClaimCheck(id=1, expiry_timestamp=1, entity=1)),
     ]
     for make in wrong:
         with pytest.raises(ValueError, match=r"must be from 0|must have 32 octets|not a valid Status|no more"):
@@ -219,7 +220,7 @@ def test_an_extension_that_is_not_the_statuss_own_is_misuse():
     for frame in (
         StatusFrame(Status.YIELDED, 1),
         StatusFrame(Status.COMPLETE, 1, extension=YieldExtension(YieldReason.RATE_LIMITED)),
-        StatusFrame(Status.YIELDED, 1, extension=ClaimCheck(claim_id=1, expiry_timestamp=2)),
+        StatusFrame(Status.YIELDED, 1, extension=ClaimCheck(id=1, expiry_timestamp=2)),
     ):
         with pytest.raises(PipeStreamError) as caught:
             frame.encode()
@@ -232,6 +233,46 @@ def test_enums_are_closed():
     assert caught.value.name == "PIPESTREAM_ENTITY_INVALID"
     with pytest.raises(PipeStreamError):
         ClaimCheck.decode(b"\xff")
+
+
+def test_a_policys_text_is_read_again_whatever_it_says():
+    ratios = [0.0, 0.1, 1 / 3, 0.6, 0.8, 1.0]
+    policies = [
+        CompletionPolicy(mode, on_failure=action) for mode in ("strict", "lenient") for action in ("skip", "fail")
+    ]
+    policies += [CompletionPolicy("quorum", min_success_ratio=ratio, retry_delay=0.001) for ratio in ratios]
+    policies += [
+        CompletionPolicy("best-effort", on_timeout="defer", timeout=0, max_retries=0, retry_delay=0),
+        CompletionPolicy(CompletionMode.LENIENT, on_failure=FailureAction.RETRY, timeout=4_294_967.295),
+    ]
+    for policy in policies:
+        assert CompletionPolicy.parse(str(policy)) == policy, str(policy)
+        assert CompletionPolicy.decode(policy.encode()) == policy
+    assert {str(policy) for policy in policies} >= {"strict", "lenient,on-failure=skip", "quorum:0.6,retry-delay=0.001"}
+    assert str(CompletionPolicy.decode(b"")) == "strict"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "a policy is strict, lenient, best-effort or quorum:RATIO, not ''"),
+        ("lenient:0.5", "not 'lenient:0.5'"),
+        ("quorum", "a quorum needs the ratio"),
+        ("quorum:many", "the ratio of a quorum must be a number, not 'many'"),
+        ("quorum:1.5", "min_success_ratio must be from 0 to 1, not 1.5"),
+        ("quorum:nan", "min_success_ratio must be from 0 to 1"),
+        ("strict,retries=3", "'retries=3' is no field of a policy; there are max-retries"),
+        ("strict,timeout", "'timeout' is no field"),
+        ("strict,timeout=1,timeout=2", "timeout stands in the policy twice"),
+        ("strict,timeout=-1", "timeout must be from 0 to"),
+        ("strict,timeout=inf", "timeout must be from 0 to"),
+        ("strict,max-retries=4294967296", "max_retries must be from 0 to 4294967295"),
+        ("strict,on-failure=hope", "on_failure must be fail, skip, retry, defer, not 'hope'"),
+    ],
+)
+def test_a_text_that_is_no_policy_says_what_is_wrong(text, problem):
+    with pytest.raises(ValueError, match=problem):
+        CompletionPolicy.parse(text)
 
 
 def test_capabilities_agree_on_the_minimum():

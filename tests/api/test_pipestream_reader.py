@@ -63,6 +63,8 @@ def test_rows_have_what_the_sender_said_and_sent(server, tmp_path, where):
         "metadata": sorted(metadata.items()),
         "file": f"{session}/0/1",
         "content": b"one",
+        "attempts": 1,
+        "claim": None,
     }
 
 

@@ -38,6 +38,12 @@ def document(tmp_path):
         ("127.0.0.1:1", "--fingerprint", PIN, "--cert", "note.txt"),
         ("127.0.0.1:1",),
         ("127.0.0.1:1", "none.txt", "--fingerprint", PIN),
+        ("127.0.0.1:1", "--fingerprint", PIN, "--pad-children", "1001"),
+        ("127.0.0.1:1", "--fingerprint", PIN, "--pad-children", "2", "--layers", "0"),
+        ("127.0.0.1:1", "--fingerprint", PIN, "--pseudonym-key-file", "none.key"),
+        ("127.0.0.1:1", "--fingerprint", PIN, "--by-reference", "s3://bucket"),
+        ("127.0.0.1:1", "--fingerprint", PIN, "--no-dehydrate", "--by-reference", "http://host/"),
+        ("127.0.0.1:1", "--fingerprint", PIN, "--no-dehydrate", "--by-reference", "s3://b", "--opaque-types"),
     ],
     ids=" ".join,
 )

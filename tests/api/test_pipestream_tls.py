@@ -100,7 +100,7 @@ def test_exactly_one_way_of_trust_must_be_named(serve, certificates):
         {"ca": ca, "system_ca": True},
         {"fingerprint": "abc"},
         {"fingerprint": server.fingerprint, "cert": cert},
-        {"fingerprint": server.fingerprint, "layers": 2},
+        {"fingerprint": server.fingerprint, "layers": 3},
         {"fingerprint": server.fingerprint, "window": 0},
     ]
     for options in wrong:

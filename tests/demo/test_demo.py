@@ -69,6 +69,8 @@ def test_it_succeeds_although_parts_failed_and_says_what_came_of_everything(done
     for heading in ("Accounted for", "Parts by type", "Parts by depth", "Not complete", "Where everything lies"):
         assert heading in run.stdout
     assert "cut.gz" in run.stdout
+    assert "Published: 3 composites." in run.stdout
+    assert re.search(r"^http://127\.0\.0\.1:[0-9]+/#job=[0-9a-f-]{36}$", run.stdout, re.MULTILINE)
 
 
 def test_rows_receipts_and_summary_agree(done):

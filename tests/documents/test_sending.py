@@ -381,8 +381,8 @@ def test_the_commands_send_and_verify(
     assert (run.returncode, run.stdout.count("\n"), run.stderr.count("\n")) == (1, 1, 1)
     assert "bad.zip" in run.stderr
     for wrong in (
-        [], [*trust, "--system-ca"], ["--cert", "x", *trust], [*trust, "--layers", "2"],
-        [*trust, "--policy", "lenient"],
+        [], [*trust, "--system-ca"], ["--cert", "x", *trust], [*trust, "--layers", "3"],
+        [*trust, "--policy", "mild"], [*trust, "--policy", "lenient", "--layers", "1"],
     ):  # fmt: skip
         assert penstock("pipestream", "send", address, folder, *wrong).returncode == 2, wrong
     run = penstock("pipestream", "send", address, folder, "--fingerprint", "00" * 32)

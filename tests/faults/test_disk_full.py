@@ -11,7 +11,7 @@ from ..conformance.pipestream.fixtures import Program
 from ..conformance.pipestream.invariants import check_session
 from ..conformance.pipestream.programs import Serve
 from ..conformance.pipestream.reactor import Reactor
-from ..conformance.pipestream.wire import Code, Error, Stat
+from ..conformance.pipestream.wire import Capabilities, Code, Error, Stat
 from .metrics import metric
 from .small_disk import SmallDisk, disk
 
@@ -125,7 +125,9 @@ def test_a_dehydrated_tree_on_a_full_disk_fails_up_to_its_root(disk: SmallDisk, 
 
 def test_a_session_that_cannot_have_a_folder_is_refused_and_the_next_is_not(disk: SmallDisk, full: Program) -> None:
     disk.take_names()
-    client = Client(full.reactor, full.serve.address, capabilities=None)
+    # A session gets its folder once both ends have agreed, because at layer 2 it gets its name then.
+    client = Client(full.reactor, full.serve.address, capabilities=None).open()
+    client.send(Capabilities())
     client.closes(Code.INTERNAL_ERROR)
     client.vanish()
     disk.free_names()

@@ -16,6 +16,7 @@ PROMISED = {
     },
     "penstock.lumberjack": {"Batch", "Event", "Receiver", "Sender"},
     "penstock.quicx": {"Daemon", "Pool", "Producer", "Stats", "Worker"},
+    "penstock.pimp": {"Buffer", "Consumer", "Job", "Sender"},
     "penstock.documents": {"Composite", "Part", "dehydrate", "rehydrate"},
     "penstock.spark": {"COMPOSITE_SCHEMA", "PART_SCHEMA", "dehydrate", "register", "rehydrate"},
 }  # fmt: skip

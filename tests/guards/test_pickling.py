@@ -19,19 +19,30 @@ import pytest
 
 import penstock
 from penstock import lumberjack as lj
+from penstock import pimp, vgi
 from penstock import pipestream as ps
 from penstock import quicx as qx
-from penstock import vgi
+from penstock.aio import pimp as aio_pimp
 from penstock.aio import pipestream as aio_pipestream
-from penstock.documents import Composite, Limits, Node, Part
+from penstock.documents import Composite, Limits, Node, Part, Privacy
 from penstock.documents import rehydrate as rehydrate_parts
-from penstock.errors import DocumentsError, Error, LumberjackError, PipeStreamError, QuicxError, SparkError, VgiError
+from penstock.errors import (
+    DocumentsError,
+    Error,
+    LumberjackError,
+    PimpError,
+    PipeStreamError,
+    QuicxError,
+    SparkError,
+    VgiError,
+)
 from penstock.quicx._options import ReachOptions
 from penstock.receipts import Change, Difference
 from penstock.spark import (
     Dehydrate,
     DocumentsSource,
     LumberjackDataSource,
+    PimpDataSource,
     PipeStreamDataSource,
     QueryProgress,
     QuicxDataSource,
@@ -49,6 +60,10 @@ from penstock.spark.lumberjack import reader as lj_reader
 from penstock.spark.lumberjack import source as lj_source
 from penstock.spark.lumberjack import stream_reader as lj_stream
 from penstock.spark.lumberjack import writer as lj_writer
+from penstock.spark.pimp import reach as pimp_reach
+from penstock.spark.pimp import reader as pimp_reader
+from penstock.spark.pimp import stream_writer as pimp_stream
+from penstock.spark.pimp import writer as pimp_writer
 from penstock.spark.pipestream.listen import Listen
 from penstock.spark.pipestream.options import Options
 from penstock.spark.pipestream.reader import PipeStreamReader
@@ -98,6 +113,9 @@ SAMPLES: dict[type, Callable[[], object]] = {
     PipeStreamDataSource: lambda: PipeStreamDataSource({"path": "sink:4433", "fingerprint": "ab" * 32}),
     Options: lambda: Options({"Address": "sink:4433"}, "sink"),
     Worker: lambda: Worker("node-1", "/env/bin/python", "3.11.7", None, "26.0.1", "penstock is not installed"),
+    ps.EncryptionMetadata: lambda: ps.EncryptionMetadata(key_provider="vault", wrapped_key=bytes(40)),
+    ps.FileStorageReference: lambda: ps.FileStorageReference.of_url("s3://bucket/key", size=3),
+    ps.References: lambda: ps.References(fetch_from=["s3://bucket"]),
     Peer: lambda: Peer("sink:4433", fingerprint="ab" * 32),
     RowSink: lambda: RowSink(Peer("sink:4433", system_ca=True), scopes=True),
     Written: lambda: Written("ab" * 16, "spark/1", 3, 70),
@@ -106,6 +124,7 @@ SAMPLES: dict[type, Callable[[], object]] = {
     Composite: lambda: COMPOSITE,
     Change: lambda: Change("removed", "0" * 32, ("a", "b"), 0, {"path": ["a", "b"]}, None),
     Difference: lambda: Difference("parts[0].bytes", 3, 4, "parts[0].bytes: expected 3, found 4"),
+    Privacy: lambda: Privacy(pad_children=8, pseudonym_key_file="/etc/key"),
     Limits: lambda: Limits(max_depth=2, part_seconds=0.5),
     Node: lambda: COMPOSITE.root,
     Part: lambda: Part(path=("a", "b"), type="text/plain", sha256="ab" * 32, bytes=1, depth=2, metadata={"a": "b"}),
@@ -188,9 +207,15 @@ SAMPLES |= {
     ps.Checkpoint: lambda: ps.Checkpoint(checkpoint_id="c", flags=1),
     ps.CheckpointEvent: lambda: ps.CheckpointEvent(ps.Checkpoint(flags=2), ours=True),
     ps.ChunkInfo: lambda: CHUNK,
-    ps.ClaimCheck: lambda: ps.ClaimCheck(claim_id=7, validation=ps.StoppingPointValidation(is_resumable=True)),
+    ps.ClaimCheck: lambda: ps.ClaimCheck(id=7, validation=ps.StoppingPointValidation(is_resumable=True)),
+    ps.AttemptFailedEvent: lambda: ps.AttemptFailedEvent(KEY, 1, REASON, owned=True),
+    ps.DeferredEvent: lambda: ps.DeferredEvent(KEY, ps.ClaimCheck(id=7, expiry_timestamp=1)),
+    ps.OutcomeEvent: lambda: ps.OutcomeEvent(KEY, ps.ResolutionState.PARTIAL, owned=False),
+    ps.ResumedEvent: lambda: ps.ResumedEvent(KEY),
+    ps.SetAside: lambda: ps.SetAside(claim=ps.ClaimCheck(id=7), document="a.zip", path=("b",)),
+    ps.YieldedEvent: lambda: ps.YieldedEvent(KEY, ps.YieldReason.RATE_LIMITED, b"token"),
     ps.ClosedEvent: lambda: ps.ClosedEvent(REASON, by_peer=False),
-    ps.CompletionPolicy: lambda: ps.CompletionPolicy(mode=ps.CompletionMode.STRICT, min_success_ratio=0.1),
+    ps.CompletionPolicy: lambda: ps.CompletionPolicy("quorum", min_success_ratio=0.1, on_failure="defer"),
     ps.DigestEvent: lambda: ps.DigestEvent(DIGEST, by_peer=True),
     ps.EntityHeader: lambda: ps.EntityHeader(entity_id=1, metadata={"a": "b"}, chunk_info=CHUNK),
     ps.EntityKey: lambda: KEY,
@@ -214,6 +239,36 @@ SAMPLES |= {
     ps.YieldExtension: lambda: ps.YieldExtension(ps.YieldReason.RATE_LIMITED, b"state"),
 }
 SAMPLES[aio_pipestream.SinkReader] = lambda: aio_pipestream.SinkReader("/sink")
+JOB_URL = "https://buffer.example/pimp/550e8400-e29b-41d4-a716-446655440000"
+JOB = pimp.Job(JOB_URL, key="w", read_key="r")
+TARGET = pimp_reach.Target(JOB, "query", "jsonl", 65_536, 8, qx_source.TASK_COLUMNS)
+SAMPLES |= {
+    PimpDataSource: lambda: PimpDataSource({"path": JOB_URL, "key": "w"}),
+    pimp_reach.Target: lambda: TARGET,
+    pimp_reader.PimpPartition: lambda: pimp_reader.PimpPartition(JOB),
+    pimp_reader.PimpReader: lambda: pimp_reader.PimpReader(JOB, qx_source.TASK_COLUMNS),
+    pimp_stream.PimpStreamWriter: lambda: pimp_stream.PimpStreamWriter(TARGET),
+    pimp_writer.PimpWriter: lambda: pimp_writer.PimpWriter(TARGET),
+    pimp_writer.Written: lambda: pimp_writer.Written(0, 3, 70, b"rows"),
+    PimpError: lambda: PimpError("the job is not known", "violation", "NOT_FOUND"),
+    pimp.Job: lambda: pimp.Job(JOB_URL, key="w", read_key="r", ca="ca.pem", allowed_hosts=["buffer.example"]),
+    aio_pimp.Job: lambda: aio_pimp.Job(JOB_URL, key="w"),
+    pimp.JobStatus: lambda: pimp.JobStatus(
+        state="ACTIVE",
+        chunks=1,
+        bytes=70,
+        next_index=1,
+        created_at=1,
+        expires_at=300_001,
+        cancelled=False,
+        sha256=None,
+        etag='"1"',
+    ),
+    pimp.Limits: lambda: pimp.Limits(chunks=9),
+    pimp.Metadata: lambda: pimp.Metadata(
+        content_type="text/plain", content_encoding="identity", compression="none", content_length=3, meta={"a": 1}
+    ),
+}
 SAMPLES[QueryProgress] = lambda: QueryProgress("q", None, 0, "2026-01-01T00:00:00Z", 0.1, 3, 30.0, ("from",), "to")
 LIVE |= {
     "penstock.lumberjack._handler.LogHandler": "a thread",
@@ -226,6 +281,16 @@ LIVE |= {
     "penstock.aio.quicx.Daemon": "a socket",
     "penstock.aio.quicx.Producer": "a connection",
     "penstock.aio.quicx.Worker": "a connection",
+    "penstock.aio.pimp.Buffer": "a socket",
+    "penstock.aio.pimp.Consumer": "a connection",
+    "penstock.aio.pimp.Sender": "a connection",
+    "penstock.aio.pimp.Trigger": "tasks",
+    "penstock.pimp._buffer.Buffer": "a socket",
+    "penstock.pimp._consumer.Consumer": "a connection",
+    "penstock.pimp._sender.Sender": "a connection",
+    "penstock.pimp._trigger.Trigger": "threads",
+    "penstock.pimp._trigger.TriggerServer": "a socket",
+    "penstock.spark.pimp.reach.Watch": "a thread",
     "penstock.quicx._daemon.Daemon": "a socket",
     "penstock.quicx._pool.Block": "memory of this process",
     "penstock.quicx._pool.Pool": "memory of this process",

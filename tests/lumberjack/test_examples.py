@@ -11,6 +11,7 @@ MODULES = ("_event", "_handler", "_options", "_receiver", "_sender")
 
 def test_the_examples_in_docstrings():
     names = [*(f"penstock.lumberjack.{name}" for name in MODULES), "penstock.aio.lumberjack"]
+    names += ["penstock._lines", "penstock._positions"]
     for name in names:
         results = doctest.testmod(importlib.import_module(name))
         assert results.attempted > 0, name

@@ -8,6 +8,7 @@ import struct
 import threading
 import urllib.request
 import zlib
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -81,6 +82,18 @@ def test_events_that_are_no_json_objects_or_no_utf_8_are_kept_with_a_tag(taking)
     assert events[:3] == [b"{oops", b"[1]", {"a": 1}]
     assert events[3]["host"] == "h"
     assert receiver.tags == [["_jsonparsefailure"], ["_jsonparsefailure"], [], ["_charsetfailure"]]
+
+
+def test_wild_json_costs_no_other_event_of_its_batch(taking):
+    receiver = taking()
+    digits, deep = b"9" * 5_000, b"[" * 5_000 + b"]" * 5_000
+    with Writer(receiver.address) as writer:
+        events = [b'{"a":%s,"b":1}' % digits, b'{"a":%s}' % deep, b'{"a":"\\ud800"}', b'{"n":1}']
+        frames = b"".join(json_frame(at, event) for at, event in enumerate(events, 1))
+        writer.send(window(4) + frames + window(1, 1) + data_frame(1, [(b"k", b"1"), (b"k", b"2")]))
+        assert writer.ack() == (2, 4)
+    expected = [{"a": Decimal(digits.decode()), "b": 1}, events[1], {"a": "\ud800"}, {"n": 1}, {"k": ["1", "2"]}]
+    assert receiver.wait(5) == expected
 
 
 def test_json_is_parsed_into_the_columns_of_a_schema():

@@ -3,22 +3,24 @@
 import asyncio
 import json
 import logging
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from wire import Writer, whole_window
+from wire import Writer, data_frame, json_frame, whole_window, window
 
 from penstock import LumberjackError
 from penstock._demo.logs import LogShipping
 from penstock.aio import lumberjack as aio
-from penstock.lumberjack import Event, LogHandler, Sender
+from penstock.lumberjack import Event, LogHandler, Receiver, Sender, SpoolReader
 from penstock.tls import write_certificates
 
 
@@ -172,6 +174,80 @@ def test_log_records_are_events(taking):
     assert handler.dropped == 0
 
 
+def test_what_json_has_nothing_for_is_sent_as_strings(taking):
+    receiver = taking()
+    maps = pa.array([[("k", [("inner", 1)])], None], pa.map_(pa.string(), pa.map_(pa.string(), pa.int64())))
+    rows = pa.record_batch({"m": maps, "f": [float("-inf"), 1.5]})
+    with Sender(receiver.address) as sender:
+        sender.send([{"x": [float("nan"), float("inf")], "y": 1}, {"a": "\ud800"}, {("t", 1): "key"}])
+        sender.send(rows)
+        sender.send(pa.table({"event": [None, '{"n":1}']}))
+    assert receiver.wait(7) == [
+        {"x": ["NaN", "Infinity"], "y": 1},
+        {"a": "\ud800"},
+        {"('t', 1)": "key"},
+        {"m": {"k": {"inner": 1}}, "f": "-Infinity"},
+        {"m": None, "f": 1.5},
+        {"event": None},
+        {"n": 1},
+    ]
+    assert set(map(tuple, receiver.tags)) == {()}
+    with Sender(receiver.address, frames="map") as sender:
+        sender.send([{"a": "\ud800", "n": float("nan")}])
+    assert receiver.wait(8)[7] == {"a": "\\ud800", "n": '"NaN"'}
+
+
+CIRCLE: dict[str, object] = {}
+CIRCLE["self"] = CIRCLE
+
+
+@pytest.mark.parametrize(
+    ("frames", "event", "kind"),
+    [
+        ("json", {"m": "x" * (16 << 20)}, "limit"),
+        ("json", {"m": "\0" * (3 << 20)}, "limit"),
+        ("json", pa.table({"event": ["x" * (16 << 20) + "y"]}), "limit"),
+        ("map", {"k" * 65_537: "v"}, "limit"),
+        ("map", {"k": "v" * ((16 << 20) + 1)}, "limit"),
+        ("map", {str(key): "" for key in range(65_537)}, "limit"),
+        ("json", CIRCLE, "misuse"),
+    ],
+)
+def test_an_event_that_no_receiver_would_take_is_refused_before_it_is_sent(frames, event, kind):
+    sender = Sender("127.0.0.1:9", frames=frames)
+    with pytest.raises(LumberjackError) as raised:
+        sender.send(event if isinstance(event, pa.Table) else [event])
+    assert raised.value.kind == kind
+    sender.abandon()
+
+
+def test_a_log_record_that_cannot_be_sent_takes_no_other_with_it(taking):
+    receiver = taking()
+    logger = logging.Logger("app")
+    with Sender(receiver.address) as sender:
+        handler = LogHandler(sender)
+        logger.addHandler(handler)
+        for message in ("first", "sur\ud800rogate", "x" * (17 << 20), "last"):
+            logger.warning(message)
+        handler.close()
+    assert [event["message"] for event in receiver.wait(3)] == ["first", "sur\ud800rogate", "last"]
+    assert handler.dropped == 1
+
+
+def test_a_program_ends_though_nobody_takes_its_log():
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    logger = logging.Logger("app")
+    handler = LogHandler(Sender(address, window=10), capacity=1_000, grace=0.1)
+    logger.addHandler(handler)
+    for number in range(3_000):
+        logger.warning("%d", number)
+    before = handler.dropped
+    handler.close()
+    # Two windows and the open one are with the sender.
+    assert before < handler.dropped <= 3_000
+
+
 # The commands.
 
 
@@ -181,7 +257,7 @@ class Command:
     def __init__(self, *arguments: object, **options: object) -> None:
         command = [sys.executable, "-m", "penstock", "lumberjack", *map(str, arguments)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self.process = subprocess.Popen(command, text=True, **pipes, **options)  # type: ignore[call-overload]
+        self.process = subprocess.Popen(command, text=True, encoding="utf-8", **pipes, **options)  # type: ignore[call-overload]
 
     def listening(self, stream: str) -> list[str]:
         """Wait for the line that says where it listens."""
@@ -196,20 +272,57 @@ class Command:
         return self.process.returncode, out, err
 
 
-def test_receive_prints_json_lines_and_stops_with_0():
-    command = Command("receive", "--listen", "127.0.0.1:0", "--stdout")
+def test_receive_prints_json_lines_says_who_sent_them_and_stops_with_0():
+    command = Command("receive", "--listen", "127.0.0.1:0", "--stdout", "--log-format", "json")
     line = command.listening("stderr")
     assert len(line) == 2
     with Writer(line[1]) as writer:
         writer.send(whole_window(2))
         assert writer.ack() == (2, 2)
-    code, out, _ = command.stop()
+        peer = "{}:{}".format(*writer.socket.getsockname())
+    code, out, log = command.stop()
+    lines = [json.loads(each) for each in log.splitlines() if each.startswith("{")]
+    (access,) = [each for each in lines if each["target"] == "penstock::access"]
+    assert (access["peer"], access["identity"], access["events"], access["acknowledged"]) == (peer, "-", 2, 2)
+    assert access["why"] in ("the writer closed it", "the receiver stops")
     events = [json.loads(each) for each in out.splitlines()]
     assert code == 0
     assert [each["event"] for each in events] == [{"n": 1}, {"n": 2}]
     assert set(events[0]) == {"peer", "sequence", "received", "tags", "event"}
     assert events[1]["sequence"] == 2
     assert events[1]["received"].endswith("Z")
+
+
+def test_receive_prints_whatever_is_acknowledged():
+    command = Command(
+        "receive", "--listen", "127.0.0.1:0", "--stdout", env={**os.environ, "PYTHONIOENCODING": "latin-1"}
+    )
+    address = command.listening("stderr")[1]
+    wild = [b'{"a":\n"\\ud800"}', b'{"a":\n%s}' % (b"9" * 5_000), b'{"a":\r\n%s}' % (b"[" * 10_000 + b"]" * 10_000)]
+    wild += ['{"a":"\u65e5\u672c"}'.encode()]
+    with Writer(address) as writer:
+        for event in wild:
+            writer.send(window(1) + json_frame(1, event))
+            assert writer.ack() == (2, 1)
+        writer.send(window(1, 1) + data_frame(1, [(b"k", b"1"), (b"k", b"2"), (b"l", b"3")]))
+        assert writer.ack() == (1, 1)
+    code, out, _ = command.stop()
+    lines = out.splitlines()
+    assert (code, len(lines)) == (0, 5)
+    for line, event in zip(lines, wild, strict=False):
+        assert line.endswith(f'"event": {event.decode()}}}'.replace("\n", " ").replace("\r", " "))
+    assert json.loads(lines[4])["event"] == {"k": ["1", "2"], "l": "3"}
+
+
+def test_receive_that_cannot_print_ends_with_1():
+    command = Command("receive", "--listen", "127.0.0.1:0", "--stdout")
+    address = command.listening("stderr")[1]
+    command.process.stdout.close()
+    with Writer(address) as writer:
+        # Version 1 is not told to wait on.
+        writer.send(whole_window(1, 1))
+        assert writer.rest() == b""
+    assert command.process.wait(60) == 1
 
 
 def test_receive_with_tls_and_a_spool_and_send_from_standard_input(tmp_path, penstock):
@@ -220,7 +333,20 @@ def test_receive_with_tls_and_a_spool_and_send_from_standard_input(tmp_path, pen
     assert (sent.returncode, sent.stderr) == (0, "")
     assert command.stop()[0] == 0
     octets = b"".join(path.read_bytes() for path in (tmp_path / "spool").rglob("*") if path.is_file())
-    assert b'{"message":"plain"' in octets
+    assert b'"message":"plain"' in octets
+
+
+@pytest.mark.parametrize("frames", ["json", "map"])
+def test_equal_lines_of_several_runs_are_several_events(penstock, tmp_path, frames):
+    with Receiver(spool=tmp_path / "spool") as receiver:
+        for _ in range(3):
+            sent = penstock("lumberjack", "send", receiver.address, "--frames", frames, input="heartbeat\n")
+            assert (sent.returncode, sent.stderr) == (0, "")
+    rows = [row for batch in SpoolReader(tmp_path / "spool").read() for row in batch.to_pylist()]
+    events = [json.loads(row["event"]) if row["event"] else dict(row["fields"]) for row in rows]
+    assert [event.get("message", event.get("line")) for event in events] == ["heartbeat"] * 3
+    times = [datetime.fromisoformat(event["@timestamp"]) for event in events]
+    assert times == sorted(set(times))
 
 
 @pytest.mark.parametrize(
@@ -229,6 +355,9 @@ def test_receive_with_tls_and_a_spool_and_send_from_standard_input(tmp_path, pen
         ["receive", "--listen", "127.0.0.1:0"],
         ["receive", "--listen", "127.0.0.1:0", "--stdout", "--spool", "x"],
         ["receive", "--listen", "127.0.0.1:0", "--stdout", "--no-tls", "--client-ca", "ca.pem"],
+        ["receive", "--listen", "127.0.0.1:0", "--stdout", "--ack", "commit"],
+        ["receive", "--listen", "127.0.0.1:0", "--stdout", "--spool-bytes", "2000000"],
+        ["receive", "--listen", "127.0.0.1:0", "--stdout", "--client-certificates", "optional"],
         ["send", "logs.example.com:5044"],
         ["send", "127.0.0.1:5044", "--follow"],
         ["send", "127.0.0.1:5044", "--compress", "10"],
@@ -239,12 +368,35 @@ def test_a_wrong_command_line_exits_2(penstock, arguments):
     assert penstock("lumberjack", *arguments).returncode == 2
 
 
+def test_a_read_key_that_is_short_is_refused_before_it_listens(penstock, tmp_path):
+    options = ("--listen", "127.0.0.1:0", "--spool", str(tmp_path / "spool"), "--read-listen", "127.0.0.1:0")
+    ended = penstock("lumberjack", "receive", *options, env={**os.environ, "PENSTOCK_KEY": "short"})
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "fewer than 16 octets" in " ".join(ended.stderr.replace("│", " ").split())
+
+
 def test_send_that_cannot_reach_anybody_exits_1(penstock):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     sent = penstock("lumberjack", "send", address, "--retry", "0", input="line\n")
     assert sent.returncode == 1
     assert len([line for line in sent.stderr.splitlines() if line.startswith("penstock: ")]) == 1
+
+
+def test_send_from_a_standard_input_that_is_closed_is_one_line_and_exit_1():
+    command = f"exec '{sys.executable}' -m penstock lumberjack send 127.0.0.1:9 <&-"
+    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("penstock: standard input is closed"), ended.stderr
+
+
+def test_follow_says_on_stderr_that_nobody_can_be_reached(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    (tmp_path / "log").write_text("line\n")
+    command = Command("send", address, "--file", tmp_path / "log", "--follow", "--positions", tmp_path / "positions")
+    assert address in command.process.stderr.readline()
+    assert command.stop()[0] == 0
 
 
 def test_follow_goes_on_over_rotation_truncation_and_a_restart(taking, tmp_path):

@@ -136,3 +136,15 @@ def test_a_spool_in_an_object_store_is_acknowledged_when_the_store_has_it(s3: S3
         again.commit("nightly", again.end())
     assert numbers(s3.uri("logs/spool"), storage=s3.storage)[-2:] == [120, 121]
     assert json.loads(s3.get("logs/spool/readers.json"))["nightly"][1] > 0
+
+
+def test_a_segment_ends_at_its_age(tmp_path: Path):
+    with Spool(tmp_path / "spool", segment_seconds=0.01) as spool, Receiver(spool=spool) as receiver:
+        deadline, sent = time.monotonic() + 60, 0
+        with Sender(receiver.address) as sender:
+            while spool.end().segment < 3:
+                assert time.monotonic() < deadline, "no segment has ended"
+                sender.send([{"n": sent}], timeout=60)
+                sent += 1
+        assert len(list((tmp_path / "spool").glob("*.segment"))) >= 3
+    assert numbers(tmp_path / "spool") == list(range(sent))

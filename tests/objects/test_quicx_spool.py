@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from penstock.errors import QuicxError, SparkError
-from penstock.quicx import Daemon, Producer, Worker
+from penstock.quicx import Daemon, Producer, Worker, purge_spool
 from penstock.spark import QuicxDataSource
 from penstock.spark.quicx.source import TASK_COLUMNS
 
@@ -27,6 +27,16 @@ def test_a_large_payload_is_an_object_as_long_as_its_task_is_there(s3):
             assert producer.observe(first, 60).ok
             assert producer.future("a", b"small").result(60).ok
     assert found == [b"x" * 10_000, b"small"]
+    assert objects(s3) == []
+
+
+def test_old_payloads_are_purged(s3):
+    with Daemon() as daemon, Producer(daemon.address, spool=s3.uri("spool"), storage=s3.storage) as producer:
+        producer.submit_many("a", [b"x" * 10_000, b"y" * 10_000])
+    assert purge_spool(s3.uri("spool"), 3_600, storage=s3.storage) == 0
+    assert len(objects(s3)) == 2
+    # The store's clock may be a little ahead of ours.
+    assert purge_spool(s3.uri("spool"), -3_600, storage=s3.storage) == 2
     assert objects(s3) == []
 
 

@@ -168,6 +168,75 @@ def test_tls_lets_in_those_whom_the_authority_has_signed(tmp_path):
         Producer("192.0.2.1:16381")
 
 
+def test_arguments_that_make_no_sense_are_named(daemon, tmp_path):
+    with Producer(daemon.address) as producer:
+        for call, words in (
+            (lambda: producer.observe(1 << 32), "32 bits, not 4294967296"),
+            (lambda: producer.requeue(-1), "32 bits, not -1"),
+            (lambda: producer.drop(1 << 40), "32 bits"),
+            (lambda: Policy(rate=-1), "rate is a number above 0, not -1"),
+            (lambda: Policy(rate=float("inf")), "rate is a number above 0, not inf"),
+            (lambda: Policy(attempts=0), "attempts is 1 to 65,535, not 0"),
+            (lambda: Policy(delay=float("nan")), "delay is 0 to"),
+            (lambda: Daemon(task_timeout=-1), "task_timeout is 0 to .*, not -1"),
+            (lambda: Daemon(max_attempts=0), "max_attempts is 1 to 65,535, not 0"),
+            (lambda: Daemon(allow_types=[]), "allow_types names no type"),
+            (lambda: Daemon(size_classes=[64, 32]), "size_classes .* 32 does not fit in"),
+            (lambda: Worker(daemon.address, threads=2, processes=2), "threads=2 and processes=2"),
+            (lambda: Producer(daemon.address, socket=tmp_path / "s"), "name the daemon twice"),
+        ):
+            with pytest.raises(QuicxError, match=words) as raised:
+                call()
+            assert raised.value.kind == "misuse"
+
+
+def test_a_mix_up_of_tls_says_what_it_is_and_what_to_do(tmp_path):
+    write_certificates(str(tmp_path / "ours"))
+    ours = {"cert": tmp_path / "ours" / "cert.pem", "key": tmp_path / "ours" / "key.pem"}
+    options = {**ours, "client_ca": tmp_path / "ours" / "ca.pem"}
+    with Daemon(tls_listen="127.0.0.1:0", **options) as daemon:
+        assert daemon.tls_address is not None
+        with (
+            Producer(daemon.tls_address) as plain,
+            pytest.raises(QuicxError, match=f"{daemon.tls_address} speaks TLS, .* whom to trust"),
+        ):
+            plain.stats()
+        worker = Worker(daemon.tls_address, retry=False)
+        worker.task("a")(len)
+        with pytest.raises(QuicxError, match=f"{daemon.tls_address} speaks TLS"):
+            worker.run()
+        with pytest.raises(QuicxError, match=f"{daemon.address} does not speak TLS there: name its TLS port"):
+            Producer(daemon.address, fingerprint=daemon.fingerprint)
+        refused = f"{daemon.tls_address} .*only clients with a certificate.* cert and key"
+        with Producer(daemon.tls_address, fingerprint=daemon.fingerprint) as nobody:
+            # The connection is over with the first; whoever asks then hears why, too.
+            for _ in range(2):
+                with pytest.raises(QuicxError, match=refused):
+                    nobody.stats()
+
+
+def test_the_dead_list_is_complete():
+    policies = {"a": Policy(retry_failed=True, attempts=1)}
+
+    async def dead(address: str) -> list[int]:
+        async with aio.Producer(address) as producer:
+            return [task.id for task in await producer.dead()]
+
+    with Daemon(policies=policies) as daemon, Producer(daemon.address) as producer:
+        worker = Worker(daemon.address)
+
+        @worker.task("a")
+        def fail(_payload: bytes) -> None:
+            raise TaskFailed("x" * 1_024)
+
+        with worker:
+            ids = producer.submit_many("a", [b""] * 1_100)
+            worker.start()
+            assert producer.observe(ids[-1], 60).failure == b"max attempts"
+        assert [task.id for task in producer.dead()] == ids
+        assert asyncio.run(dead(daemon.address)) == ids
+
+
 def test_for_asyncio_workers_run_coroutines_side_by_side(tmp_path):
     async def main() -> tuple[list[bool], bytes | None, int]:
         async with (

@@ -1,6 +1,7 @@
 """The commands of Quicx."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from penstock.cli import app
 from penstock.errors import Error, QuicxError
-from penstock.quicx import Producer
+from penstock.quicx import Producer, Worker
 from penstock.quicx._options import read_config
 
 
@@ -70,6 +71,47 @@ def test_a_command_runs_for_each_task_and_what_fails_is_dead_at_last(start, quic
     assert (process.returncode, "tasks are lost" in logged, (tmp_path / "pid").exists()) == (0, True, False)
 
 
+def test_status_is_shown_again_and_again_until_it_is_interrupted(start):
+    _, address = start()
+    command = [sys.executable, "-m", "penstock", "quicx", "status", "--watch", "--json", "--connect", address]
+    with Producer(address) as producer:
+        watching = subprocess.Popen(command, text=True, stdout=subprocess.PIPE)
+        assert json.loads(watching.stdout.readline())["queue_depth"] == 0
+        producer.submit("a")
+        while json.loads(watching.stdout.readline())["queue_depth"] == 0:
+            pass
+        watching.send_signal(signal.SIGINT)
+        watching.communicate(timeout=60)
+    assert watching.returncode == 0
+
+
+def test_purge_forgets_the_dead_and_removes_old_payloads_alone(start, quicx, tmp_path):
+    (tmp_path / "quicx.toml").write_text("max-attempts = 1\n[types.a]\nretry-failed = true\n")
+    _, address = start("--config", "quicx.toml")
+    spool, to = tmp_path / "spool", ("--connect", address)
+    with Producer(address, spool=spool) as producer, Worker(address, spool=spool) as worker:
+
+        @worker.task("a")
+        def fail(payload: bytes) -> None:
+            raise ValueError(len(payload))
+
+        worker.start()
+        dead = [producer.future("a", bytes([number]) * 5_000) for number in range(3)]
+        assert [future.result(60).failure for future in dead] == [b"max attempts"] * 3
+        assert len(producer.dead()) == 3
+        large = sorted(spool.iterdir())
+        assert len(large) == 3
+        (spool / "notes.txt").touch()
+        for old in (*large[:2], spool / "notes.txt"):
+            os.utime(old, (0, 0))
+        assert quicx("dead", "purge", "--spool", str(spool), *to).out == "3 dead tasks\n2 payloads\n"
+        assert producer.dead() == []
+        assert sorted(spool.iterdir()) == sorted([large[2], spool / "notes.txt"])
+    assert quicx("dead", "purge", *to).out == "0 dead tasks\n"
+    missing = quicx("dead", "purge", "--spool", str(tmp_path / "none"), *to)
+    assert (missing.code, "is no folder" in missing.err) == (1, True)
+
+
 def test_a_command_line_that_makes_no_sense_is_refused_with_2(quicx, tmp_path):
     (tmp_path / "bad.toml").write_text("max-attempts = true\n")
     for arguments in [
@@ -78,6 +120,9 @@ def test_a_command_line_that_makes_no_sense_is_refused_with_2(quicx, tmp_path):
         ("status", "--connect", "192.0.2.1:16381"),
         ("status", "--connect", "nowhere"),
         ("status", "--socket", "s", "--system-ca"),
+        ("status", "--socket", "s", "--connect", "127.0.0.1:1"),
+        ("work", "a", "--", "no-such-command"),
+        ("submit", "a", "b", "--storage", "region=x"),
         ("dead", "drop", "0"),
     ]:
         assert quicx(*arguments).code == 2, arguments

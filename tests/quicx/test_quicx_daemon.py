@@ -132,6 +132,40 @@ def test_a_journal_has_one_daemon_and_a_pool_that_is_large_enough(start, tmp_pat
     assert (small.returncode, "40 tasks need a pool of" in small.stderr) == (1, True)
 
 
+def test_a_bit_that_flips_on_the_disk_costs_one_task_and_is_kept_to_be_looked_at(start, tmp_path):
+    process, address = start("--journal", "journal")
+    with Producer(address) as producer:
+        producer.submit_many("a", [b"%05d" % number for number in range(2_000)])
+    process.kill()
+    process.wait(timeout=30)
+    [segment] = (tmp_path / "journal").glob("*.journal")
+    octets = bytearray(segment.read_bytes())
+    octets[octets.index(b"00200")] ^= 1
+    segment.write_bytes(octets)
+    process, address = start("--journal", "journal")
+    with Producer(address) as producer:
+        assert producer.stats().queue_depth == 1_999
+    worker = Peer(address)
+    worker.send(0x21, struct.pack(">H", 2_000))
+    worker.send(0x04)
+    tasks = [worker.hear()[1] for _ in range(1_999)]
+    assert {int(task[6:]) for task in tasks} == set(range(2_000)) - {200}
+    worker.send(0x27)
+    assert worker.hear() == ("OK", bytes(4))
+    for task in tasks:
+        worker.send(0x06, task[:4])
+    _, logged = process.communicate(timeout=60)
+    kept = segment.with_name(f"{segment.name}.damaged")
+    # Of the segment itself nothing counts any more.
+    assert kept.read_bytes() == octets
+    assert process.returncode == 0
+    for words in (str(segment.name), "offset", "damaged", str(kept.name), "Check the disk"):
+        assert words in logged
+    process, address = start("--journal", "journal")
+    with Producer(address) as producer:
+        assert producer.stats().queue_depth == 0
+
+
 def _resident(process: int) -> int:
     fields = Path(f"/proc/{process}/status").read_text().split("VmRSS:")[1].split()
     return int(fields[0]) << 10

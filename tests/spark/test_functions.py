@@ -6,8 +6,10 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from penstock.documents import Limits
+from penstock import receipts
+from penstock.documents import Limits, Privacy
 from penstock.errors import SparkError
+from penstock.pipestream import Server
 from penstock.spark import COMPOSITE_ARROW_SCHEMA, PART_ARROW_SCHEMA, PART_SCHEMA, dehydrate, rehydrate
 from penstock.spark._batches import resize
 
@@ -49,6 +51,27 @@ def test_the_functions_are_options_and_travel_by_any_pickle(monkeypatch, tmp_pat
     for function in (apart, together):
         for pickler in (pickle, cloudpickle):
             assert pickler.loads(pickler.dumps(function)) == function
+
+
+def test_privacy_changes_what_the_sink_sees_and_no_row(tmp_path):
+    (tmp_path / "a-name.html").write_text("<p>A page.<img src='data:text/plain,part'>")
+    (tmp_path / "key").write_bytes(b"a key for pseudonyms")
+    paths = [pa.record_batch({"path": [str(tmp_path / "a-name.html")]})]
+    privacy = Privacy(pad_children=4, opaque_types=True, pseudonym_key_file=tmp_path / "key")
+    rows = {}
+    with Server(sink=tmp_path / "sink", state_dir=tmp_path) as server:
+        for name, chosen in (("plain", None), ("private", privacy)):
+            options = {"fingerprint": server.fingerprint, "receipts": str(tmp_path / name), "privacy": chosen}
+            made = cloudpickle.loads(cloudpickle.dumps(dehydrate(server.address, **options)))
+            rows[name] = [row for batch in made(iter(paths)) for row in batch.to_pylist()]
+    assert rows["private"] == rows["plain"]
+    assert [row["type"] for row in rows["private"]] == ["text/html", "text/plain"]
+    assert list(receipts.verify(tmp_path / "private", tmp_path / "sink")) == []
+    (receipt,) = (tmp_path / "private").glob("*.json")
+    made = receipts.load(receipt)
+    list_ = (tmp_path / "sink" / made["session"] / "entities.jsonl").read_text()
+    assert "a-name" not in list_
+    assert (list_.count("penstock.padding"), len(made["scopes"][0]["padding"])) == (3, 3)
 
 
 def test_the_columns_of_a_part_are_those_that_are_promised():

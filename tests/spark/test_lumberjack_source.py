@@ -34,6 +34,10 @@ from penstock.spark.lumberjack.checkpoint import committed_offsets
 from penstock.spark.lumberjack.source import EVENT_COLUMNS
 from penstock.spark.lumberjack.stream_reader import LumberjackStreamReader
 
+from ..objects.s3 import s3
+
+__all__ = ["s3"]
+
 KEY = "a secret of 16 octets or more"
 
 
@@ -84,6 +88,19 @@ def test_a_spool_is_read_where_it_lies_and_from_its_receiver(spool, tmp_path, pl
     fill(spool, {"n": 120})
     assert numbers(partitions) == list(range(120))
     assert numbers(reader(**options).partitions()) == list(range(121))
+
+
+def test_a_spool_in_an_object_store_is_read_and_followed_without_its_receiver(s3):
+    options = {"path": s3.uri("spool"), **{f"storage.{name}": value for name, value in s3.storage.items()}}
+    with Spool(s3.uri("spool"), storage=s3.storage, linger=0.02) as spool:
+        fill(spool, *[{"n": number} for number in range(120)])
+        following = stream(**options, maxRowsPerTrigger="50")
+        start = following.initialOffset()
+        half = following.latestOffset(start, following.getDefaultReadLimit())
+        assert numbers(following.partitions(start, half)) == list(range(50))
+    assert numbers(reader(**options).partitions()) == list(range(120))
+    end = following.latestOffset(half, following.getDefaultReadLimit())
+    assert numbers(stream(**options).partitions(half, end)) == list(range(50, 100))
 
 
 def test_fields_become_columns_and_what_does_not_fit_is_kept(spool, tmp_path):
@@ -322,32 +339,27 @@ def test_rows_are_shipped_to_a_receiver(spark, spool, tmp_path):
     assert sorted(pairs) == [[("ready", "0")], [("ready", "1")], [("ready", "2")]]
 
 
+def test_options_that_do_not_go_together_are_named_before_anything_is_opened(spool, tmp_path):
+    folder = where(spool, tmp_path, "folder")
+    with pytest.raises(SparkError, match=r"the option reader .* wants the HOST:PORT of the receiver"):
+        stream(**folder, reader="nightly")
+    with pytest.raises(SparkError, match=r"the option fingerprint .* does not go with the others"):
+        stream(**folder, fingerprint="ab" * 32)
+    with pytest.raises(SparkError, match=r"no option colour; there are .*ca,.*path,.*read_key_file,.*storage.NAME"):
+        reader(**folder, colour="red")
+
+
 def read_all(folder: Path) -> list[dict[str, object]]:
     return [row for batch in SpoolReader(folder).read() for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize(
-    ("options", "column", "message"),
-    [
-        ({}, "n", "lumberjack sink needs an address"),
-        ({"address": "nowhere"}, "n", "HOST:PORT"),
-        ({"address": "127.0.0.1:1"}, "event", "is JSON: a string"),
-        ({"address": "127.0.0.1:1", "compress": "10"}, "n", "from 0 to 9"),
-        ({"address": "127.0.0.1:1", "frames": "D"}, "n", "json or map"),
-    ],
-)
-def test_wrong_options_of_a_sink_are_named(options, column, message):
-    with pytest.raises(SparkError, match=message):
-        LumberjackDataSource(options).writer(StructType().add(column, IntegerType()), overwrite=False)
-
-
 _QUERY = """
-import sys
+import json, sys
 from penstock.spark import local_session
-spool, out, checkpoint, listen = sys.argv[1:]
+out, checkpoint, options = sys.argv[1:]
 with local_session("source", master="local[2]", config={"spark.log.level": "FATAL"}) as spark:
     rows = spark.readStream.format("lumberjack").schema("n long").options(
-        listen=listen, spool=spool, maxRowsPerTrigger=2000, checkpointLocation=checkpoint
+        checkpointLocation=checkpoint, **json.loads(options)
     ).load()
     rows.writeStream.format("parquet").option("checkpointLocation", checkpoint).start(out).awaitTermination()
 """
@@ -356,9 +368,9 @@ with local_session("source", master="local[2]", config={"spark.log.level": "FATA
 class Shipper(threading.Thread):
     """Sends numbers until it is told to stop, and knows which of them were acknowledged."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, pause: float = 0.005) -> None:
         super().__init__()
-        self.sent, self.stopped = 0, threading.Event()
+        self.sent, self.stopped, self.pause = 0, threading.Event(), pause
         self.sender = Sender(address, window=64, ack_timeout=5)
 
     def run(self) -> None:
@@ -366,7 +378,7 @@ class Shipper(threading.Thread):
             while not self.stopped.is_set():
                 self.sender.send([{"n": self.sent + at} for at in range(50)], wait=False)
                 self.sent += 50
-                self.stopped.wait(0.005)
+                self.stopped.wait(self.pause)
 
     def wait_for(self, events: int) -> None:
         wanted, deadline = self.sender.acknowledged + events, time.monotonic() + 120
@@ -391,35 +403,83 @@ def listener(port: int) -> int:
     raise AssertionError(f"nobody listens on {port}")
 
 
+class Beside:
+    """`penstock lumberjack receive`, a process beside Spark, which is killed and started again on its spool."""
+
+    def __init__(self, folder: Path) -> None:
+        self.address, self.read_address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        self.folder, self.process = folder, None
+        (folder / "key").write_text(KEY)
+
+    def start(self) -> dict[str, str]:
+        """Give the options of a source that follows it."""
+        command = [sys.executable, "-m", "penstock", "lumberjack", "receive", "--spool", str(self.folder / "spool")]
+        command += ["--listen", self.address, "--read-listen", self.read_address, "--log-level", "error"]
+        command += ["--read-key-file", str(self.folder / "key")]
+        environment = {**os.environ, "PENSTOCK_STATE": str(self.folder)}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        assert self.process.stdout.readline().startswith("listening")
+        fingerprint = self.process.stdout.readline().split()[3]
+        key = str(self.folder / "key")
+        return {"address": self.read_address, "fingerprint": fingerprint, "read_key_file": key}
+
+    def end(self, how: signal.Signals = signal.SIGKILL) -> None:
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.communicate()
+
+
 @pytest.mark.timeout(300)
 def test_a_follower_loses_nothing_and_repeats_nothing_when_the_receiver_is_killed(tmp_path):
-    (tmp_path / "key").write_text(KEY)
-    ports = [free_port(), free_port()]
-    command = [sys.executable, "-m", "penstock", "lumberjack", "receive", "--spool", str(tmp_path / "spool")]
-    command += ["--listen", f"127.0.0.1:{ports[0]}", "--read-listen", f"127.0.0.1:{ports[1]}", "--log-level", "error"]
-    command += ["--read-key-file", str(tmp_path / "key")]
-    shipper = Shipper(f"127.0.0.1:{ports[0]}")
+    receiver = Beside(tmp_path)
+    shipper = Shipper(receiver.address)
     shipper.start()
     offset, read = {}, []
-    environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path)}
     for killed in (True, True, False):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-            assert process.stdout.readline().startswith("listening")
-            fingerprint = process.stdout.readline().split()[3]
-            options = {"address": f"127.0.0.1:{ports[1]}", "fingerprint": fingerprint}
-            following = stream(**options, read_key_file=str(tmp_path / "key"), maxRowsPerTrigger="500")
-            offset = offset or following.initialOffset()
-            shipper.wait_for(1_000)
-            if not killed:
-                shipper.finish()
-            for _ in range(2 if killed else 10_000):
-                end = following.latestOffset(offset, following.getDefaultReadLimit())
-                if end == offset and not killed:
-                    break
-                read += numbers(following.partitions(offset, end))
-                offset = end
-            process.kill() if killed else process.terminate()
+        following = stream(**receiver.start(), maxRowsPerTrigger="500")
+        offset = offset or following.initialOffset()
+        shipper.wait_for(1_000)
+        if not killed:
+            shipper.finish()
+        for _ in range(2 if killed else 10_000):
+            end = following.latestOffset(offset, following.getDefaultReadLimit())
+            if end == offset and not killed:
+                break
+            read += numbers(following.partitions(offset, end))
+            offset = end
+        receiver.end(signal.SIGKILL if killed else signal.SIGTERM)
     assert read == list(range(shipper.sent)), "an event is missing, or came twice"
+
+
+class Query:
+    """A program with a streaming query into files of Parquet, which is killed and started again on its checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out, self.checkpoint = folder / "out", folder / "checkpoint"
+        self.process = None
+
+    def start(self, **options: str) -> None:
+        options = {"maxRowsPerTrigger": "2000", **options}
+        command = [sys.executable, "-c", _QUERY, str(self.out), str(self.checkpoint), json.dumps(options)]
+        self.process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        """It, and Spark, and the source's process."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def has_failed(self) -> bool:
+        return self.process.wait(240) != 0
+
+    def wait_for(self, events: int) -> None:
+        """Until so many events are in its files."""
+        deadline = time.monotonic() + 240
+        while (found := len(committed(self.out))) < events:
+            assert self.process.poll() is None, "the query has ended"
+            assert time.monotonic() < deadline, f"only {found} of {events} rows came"
+            time.sleep(0.2)
 
 
 @pytest.mark.spark
@@ -428,37 +488,61 @@ def test_a_follower_loses_nothing_and_repeats_nothing_when_the_receiver_is_kille
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc to find the source's process")
 @pytest.mark.usefixtures("start_spark")
 def test_events_come_once_into_files_whoever_is_killed_while_they_are_sent(tmp_path):
-    port, out = free_port(), tmp_path / "out"
-    command = [sys.executable, "-c", _QUERY, str(tmp_path / "spool"), str(out), str(tmp_path / "checkpoint")]
-    command += [f"127.0.0.1:{port}"]
+    port, query = free_port(), Query(tmp_path)
     shipper = Shipper(f"127.0.0.1:{port}")
     shipper.start()
-    query: subprocess.Popen[bytes] | None = None
     try:
         for killed in ("everything", "the source", "nobody"):
-            query = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+            query.start(listen=f"127.0.0.1:{port}", spool=str(tmp_path / "spool"))
             shipper.wait_for(3_000)
             if killed == "everything":
-                os.killpg(query.pid, signal.SIGKILL)
-                query.wait()
+                query.kill()
             elif killed == "the source":
                 # The query fails with its source, and so does the program.
                 os.kill(listener(port), signal.SIGKILL)
-                assert query.wait(120) != 0
+                assert query.has_failed()
             else:
                 shipper.finish()
-                deadline = time.monotonic() + 120
-                while len(committed(out)) < shipper.sent:
-                    assert time.monotonic() < deadline, "not all rows came"
-                    time.sleep(0.2)
+                query.wait_for(shipper.sent)
     finally:
         shipper.stopped.set()
         shipper.sender.abandon()
-        if query is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(query.pid, signal.SIGKILL)
-            query.wait()
-    assert sorted(committed(out)) == list(range(shipper.sent)), "an event is missing, or came twice"
+        query.kill()
+    assert sorted(committed(query.out)) == list(range(shipper.sent)), "an event is missing, or came twice"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("start_spark")
+def test_events_of_a_receiver_beside_spark_come_once_into_files_whoever_is_killed(tmp_path):
+    receiver, query = Beside(tmp_path), Query(tmp_path)
+    # What comes while Spark starts is to be read in a few batches.
+    shipper = Shipper(receiver.address, pause=0.05)
+    shipper.start()
+    try:
+        options = receiver.start()
+        for killed in ("the receiver", "the query", "nobody"):
+            query.start(**options, reader="test", maxRowsPerTrigger="20000")
+            query.wait_for(len(committed(query.out)) + 1_000)
+            if killed == "the receiver":
+                receiver.end()
+                # The query cannot read on, and says so.
+                assert query.has_failed()
+                assert receiver.start() == options
+                shipper.wait_for(1_000)
+            elif killed == "the query":
+                query.kill()
+                shipper.wait_for(1_000)
+            else:
+                shipper.finish()
+                query.wait_for(shipper.sent)
+    finally:
+        shipper.stopped.set()
+        shipper.sender.abandon()
+        query.kill()
+        receiver.end()
+    assert sorted(committed(query.out)) == list(range(shipper.sent)), "an event is missing, or came twice"
 
 
 def committed(out: Path) -> list[int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from attempts import failing_first
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, StringType, StructType
 
 from penstock.errors import SparkError
@@ -313,21 +314,9 @@ def retrying(start_spark):
         yield session
 
 
-def fail_first_attempt(batches):
-    """Kills its worker, or raises, once its rows are given out, in the first attempt of a task."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    yield from batches
-    if context.attemptNumber() == 0:
-        if context.partitionId() == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        raise RuntimeError("the first attempt is to fail")
-
-
 def test_tasks_that_are_tried_again_write_each_row_once(retrying, sink, tmp_path):
     texts = retrying.range(0, 400, 1, 3).selectExpr("cast(id as string) as content")
-    failing = texts.mapInArrow(fail_first_attempt, "content string")
+    failing = texts.mapInArrow(failing_first(), "content string")
     to = failing.write.format("pipestream").mode("append").option("fingerprint", sink.fingerprint)
     to.save(sink.address)
     assert sorted(map(int, contents(tmp_path / "sink"))) == list(range(400))

@@ -1,15 +1,14 @@
 """The data source "quicx": rows that become tasks, each once, and tasks that become rows, DONE when committed."""
 
 import json
-import os
 import pickle
-import signal
 import threading
 import time
 from collections import Counter
 
 import pyarrow as pa
 import pytest
+from attempts import failing_first
 from pyspark.sql.types import LongType, StringType, StructType
 
 from penstock.errors import SparkError
@@ -240,23 +239,11 @@ def retrying(start_spark):
         yield session
 
 
-def fail_first_attempt(batches):
-    """Kills its worker, or raises, once its rows are given out, in the first attempt of a task."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    yield from batches
-    if context.attemptNumber() == 0:
-        if context.partitionId() == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        raise RuntimeError("the first attempt is to fail")
-
-
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_spark_submits_each_row_once_over_attempts_that_fail_and_takes_each_task_once(retrying, daemon, tmp_path):
     texts = retrying.range(0, 3_000, 1, 3).selectExpr("repeat(cast(id as string), 100) as payload")
-    failing = texts.mapInArrow(fail_first_attempt, "payload string")
+    failing = texts.mapInArrow(failing_first(), "payload string")
     failing.write.format("quicx").mode("append").option("type", "ocr").save(daemon.address)
     assert (daemon.stats.queue_depth, daemon.counters.submitted) == (3_000, 3_000)
     tasks = retrying.readStream.format("quicx").options(types="ocr", maxRowsPerTrigger="1200").load(daemon.address)

@@ -35,6 +35,8 @@ pub struct ClientConfig {
     pub compression: u32,
     /// How long the reader may say nothing while windows are on their way: 30 s.
     pub timeout: Duration,
+    /// What the reader takes: events and windows above it are refused, since they would end every connection.
+    pub limits: Limits,
 }
 
 impl Default for ClientConfig {
@@ -47,6 +49,7 @@ impl Default for ClientConfig {
             in_flight: 2,
             compression: 3,
             timeout: Duration::from_secs(30),
+            limits: Limits::default(),
         }
     }
 }
@@ -130,7 +133,8 @@ impl Batch {
 impl Client {
     /// A writer that has sent nothing.
     ///
-    /// Fails as a misuse where the window or the number of windows is 0, or the level is above 9.
+    /// Fails as a misuse where the window or the number of windows is 0, or the level is above 9; as a limit where the
+    /// window is larger than the reader takes.
     pub fn new(now: Instant, config: ClientConfig) -> Result<Self> {
         if config.window == 0 || config.in_flight == 0 {
             return Err(Error::misuse("a window has at least 1 event, and at least 1 window is on its way"));
@@ -138,6 +142,7 @@ impl Client {
         if config.compression > 9 {
             return Err(Error::misuse(format!("zlib has levels 0 to 9, not {}", config.compression)));
         }
+        config.limits.window().check(config.window.into())?;
         let mut client = Self {
             config,
             decoder: Decoder::new(Accepts::Reader, Limits::default()),
@@ -170,17 +175,24 @@ impl Client {
     }
 
     /// Gives an event as a JSON document, which is sent as it is.
+    ///
+    /// Fails as a limit where the reader would refuse it.
     pub fn send_json(&mut self, payload: &[u8]) -> Result<()> {
+        self.config.limits.check_json(payload)?;
         let (version, sequence) = (self.config.version, self.next_sequence());
         self.append(|out| Json { version, sequence, payload }.encode(out))
     }
 
     /// Gives an event of pairs.
+    ///
+    /// Fails as a limit where the reader would refuse it.
     pub fn send_data<'p, I>(&mut self, pairs: I) -> Result<()>
     where
         I: IntoIterator<Item = Pair<'p>>,
         I::IntoIter: ExactSizeIterator + Clone,
     {
+        let pairs = pairs.into_iter();
+        self.config.limits.check_data(pairs.clone())?;
         let (version, sequence) = (self.config.version, self.next_sequence());
         self.append(|out| Data::encode(version, sequence, pairs, out))
     }
@@ -228,7 +240,7 @@ impl Client {
         Window { version, size: batch.count() }.encode(out);
         match self.config.compression {
             0 => out.extend_from_slice(&batch.frames),
-            level => encoder::compress(version, &batch.frames, level, out)?,
+            level => encoder::compress(version, &batch.frames, level, out),
         }
         if self.in_flight == 0 {
             self.heard = now;

@@ -1,7 +1,7 @@
 use bytes::{Buf as _, BytesMut};
 use flate2::{Decompress, FlushDecompress, Status};
 
-use crate::frame::{ACK, Found, Scan};
+use crate::frame::{ACK, Found, Json, Scan};
 use crate::limits::Limits;
 use crate::{Error, Frame, Result};
 
@@ -49,7 +49,7 @@ pub struct Decoder {
     /// Octets that have left `input`.
     offset: u64,
     scan: Scan,
-    /// Octets at the front of the frame given last, which may go.
+    /// Octets at the front of frames that were given, which may go.
     given: usize,
     inflating: Option<Box<Inflating>>,
     failed: Option<Error>,
@@ -145,6 +145,20 @@ impl Decoder {
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
+        }
+        // Nearly every frame is one of JSON that is here as a whole.
+        let (scan, source, given) = match &mut self.inflating {
+            Some(inflating) => (&inflating.scan, &inflating.output, &mut inflating.given),
+            None => (&self.scan, &self.input, &mut self.given),
+        };
+        if matches!((scan, self.accepts), (Scan::Start, Accepts::Writer))
+            && let Some(rest) = source.get(*given..)
+            && let Some(length) = Json::whole(rest, &self.limits)
+        {
+            let start = *given;
+            *given += length;
+            let source = self.inflating.as_ref().map_or(&self.input, |inflating| &inflating.output);
+            return Frame::decode(source.get(start..start + length).unwrap_or_default()).map(Some);
         }
         let place = match self.find() {
             Ok(Some(place)) => place,

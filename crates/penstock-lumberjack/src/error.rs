@@ -44,6 +44,13 @@ impl Error {
         self
     }
 
+    /// Says whose it is: a peer's address.
+    #[must_use]
+    pub fn of(mut self, peer: &str) -> Self {
+        self.message = format!("{peer}: {}", self.message);
+        self
+    }
+
     /// Whose fault it is.
     pub const fn kind(&self) -> ErrorKind {
         self.kind
@@ -88,5 +95,6 @@ mod tests {
         let error = Error::malformed("no frame begins with 0x00").at(7).at(9);
         assert_eq!(error.to_string(), "no frame begins with 0x00 (at octet 7)");
         assert_eq!((error.kind(), error.offset()), (ErrorKind::Malformed, Some(7)));
+        assert_eq!(error.of("192.0.2.1:5044").to_string(), "192.0.2.1:5044: no frame begins with 0x00 (at octet 7)");
     }
 }

@@ -1,5 +1,7 @@
 use penstock_wire::Limit;
 
+use crate::{Data, Pair, Result};
+
 /// What a peer may ask for (decision 7). Each is checked when its length is seen, before memory is taken for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -37,6 +39,23 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Refuses a JSON document that is too long for an event.
+    pub fn check_json(&self, payload: &[u8]) -> Result<()> {
+        Ok(self.json().check(payload.len() as u64)?)
+    }
+
+    /// Refuses pairs that are too many, or too long, for an event.
+    pub fn check_data<'p>(&self, pairs: impl ExactSizeIterator<Item = Pair<'p>>) -> Result<()> {
+        self.pairs().check(pairs.len() as u64)?;
+        let mut octets = Data::HEAD as u64;
+        for (key, value) in pairs {
+            self.key().check(key.len() as u64)?;
+            self.value().check(value.len() as u64)?;
+            octets += (8 + key.len() + value.len()) as u64;
+        }
+        Ok(self.data().check(octets)?)
+    }
+
     pub(crate) const fn compressed(&self) -> Limit {
         Limit::new("the length of a compressed frame", self.compressed)
     }

@@ -262,6 +262,7 @@ impl Server {
         Ok(())
     }
 
+    #[inline]
     fn event(&mut self, now: Instant, version: Version, sequence: u32) {
         let run = Run { position: self.received, sequence, version };
         if self.runs.back().is_none_or(|last| !last.goes_on(&run)) {
@@ -286,6 +287,7 @@ impl Server {
     }
 
     /// Whether the next event must wait until the application has taken earlier ones.
+    #[inline]
     fn is_held(&self) -> bool {
         let unacknowledged = self.received - self.acknowledged;
         let open = self.windows.back().is_some_and(|window| window.left > 0);
@@ -433,6 +435,7 @@ impl Server {
 }
 
 /// A window that was not announced begins only when the one before is acknowledged: its writer has waited for that.
+#[inline]
 fn check_room(windows: &VecDeque<Span>, announced: bool, window: u32) -> Result<()> {
     match windows.back() {
         Some(last) if last.left == 0 && !announced => {

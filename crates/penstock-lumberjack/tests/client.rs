@@ -132,6 +132,39 @@ fn options_that_cannot_work_are_refused() {
         let error = Client::new(clock.instant(), config).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Misuse);
     }
+    let error = Client::new(clock.instant(), ClientConfig { window: 65_537, ..config() }).expect_err("refused");
+    assert_eq!(error.to_string(), "the window is 65537, above the limit of 65536");
+}
+
+#[test]
+fn an_event_that_no_reader_takes_is_refused_and_the_others_go() {
+    let clock = FakeClock::new();
+    let mut client = client(&clock, config());
+    client.send_json(b"{}").expect("fits");
+    let (long, key) = (vec![b'x'; (16 << 20) + 1], vec![b'k'; (64 << 10) + 1]);
+    let many = vec![(b"".as_slice(), b"".as_slice()); 65_537];
+    let large = vec![(b"k".as_slice(), &long[1..]); 4];
+    for (refused, words) in [
+        (client.send_json(&long), "the length of a JSON document is 16777217, above the limit of 16777216"),
+        (
+            client.send_data([(b"k".as_slice(), long.as_slice())]),
+            "the length of a value is 16777217, above the limit of 16777216",
+        ),
+        (
+            client.send_data([(key.as_slice(), b"".as_slice())]),
+            "the length of a key is 65537, above the limit of 65536",
+        ),
+        (client.send_data(many), "the pair count is 65537, above the limit of 65536"),
+        (client.send_data(large), "the length of a data frame is 67108910, above the limit of 67108864"),
+    ] {
+        let error = refused.expect_err("refused");
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Limit, words));
+    }
+    client.send_json(&long[1..]).expect("fits");
+    assert_eq!(
+        (client.unacknowledged(), transmit(&mut client, &clock).get(..6)),
+        (2, Some(b"1W\0\0\0\x02".as_slice()))
+    );
 }
 
 /// A connection: what is on its way in both directions.

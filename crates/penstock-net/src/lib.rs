@@ -6,6 +6,8 @@
 
 mod error;
 mod folder_lock;
+#[cfg(unix)]
+mod http;
 pub mod lumberjack;
 pub mod metrics;
 #[cfg(unix)]

@@ -93,7 +93,7 @@ impl Runtime {
     }
 }
 
-fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(2, usize::from)
 }
 

@@ -1,10 +1,15 @@
 //! Who polls, and puts the payload together (section 9).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::time::{Duration, Instant};
+
+use penstock_wire::Limit;
+use serde::{Deserialize, Serialize};
 
 use crate::backoff::Backoff;
 use crate::object::Object;
+use crate::payload::Kept;
 use crate::validate::{Bounded, json};
 use crate::{Code, Decoder, Envelope, Error, JobId, Limits, Metadata, Now, Result};
 
@@ -19,10 +24,14 @@ pub struct ConsumerConfig {
     pub stall_timeout: Duration,
     /// How long the buffer is asked to hold an empty poll open; then there is no pause. 0: not at all.
     pub wait: Duration,
-    /// The most octets of a payload that was compressed: 1 GiB.
+    /// How many chunks the buffer is asked for at a time; 0: as many as there are, as the specification has it.
+    pub limit: u32,
+    /// The most octets of a payload: 1 GiB.
     pub inflated: u64,
     /// How large a job may be.
     pub limits: Limits,
+    /// The most octets of values that wait behind a gap: 64 MiB.
+    pub held: u64,
 }
 
 impl Default for ConsumerConfig {
@@ -32,10 +41,28 @@ impl Default for ConsumerConfig {
             max_poll_interval: Duration::from_secs(5),
             stall_timeout: Duration::from_secs(30),
             wait: Duration::ZERO,
+            limit: 0,
             inflated: 1 << 30,
             limits: Limits::default(),
+            held: 64 << 20,
         }
     }
+}
+
+/// Where a consumer is, for another one to go on from.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Position {
+    job: String,
+    /// The value of chunk 0, once it is there.
+    metadata: Option<String>,
+    /// The next index that the payload needs.
+    next: u32,
+    /// Octets that were given.
+    given: u64,
+    /// Without it the payload is read from its beginning, and what was given is not given again.
+    decoder: Option<Kept>,
+    completed: bool,
 }
 
 /// A poll to be made: `GET {job}?from=..`.
@@ -45,15 +72,21 @@ pub struct Poll {
     pub from: u32,
     /// How long the buffer may hold it open.
     pub wait: Duration,
+    /// How many chunks it is asked for; 0: as many as there are.
+    pub limit: u32,
 }
 
 impl Poll {
     /// What goes behind the job's URL.
     pub fn query(&self) -> String {
-        if self.wait.is_zero() {
-            return format!("?from={}", self.from);
+        let mut query = format!("?from={}", self.from);
+        if !self.wait.is_zero() {
+            query.push_str(&format!("&wait={}", self.wait.as_millis()));
         }
-        format!("?from={}&wait={}", self.from, self.wait.as_millis())
+        if self.limit > 0 {
+            query.push_str(&format!("&limit={}", self.limit));
+        }
+        query
     }
 }
 
@@ -78,7 +111,6 @@ pub enum ConsumerEvent {
 ///
 /// After any `handle_*` call [`poll_event`](Self::poll_event) until it gives none, then
 /// [`poll_transmit`](Self::poll_transmit) and [`poll_timeout`](Self::poll_timeout). What was learnt before an error counts.
-#[derive(Debug)]
 pub struct Consumer {
     job: JobId,
     config: ConsumerConfig,
@@ -88,20 +120,37 @@ pub struct Consumer {
     // Chunks behind a gap.
     held: BTreeMap<u32, Envelope<'static>>,
     octets: u64,
+    metadata: Option<String>,
+    // Octets of the payload, and how many of them were given to somebody before.
+    given: u64,
+    skip: u64,
+    // The most chunks to ask for: fewer, where answers did not come.
+    most: u32,
     asked: bool,
     due: Instant,
     heard: Instant,
     backoff: Backoff,
     trouble: Option<String>,
-    events: VecDeque<ConsumerEvent>,
+    // Each with the position behind it.
+    events: VecDeque<(ConsumerEvent, Position)>,
+    position: Position,
     completed: bool,
     failed: Option<Error>,
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").field("job", &self.job).field("next", &self.next).finish_non_exhaustive()
+    }
 }
 
 impl Consumer {
     /// A consumer whose first poll is due now.
     pub fn new(now: Now, job: JobId, config: ConsumerConfig) -> Self {
         let backoff = Backoff::new(config.poll_interval, config.max_poll_interval);
+        let most = config.limit;
+        let position =
+            Position { job: job.to_string(), metadata: None, next: 0, given: 0, decoder: None, completed: false };
         Self {
             job,
             config,
@@ -109,15 +158,69 @@ impl Consumer {
             next: 0,
             held: BTreeMap::new(),
             octets: 0,
+            metadata: None,
+            given: 0,
+            skip: 0,
+            most,
             asked: false,
             due: now.instant,
             heard: now.instant,
             backoff,
             trouble: None,
             events: VecDeque::new(),
+            position,
             completed: false,
             failed: None,
         }
+    }
+
+    /// A consumer that goes on from a [`position`](Self::position), perhaps another process's. It says again what the job is.
+    ///
+    /// Of a compressed payload everything is asked for again, but what was given before is not given again.
+    ///
+    /// Fails with [`Malformed`](Code::Malformed) where that is no position in this job.
+    pub fn go_on(now: Now, job: JobId, config: ConsumerConfig, position: &str) -> Result<Self> {
+        let wrong = |error: &dyn fmt::Display| Error::malformed(format!("no position in a job: {error}"));
+        let Object(position): Object<Position> = serde_json::from_str(position).map_err(|error| wrong(&error))?;
+        if position.job != job.to_string() {
+            return Err(wrong(&format_args!("it is one in job {}, and this is {job}", position.job)));
+        }
+        let mut consumer = Self::new(now, job, config);
+        let Some(text) = &position.metadata else { return Ok(consumer) };
+        let metadata = Metadata::decode(text)?;
+        consumer.metadata.clone_from(&position.metadata);
+        (consumer.completed, consumer.given) = (position.completed, position.given);
+        let decoder = match &position.decoder {
+            Some(kept) => {
+                consumer.next = position.next.max(1);
+                Decoder::go_on(&metadata, consumer.config.inflated, kept)?
+            }
+            None => {
+                (consumer.next, consumer.skip, consumer.given) = (1, position.given, 0);
+                Decoder::new(&metadata, consumer.config.inflated)
+            }
+        };
+        consumer.decoder = Some(decoder);
+        consumer.events.push_back((ConsumerEvent::Metadata(metadata), position.clone()));
+        consumer.position = position;
+        Ok(consumer)
+    }
+
+    /// Behind what [`poll_event`](Self::poll_event) has given: a line of JSON that [`go_on`](Self::go_on) takes.
+    pub fn position(&self) -> String {
+        serde_json::to_string(&self.position).unwrap_or_default()
+    }
+
+    fn tell(&mut self, event: ConsumerEvent) {
+        let position = Position {
+            job: self.job.to_string(),
+            metadata: self.metadata.clone(),
+            next: self.next,
+            given: self.given.max(self.skip),
+            decoder: self.decoder.as_ref().and_then(Decoder::keep),
+            completed: self.completed,
+        };
+        self.events.push_back((event, position));
     }
 
     /// The next poll, when it is due. One at a time.
@@ -127,12 +230,19 @@ impl Consumer {
         }
         self.asked = true;
         self.due = now.instant;
-        Some(Poll { from: self.next, wait: self.config.wait })
+        Some(Poll { from: self.next, wait: self.config.wait, limit: self.config.limit.min(self.most) })
+    }
+
+    /// The application was away for so long and nothing was asked for: that was not the sender's fault.
+    pub fn handle_absence(&mut self, away: Duration) {
+        self.heard += away;
     }
 
     /// What was learnt.
     pub fn poll_event(&mut self) -> Option<ConsumerEvent> {
-        self.events.pop_front()
+        let (event, position) = self.events.pop_front()?;
+        self.position = position;
+        Some(event)
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
@@ -203,19 +313,23 @@ impl Consumer {
                 self.over(result)
             }
             429 | 500..=599 => {
+                // A gateway may have cut what was too large for it.
+                if status != 429 {
+                    self.most = (self.most / 2).max(1);
+                }
                 self.handle_failure(now, &format!("the buffer answered with {status}"));
                 Ok(())
             }
-            _ => {
-                let message = format!("the buffer refused the poll with {status}: {}", crate::response::excerpt(body));
-                self.over(Err(Error::new(Code::of_status(status), message)))
-            }
+            _ => self.over(Err(Error::of_response("the poll", status, body))),
         }
     }
 
     fn read(&mut self, now: Now, body: &[u8]) -> Result<()> {
         let Object(Answer { chunks }) = json(body)?;
         self.config.limits.envelopes().check(chunks.count())?;
+        // As many as were asked for: there may be more.
+        let asked = self.config.limit.min(self.most);
+        let more = asked > 0 && chunks.count() >= u64::from(asked);
         let mut news = false;
         for fields in chunks.into_fields() {
             let envelope = fields.check(self.job, &self.config.limits)?;
@@ -236,7 +350,7 @@ impl Consumer {
         // A buffer that has held the poll open has waited for us; one that has not is not asked in a circle.
         let held_open = self.config.wait.min(self.config.poll_interval);
         let waited = !self.config.wait.is_zero() && (news || now.instant >= self.due + held_open);
-        let pause = match (waited, news) {
+        let pause = match (waited || (more && news), news) {
             (true, _) => Duration::ZERO,
             (false, true) => self.config.poll_interval,
             (false, false) => self.backoff.advance(),
@@ -249,14 +363,20 @@ impl Consumer {
     fn assemble(&mut self) -> Result<()> {
         let mut data = Vec::new();
         let result = self.advance(&mut data);
+        // What was given before is not given again.
+        let before = self.given.saturating_sub(data.len() as u64);
+        let known = usize::try_from(self.skip.saturating_sub(before)).unwrap_or(usize::MAX);
+        data.drain(..known.min(data.len()));
+        self.completed = matches!(result, Ok(true));
         if !data.is_empty() {
-            self.events.push_back(ConsumerEvent::Data(data));
+            self.tell(ConsumerEvent::Data(data));
         }
         if result? {
-            self.completed = true;
-            self.events.push_back(ConsumerEvent::Completed);
+            self.tell(ConsumerEvent::Completed);
             return Ok(());
         }
+        let held = self.held.values().map(|envelope| envelope.value.len() as u64).sum();
+        Limit::new("the octets of chunks behind a gap", self.config.held).check(held)?;
         // A job that has failed has failed, whatever is missing below.
         match self.held.values().find_map(|envelope| envelope.error.as_deref()) {
             Some(error) => Err(Error::new(Code::Failed, format!("the sender failed: {error}"))),
@@ -274,12 +394,20 @@ impl Consumer {
             let Some(decoder) = &mut self.decoder else {
                 let metadata = Metadata::decode(&envelope.value)?;
                 self.decoder = Some(Decoder::new(&metadata, self.config.inflated));
-                self.events.push_back(ConsumerEvent::Metadata(metadata));
+                self.metadata = Some(envelope.value.into_owned());
+                self.tell(ConsumerEvent::Metadata(metadata));
                 continue;
             };
-            decoder.push(&envelope.value, data)?;
+            let (before, given) = (data.len(), self.given);
+            let result = decoder.push(&envelope.value, data);
+            let result = match result {
+                Ok(()) if envelope.done => decoder.finish(envelope.sha256.as_ref(), data),
+                result => result,
+            };
+            self.given = given.saturating_add(data.len().saturating_sub(before) as u64);
+            result?;
+            Limit::new("the octets of the payload", self.config.inflated).check(self.given)?;
             if envelope.done {
-                decoder.finish(envelope.sha256.as_ref(), data)?;
                 return Ok(true);
             }
         }
@@ -288,7 +416,7 @@ impl Consumer {
 }
 
 /// The answer to a poll. `nextIndex` is not used: over a gap it is not what is needed (decision 8).
-#[derive(serde::Deserialize)]
+#[derive(Deserialize)]
 struct Answer<'a> {
     #[serde(borrow)]
     chunks: Bounded<'a>,

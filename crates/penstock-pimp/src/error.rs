@@ -140,6 +140,12 @@ impl Error {
         Self::new(Code::Unauthorized, "no key, or not this job's")
     }
 
+    /// What a buffer has refused `what` with: the [`Code`] of its status, and the beginning of its body.
+    pub fn of_response(what: &str, status: u16, body: &[u8]) -> Self {
+        let said = crate::response::excerpt(body);
+        Self::new(Code::of_status(status), format!("the buffer refused {what} with {status}: {said}"))
+    }
+
     /// The caller broke a rule.
     pub(crate) fn misuse(message: impl Into<String>) -> Self {
         Self::new(Code::Misuse, message)

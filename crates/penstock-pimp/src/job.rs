@@ -5,8 +5,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::key::LEEWAY_MS;
 use crate::validate::is_key;
 use crate::{Batch, Code, Digest, Error, Indices, Limits, Now, Result, StatusBody};
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
 
 /// Where a job is in its life (section 10).
 ///
@@ -15,7 +21,7 @@ use crate::{Batch, Code, Digest, Error, Indices, Limits, Now, Result, StatusBody
 ///     │                   │     └─ done, error ────▶ FAILED
 ///     └───────────────────┴─ ttlMs passes, from all of them ─▶ EXPIRED ─ ttlMs passes again ─▶ forgotten
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum State {
     /// No metadata yet.
@@ -100,6 +106,15 @@ pub struct Found {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     write_key: Digest,
+    /// Until when the key counts, where it is a signed token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    write_until: Option<u64>,
+    /// Until when the last of the signed tokens counts that were its key; 0: there was none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    tokens_until: u64,
+    /// It was deleted, and is known only so that no token makes it again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    deleted: bool,
     read_key: Option<Digest>,
     generation: u64,
     created_at: u64,
@@ -124,6 +139,9 @@ impl Job {
         }
         Ok(Self {
             write_key: Digest::of(key.as_bytes()),
+            write_until: None,
+            tokens_until: 0,
+            deleted: false,
             read_key: settings.read_key.map(|key| Digest::of(key.as_bytes())),
             generation: 1,
             created_at: now.unix_millis(),
@@ -169,8 +187,10 @@ impl Job {
     }
 
     /// When it is to be forgotten: until then it is known as one that has expired (decision 8).
-    pub const fn forgotten_at(&self) -> u64 {
-        self.expires_at().saturating_add(self.ttl)
+    ///
+    /// While a token counts that was its key it is not forgotten: that would make the job again, without its readKey.
+    pub fn forgotten_at(&self) -> u64 {
+        self.expires_at().saturating_add(self.ttl).max(self.tokens_until)
     }
 
     /// How long it still lives; nothing, when it has expired.
@@ -203,6 +223,48 @@ impl Job {
         self.cancelled
     }
 
+    /// The key that was set just now is a signed token, and counts until then, in milliseconds since the Unix epoch; or it is none.
+    pub fn set_token(&mut self, until: Option<u64>) {
+        self.write_until = until;
+        self.tokens_until = self.tokens_until.max(until.unwrap_or(0));
+    }
+
+    /// What is left of a job that was deleted, where tokens make jobs: it has no chunks, and no key counts. It is forgotten when every
+    /// token has expired that counts now.
+    pub fn into_deleted(self, now: Now, limits: &Limits) -> Self {
+        let until = now.unix_millis().saturating_add(limits.ttl).saturating_add(LEEWAY_MS);
+        let (indices, tokens_until) = (Indices::new(), self.tokens_until.max(until));
+        Self { indices, tokens_until, octets: 0, done: None, deleted: true, ..self }
+    }
+
+    /// Whether it was deleted. Who keeps jobs keeps no chunks of it.
+    pub const fn is_deleted(&self) -> bool {
+        self.deleted
+    }
+
+    /// Whether its key is a signed token that is not this one: then one that was signed later may take its place.
+    pub fn has_other_token(&self, key: &str) -> bool {
+        self.write_until.is_some() && !self.write_key.matches(key)
+    }
+
+    /// A token of this job, whose signature was checked, takes the place of the one before, unless that counts for longer.
+    pub fn renew(&mut self, key: &str, until: u64) -> bool {
+        let renews = self.has_other_token(key) && self.write_until.is_some_and(|before| before <= until);
+        if renews {
+            self.write_key = Digest::of(key.as_bytes());
+            self.set_token(Some(until));
+        }
+        renews
+    }
+
+    fn is_writer(&self, now: Now, key: &str) -> bool {
+        self.write_key.matches(key) && self.write_until.is_none_or(|until| now.unix_millis() < until)
+    }
+
+    fn check_known(&self) -> Result<()> {
+        if self.deleted { Err(Error::not_found()) } else { Ok(()) }
+    }
+
     fn check_life(&self, now: Now) -> Result<()> {
         if self.state(now) == State::Expired {
             return Err(Error::new(Code::Expired, format!("the job has expired after {} ms", self.ttl)));
@@ -214,8 +276,9 @@ impl Job {
     ///
     /// Fails with [`Unauthorized`](Code::Unauthorized), or [`Expired`](Code::Expired).
     pub fn check_writer(&self, now: Now, bearer: Option<&str>) -> Result<()> {
+        self.check_known()?;
         // A wrong key is 401 also when the job has expired (decision 1).
-        if !bearer.is_some_and(|key| self.write_key.matches(key)) {
+        if !bearer.is_some_and(|key| self.is_writer(now, key)) {
             return Err(Error::unauthorized());
         }
         self.check_life(now)
@@ -225,7 +288,8 @@ impl Job {
     ///
     /// Fails with [`Unauthorized`](Code::Unauthorized), or [`Expired`](Code::Expired).
     pub fn check_reader(&self, now: Now, bearer: Option<&str>) -> Result<()> {
-        let known = |key| self.read_key.is_some_and(|read| read.matches(key)) || self.write_key.matches(key);
+        self.check_known()?;
+        let known = |key| self.read_key.is_some_and(|read| read.matches(key)) || self.is_writer(now, key);
         if self.read_key.is_some() && !bearer.is_some_and(known) {
             return Err(Error::unauthorized());
         }
@@ -234,11 +298,12 @@ impl Job {
 
     /// A PUT for a job that is there: nothing changes for the same key, another one is a conflict (decision 1).
     pub fn handle_create(&self, now: Now, bearer: Option<&str>) -> Result<()> {
+        self.check_known()?;
         let key = bearer.ok_or_else(Error::unauthorized)?;
         if !self.write_key.matches(key) {
             return Err(Error::new(Code::Conflict, "the job exists, with another key"));
         }
-        self.check_life(now)
+        self.check_writer(now, bearer)
     }
 
     /// A PUT with `If-Match`: the new key takes the old one's place, and a new generation begins (decision 11).
@@ -259,7 +324,7 @@ impl Job {
         }
         let key =
             new_key.filter(|key| is_key(key)).ok_or_else(|| Error::malformed("writeKey is missing, or no key"))?;
-        self.write_key = Digest::of(key.as_bytes());
+        (self.write_key, self.write_until) = (Digest::of(key.as_bytes()), None);
         self.generation += 1;
         Ok(())
     }
@@ -352,7 +417,8 @@ impl Job {
     ///
     /// Without a key it is 401, although reading may need none; whoever may write may cancel too.
     pub fn handle_cancel(&mut self, now: Now, bearer: Option<&str>) -> Result<bool> {
-        let known = |key| self.read_key.is_some_and(|read| read.matches(key)) || self.write_key.matches(key);
+        self.check_known()?;
+        let known = |key| self.read_key.is_some_and(|read| read.matches(key)) || self.is_writer(now, key);
         if !bearer.is_some_and(known) {
             return Err(Error::unauthorized());
         }

@@ -83,14 +83,21 @@ pub fn bearer(authorization: Option<&str>) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then_some(key)
 }
 
+/// How far the clock of who signs tokens may be from this one.
+const LEEWAY: Duration = Duration::from_millis(LEEWAY_MS);
+pub(crate) const LEEWAY_MS: u64 = 10_000;
+
 /// What a signed token says.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Claims {
+struct Claims {
     /// The job that it writes.
-    pub job_id: String,
+    job_id: String,
     /// Until when, in seconds since the Unix epoch. RFC 7519 allows a fraction.
-    pub exp: f64,
+    exp: f64,
+    /// From when on.
+    #[serde(default)]
+    nbf: f64,
 }
 
 #[derive(Deserialize)]
@@ -98,22 +105,34 @@ struct Header {
     alg: String,
 }
 
-/// Checks a JWT that is a writeKey: HS256 under `secret`, of this job, not expired (decision 1).
+/// Until when a writeKey counts that is a signed token (a JWT, HS256 under `secret`), in milliseconds since the Unix epoch; `None`
+/// where it is a key like others, not signed with this secret (section 13, decision 1).
 ///
-/// Fails with [`Unauthorized`](crate::Code::Unauthorized), whatever is wrong.
-pub fn verify_jwt(token: &str, secret: &[u8], job: JobId, now: Now) -> Result<Claims> {
-    claims(token, secret)
-        .filter(|claims| {
-            claims.job_id == job.to_string() && claims.exp > Duration::from_micros(now.unix_micros).as_secs_f64()
-        })
-        .ok_or_else(Error::unauthorized)
+/// Fails with [`Unauthorized`](crate::Code::Unauthorized) where it is signed and is another job's, has expired, does not count yet, or would
+/// count for longer than `ttl` milliseconds, which is as long as a job lives.
+pub fn verify_jwt(token: &str, secret: &[u8], job: JobId, now: Now, ttl: u64) -> Result<Option<u64>> {
+    // Whoever likes signs with nothing.
+    let Some(signed) = signed(token, secret).filter(|_| !secret.is_empty()) else { return Ok(None) };
+    let claims = claims(signed).filter(|claims| claims.job_id == job.to_string()).ok_or_else(Error::unauthorized)?;
+    let at = Duration::from_micros(now.unix_micros);
+    let (soon, last) = (at + LEEWAY, at.saturating_add(Duration::from_millis(ttl)).saturating_add(LEEWAY));
+    let until = Duration::try_from_secs_f64(claims.exp).map_err(|_| Error::unauthorized())?;
+    if claims.nbf > soon.as_secs_f64() || until <= at || until > last {
+        return Err(Error::unauthorized());
+    }
+    Ok(Some(u64::try_from(until.as_millis()).unwrap_or(u64::MAX)))
 }
 
-fn claims(token: &str, secret: &[u8]) -> Option<Claims> {
+/// What is signed, if it is.
+fn signed<'a>(token: &'a str, secret: &[u8]) -> Option<&'a str> {
     let (signed, signature) = token.rsplit_once('.')?;
     let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(secret).ok()?;
     mac.update(signed.as_bytes());
     mac.verify_slice(&URL_SAFE_NO_PAD.decode(signature).ok()?).ok()?;
+    Some(signed)
+}
+
+fn claims(signed: &str) -> Option<Claims> {
     let (header, claims) = signed.split_once('.')?;
     let Object(header): Object<Header> = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
     let Object(claims) = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
@@ -158,23 +177,33 @@ mod tests {
         let now = Now { instant: std::time::Instant::now(), unix_micros: 1_000_000_000_000 };
         let hs256 = r#"{"alg":"HS256","typ":"JWT"}"#;
         let good = format!(r#"{{"jobId":"{JOB}","exp":1000001}}"#);
-        assert!(verify_jwt(&sign(hs256, &good, b"secret"), b"secret", job, now).is_ok());
-        let late = format!(r#"{{"jobId":"{JOB}","exp":1000000}}"#);
-        let other = r#"{"jobId":"550e8400-e29b-41d4-a716-446655440001","exp":1000001}"#;
-        let endless = format!(r#"{{"jobId":"{JOB}"}}"#);
-        for (header, claims, secret) in [
-            (hs256, late.as_str(), "secret"),
-            (hs256, other, "secret"),
-            (hs256, &endless, "secret"),
-            (hs256, &good, "other"),
-            (r#"{"alg":"none"}"#, &good, "secret"),
-            (hs256, "[]", "secret"),
-        ] {
-            let token = sign(header, claims, secret.as_bytes());
-            assert!(verify_jwt(&token, b"secret", job, now).is_err(), "{header} {claims} {secret}");
+        let verify = |token: &str| verify_jwt(token, b"secret", job, now, 300_000);
+        let code = |found: Result<Option<u64>>| found.map_err(|error| error.code());
+        assert_eq!(verify(&sign(hs256, &good, b"secret")), Ok(Some(1_000_001_000)));
+        let says = |fields: &str| format!(r#"{{"jobId":"{JOB}"{fields}}}"#);
+        for right in [r#","exp":1000300.5"#, r#","exp":1000300,"nbf":1000005"#] {
+            assert!(verify(&sign(hs256, &says(right), b"secret")).is_ok_and(|until| until.is_some()), "{right}");
         }
-        for token in ["", ".", "..", "a.b.c"] {
-            assert!(verify_jwt(token, b"secret", job, now).is_err(), "{token}");
+        let other = r#"{"jobId":"550e8400-e29b-41d4-a716-446655440001","exp":1000001}"#;
+        for (header, claims) in [
+            (hs256, says(r#","exp":1000000"#).as_str()),
+            (hs256, &says(r#","exp":1000311"#)),
+            (hs256, &says(r#","exp":1e300"#)),
+            (hs256, &says(r#","exp":-1"#)),
+            (hs256, &says(r#","exp":"1000001""#)),
+            (hs256, &says(r#","exp":1000060,"nbf":1000050"#)),
+            (hs256, &says(r#","exp":1000060,"nbf":"1""#)),
+            (hs256, &says("")),
+            (hs256, other),
+            (r#"{"alg":"none"}"#, &good),
+            (hs256, "[]"),
+        ] {
+            let found = code(verify(&sign(header, claims, b"secret")));
+            assert_eq!(found, Err(crate::Code::Unauthorized), "{header} {claims}");
+        }
+        assert_eq!(verify_jwt(&sign(hs256, &good, b""), b"", job, now, 300_000), Ok(None), "a secret of nothing");
+        for token in ["", ".", "..", "a.b.c", &sign(hs256, &good, b"other")] {
+            assert_eq!(verify(token), Ok(None), "a key like others: {token}");
         }
     }
 }

@@ -88,7 +88,7 @@ pub(crate) fn is_mime(text: &str) -> bool {
 }
 
 /// Whether a payload of this type is text, which is sent as it is (section 3).
-pub(crate) fn is_textual(content_type: &str) -> bool {
+pub fn is_textual(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence.starts_with("text/")
         || essence == "application/json"

@@ -7,6 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::write::MultiGzDecoder;
 use penstock_wire::Limit;
+use serde::{Deserialize, Serialize};
+use sha2::digest::common::hazmat::{SerializableState, SerializedState};
 use sha2::{Digest as _, Sha256};
 
 use crate::{Code, Compression, ContentEncoding, Digest, Error, Metadata, Result};
@@ -25,6 +27,15 @@ pub struct Decoder {
     expected: Option<u64>,
     delivered: u64,
     limit: Limit,
+}
+
+/// What of a decoder says where it is.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kept {
+    carry: String,
+    hash: String,
+    reassembled: u64,
 }
 
 impl fmt::Debug for Decoder {
@@ -57,6 +68,26 @@ impl Decoder {
             delivered: 0,
             limit: Limit::new("the octets of the inflated payload", inflated),
         }
+    }
+
+    /// Where it is; `None` of what is compressed: that is decoded from its beginning again.
+    pub(crate) fn keep(&self) -> Option<Kept> {
+        let hash = STANDARD.encode(self.hasher.serialize());
+        let carry = String::from_utf8_lossy(&self.carry).into_owned();
+        self.gzip.is_none().then_some(Kept { carry, hash, reassembled: self.reassembled })
+    }
+
+    /// A decoder that goes on from there. Fails as [`Malformed`](Code::Malformed) where that is no such place.
+    pub(crate) fn go_on(metadata: &Metadata, inflated: u64, kept: &Kept) -> Result<Self> {
+        let hash = STANDARD.decode(&kept.hash).ok();
+        let hash = hash.and_then(|octets| SerializedState::<Sha256>::try_from(octets.as_slice()).ok());
+        let hasher = hash.and_then(|state| Sha256::deserialize(&state).ok());
+        let hasher = hasher.ok_or_else(|| Error::malformed("the position has no state of a SHA-256"))?;
+        if kept.carry.len() > 3 || !kept.carry.is_ascii() || metadata.compression != Compression::None {
+            return Err(Error::malformed("the position is none of this payload"));
+        }
+        let (carry, reassembled) = (kept.carry.clone().into_bytes(), kept.reassembled);
+        Ok(Self { carry, hasher, reassembled, delivered: reassembled, ..Self::new(metadata, inflated) })
     }
 
     /// Takes the next value and appends what can be said of the payload.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::object::Object;
-use crate::{Code, Digest, Error, State};
+use crate::{Code, Digest, Error, Result, State};
 
 /// What a write is answered with (section 7, decision 11).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ impl Answer {
 }
 
 /// What `GET .../status` answers (decision 10).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusBody {
     /// Where the job is in its life.
@@ -53,10 +53,19 @@ pub struct StatusBody {
     /// In milliseconds since the Unix epoch.
     pub expires_at: u64,
     /// Whether the consumer has cancelled it.
+    #[serde(default)]
     pub cancelled: bool,
     /// The payload's, if the sender said it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<Digest>,
+}
+
+impl StatusBody {
+    /// Reads what a buffer has answered. Fails with [`Malformed`](Code::Malformed).
+    pub fn decode(body: &[u8]) -> Result<Self> {
+        let wrong = |error| Error::malformed(format!("the buffer's status is none: {error}"));
+        serde_json::from_slice(body).map(|Object(status)| status).map_err(wrong)
+    }
 }
 
 /// What every refusal is answered with.

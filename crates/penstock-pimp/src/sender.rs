@@ -4,101 +4,23 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use flate2::write::GzEncoder;
-use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::backoff::Backoff;
-use crate::metadata::{is_mime, is_textual};
-use crate::response::{Answer, excerpt};
-use crate::{Code, Compression, ContentEncoding, Digest, Envelope, Error, JobId, Metadata, Now, Result};
+use crate::metadata::is_textual;
+use crate::response::Answer;
+use crate::{Code, ContentEncoding, Digest, Envelope, Error, JobId, Metadata, Now, Poll, Result};
 
-/// How values hold the payload (section 3, decision 4).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Encoding {
-    /// As it is for text and for types that are text, Base64 for other octets.
-    #[default]
-    Auto,
-    /// As it is; Base64 where that turns out not to be UTF-8 before chunk 0 has gone.
-    Identity,
-    /// Base64.
-    Base64,
-}
+mod config;
+mod cut;
+mod look;
 
-/// How a sender writes (sections 8 and 12).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SenderConfig {
-    /// The payload's MIME type: `application/octet-stream`.
-    pub content_type: String,
-    /// How values hold it.
-    pub encoding: Encoding,
-    /// Whether it is compressed; then values are Base64.
-    pub gzip: bool,
-    /// Octets of the payload, where they are known and it is not compressed. The job fails where they are others.
-    pub content_length: Option<u64>,
-    /// A JSON object for the consumer.
-    pub meta: Option<String>,
-    /// How many whole chunks wait before they are written: 10.
-    pub max_chunks_per_batch: usize,
-    /// How long anything waits before it is written: 250 ms.
-    pub flush_interval: Duration,
-    /// Octets of a value: 256 KiB.
-    pub max_chunk: usize,
-    /// How long writes that fail are tried again: 30 s.
-    pub stall_timeout: Duration,
-    /// The pause before the first retry: 250 ms.
-    pub retry_interval: Duration,
-    /// What that pause grows to: 5 s.
-    pub max_retry_interval: Duration,
-}
-
-impl Default for SenderConfig {
-    fn default() -> Self {
-        Self {
-            content_type: "application/octet-stream".to_owned(),
-            encoding: Encoding::Auto,
-            gzip: false,
-            content_length: None,
-            meta: None,
-            max_chunks_per_batch: 10,
-            flush_interval: Duration::from_millis(250),
-            max_chunk: 256 << 10,
-            stall_timeout: Duration::from_secs(30),
-            retry_interval: Duration::from_millis(250),
-            max_retry_interval: Duration::from_secs(5),
-        }
-    }
-}
-
-impl SenderConfig {
-    fn check(&self) -> Result<()> {
-        let wrong = [
-            (!is_mime(&self.content_type), "content_type is no MIME type"),
-            (self.max_chunks_per_batch == 0, "max_chunks_per_batch is 0"),
-            // A code point has up to 4 octets, and 4 characters of Base64 are the fewest.
-            (self.max_chunk < 4, "max_chunk is below 4 octets"),
-            (self.gzip && self.encoding == Encoding::Identity, "what is compressed is no text: gzip needs base64"),
-            (self.gzip && self.content_length.is_some(), "content_length of what is compressed is not known before"),
-        ];
-        let first = wrong.iter().find(|(wrong, _)| *wrong);
-        first.map_or(Ok(()), |(_, why)| Err(Error::misuse(*why)))
-    }
-
-    fn metadata(&self, content_encoding: ContentEncoding) -> Result<Metadata> {
-        let meta = self.meta.clone().map(RawValue::from_string).transpose();
-        let meta = meta.map_err(|error| Error::misuse(format!("meta is no JSON: {error}")))?;
-        if meta.as_ref().is_some_and(|meta| !meta.get().starts_with('{')) {
-            return Err(Error::misuse("meta is no JSON object"));
-        }
-        let compression = if self.gzip { Compression::Gzip } else { Compression::None };
-        let (content_type, content_length) = (self.content_type.clone(), self.content_length);
-        Ok(Metadata { content_type, content_encoding, compression, content_length, meta })
-    }
-}
+pub use config::{Encoding, SenderConfig};
+use cut::cut;
+use look::{Look, Seen};
 
 /// What a sender learns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +32,18 @@ pub enum SenderEvent {
     /// The final chunk is written.
     Finished,
 }
+
+/// What is to be asked of the buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transmit {
+    /// `POST {job}/chunks` with this body.
+    Write(Vec<u8>),
+    /// A poll, by the writeKey: chunks were there already, and it counts whose they are.
+    Look(Poll),
+}
+
+/// Octets of the text of an error that every buffer takes (`Limits::error`).
+const REASON: usize = 64 << 10;
 
 /// Where a sender is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,8 +76,18 @@ struct Request {
     first: u32,
     last: u32,
     done: bool,
+    /// When it went first.
+    since: Instant,
     /// When it goes again; `None` while it is on its way.
     again: Option<Instant>,
+    /// It was answered, and what the buffer has in its place is looked at.
+    look: Option<Look>,
+}
+
+impl Request {
+    fn transmit(&self) -> Transmit {
+        self.look.as_ref().map_or_else(|| Transmit::Write(self.body.clone()), |look| Transmit::Look(look.poll()))
+    }
 }
 
 /// The sender of a job.
@@ -153,6 +97,9 @@ struct Request {
 ///                                                                    ▲                      ├─ 429, 5xx, no answer
 ///                                                                    └─── after a pause ◀───┘
 /// ```
+///
+/// Chunks that the buffer had already are a retry's, or those of a writer from whom the job was taken over: they are read, and where
+/// they are not the same the job is failed behind them, with [`Conflict`](Code::Conflict) to the caller.
 ///
 /// Chunk 0 goes first and alone (section 8). What is sent in small pieces is put together into chunks, so the number of chunks
 /// does not depend on the number of pieces. One request is on its way at a time. After any call, [`poll_event`](Self::poll_event)
@@ -181,6 +128,10 @@ pub struct Sender {
     backoff: Backoff,
     // Why it fails, once the final chunk has told the consumer.
     refused: Option<Error>,
+    // Whether chunks were there already: then each goes alone, so that none is written behind another writer's.
+    careful: bool,
+    // Whether the final chunk has its place behind those of another writer.
+    moved: bool,
     cancelled: bool,
     failed: Option<Error>,
     events: VecDeque<SenderEvent>,
@@ -224,6 +175,8 @@ impl Sender {
             troubled: None,
             backoff,
             refused: None,
+            careful: false,
+            moved: false,
             cancelled: false,
             failed: None,
             events: VecDeque::new(),
@@ -233,6 +186,11 @@ impl Sender {
     /// Octets that wait, so that a caller can wait too.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Whether a request has no answer yet: it is on its way, or goes again after a pause.
+    pub const fn is_asking(&self) -> bool {
+        self.request.is_some()
     }
 
     /// Whether the final chunk is written.
@@ -316,7 +274,11 @@ impl Sender {
     fn end_with(&mut self, why: &str) {
         self.waiting.clear();
         self.checked = 0;
-        self.phase = Phase::Ending(Some(why.to_owned()));
+        // Nor does the compressor say any more.
+        (self.gzip, self.unpacked) = (None, false);
+        // A longer one would be refused, and readers would not learn it at all.
+        let end = why.floor_char_boundary(REASON);
+        self.phase = Phase::Ending(Some(why.get(..end).unwrap_or_default().to_owned()));
     }
 
     fn give_up(&mut self, why: &str) -> Error {
@@ -338,8 +300,8 @@ impl Sender {
         true
     }
 
-    /// The next request body, for `POST {job}/chunks`; none while one is on its way.
-    pub fn poll_transmit(&mut self, now: Now) -> Result<Option<Vec<u8>>> {
+    /// The next request; none while one is on its way.
+    pub fn poll_transmit(&mut self, now: Now) -> Result<Option<Transmit>> {
         if self.failed.is_some() {
             return Ok(None);
         }
@@ -347,7 +309,7 @@ impl Sender {
             let due = request.again.is_some_and(|at| at <= now.instant);
             return Ok(due.then(|| {
                 request.again = None;
-                request.body.clone()
+                request.transmit()
             }));
         }
         let chunks = match self.encoding {
@@ -357,9 +319,10 @@ impl Sender {
         let (Some(last), Ok(count)) = (chunks.last(), u32::try_from(chunks.len())) else { return Ok(None) };
         let (done, first) = (last.done, self.next);
         let body = self.body(now, chunks)?;
-        self.next += count;
-        self.request = Some(Request { body: body.clone(), first, last: self.next - 1, done, again: None });
-        Ok(Some(body))
+        self.next = first.saturating_add(count);
+        let last = self.next - 1;
+        let request = Request { body, first, last, done, since: now.instant, again: None, look: None };
+        Ok(Some(self.request.insert(request).transmit()))
     }
 
     /// Chunk 0: from here on the encoding stays (section 3).
@@ -411,7 +374,7 @@ impl Sender {
 
     /// Cuts what waits: whole chunks once enough of them are there, everything if `all`.
     fn take_chunks(&mut self, encoding: ContentEncoding, all: bool, ending: bool) -> Vec<Chunk> {
-        let most = self.config.max_chunks_per_batch;
+        let most = if self.careful { 1 } else { self.config.max_chunks_per_batch };
         // A code point that is cut may leave 3 octets to the next chunk.
         let (whole, left) = match encoding {
             ContentEncoding::Identity => (self.config.max_chunk, 3),
@@ -504,7 +467,7 @@ impl Sender {
     pub fn handle_failure(&mut self, now: Now, why: &str) {
         let Some(request) = &mut self.request else { return };
         request.again = Some(now.instant + self.backoff.advance());
-        let since = self.troubled.as_ref().map_or(now.instant, |(since, _)| *since);
+        let since = self.troubled.as_ref().map_or(request.since, |(since, _)| *since);
         self.troubled = Some((since, why.to_owned()));
     }
 
@@ -516,30 +479,38 @@ impl Sender {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
+        let looking = self.request.as_ref().is_some_and(|request| request.look.is_some());
         match status {
-            200 | 201 => self.written(&Answer::decode(body)),
+            200 if looking => self.looked(now, body),
+            200 | 201 if !looking => self.taken(now, status, &Answer::decode(body)),
             429 | 500..=599 => {
                 self.handle_failure(now, &format!("the buffer answered with {status}"));
                 Ok(())
             }
-            _ => self.rejected(status, body),
+            _ => self.rejected(now, status, body),
         }
     }
 
-    fn written(&mut self, answer: &Answer) -> Result<()> {
-        let Some(request) = self.request.take() else { return Ok(()) };
+    /// The buffer has the request's chunks; some of them it had already, perhaps.
+    fn taken(&mut self, now: Now, status: u16, answer: &Answer) -> Result<()> {
+        let Some(request) = &mut self.request else { return Ok(()) };
         self.troubled = None;
         self.backoff.reset();
-        self.events.push_back(SenderEvent::Written(request.last));
-        if request.done {
-            self.phase = Phase::Finished;
-            self.events.push_back(SenderEvent::Finished);
-            return match self.refused.take() {
-                Some(error) => self.over(error),
-                None => Ok(()),
+        let count = u64::from(request.last - request.first) + 1;
+        let had_some = answer.duplicates > 0 || (status == 200 && answer.written < count);
+        let cancels = answer.cancelled && !self.cancelled && !request.done;
+        // A job that is cancelled ends anyhow.
+        self.careful |= had_some;
+        if had_some && !cancels {
+            let look = match Look::compare(&request.body, self.job) {
+                Ok(look) => look,
+                Err(error) => return self.over(error),
             };
+            (request.look, request.again) = (Some(look), Some(now.instant));
+            return Ok(());
         }
-        if answer.cancelled && !self.cancelled {
+        self.written()?;
+        if cancels {
             self.cancelled = true;
             self.end_with("cancelled by the consumer");
             self.refused = Some(Error::new(Code::Cancelled, "the consumer has cancelled the job"));
@@ -548,39 +519,80 @@ impl Sender {
         Ok(())
     }
 
-    fn rejected(&mut self, status: u16, body: &[u8]) -> Result<()> {
+    fn written(&mut self) -> Result<()> {
         let Some(request) = self.request.take() else { return Ok(()) };
-        let code = Code::of_status(status);
-        let message = format!("the buffer refused chunk {} with {status}: {}", request.first, excerpt(body));
-        let error = Error::new(code, message);
-        if code != Code::TooLarge || self.refused.is_some() || request.first == 0 {
+        self.events.push_back(SenderEvent::Written(request.last));
+        if !request.done {
+            return Ok(());
+        }
+        self.phase = Phase::Finished;
+        self.events.push_back(SenderEvent::Finished);
+        self.refused.take().map_or(Ok(()), |error| self.over(error))
+    }
+
+    /// What the buffer has in the place of the request's chunks.
+    fn looked(&mut self, now: Now, body: &[u8]) -> Result<()> {
+        let Some(look) = self.request.as_mut().and_then(|request| request.look.as_mut()) else { return Ok(()) };
+        match look.handle_response(body) {
+            Ok(Seen::Same) => {
+                self.troubled = None;
+                self.backoff.reset();
+                self.written()
+            }
+            Ok(Seen::Part) => {
+                self.troubled = None;
+                self.backoff.reset();
+                if let Some(request) = &mut self.request {
+                    request.again = Some(now.instant);
+                }
+                Ok(())
+            }
+            Ok(Seen::Nothing(index)) => {
+                self.handle_failure(now, &format!("the buffer has chunk {index}, and does not give it"));
+                Ok(())
+            }
+            Ok(Seen::Other { index, end }) => self.displaced(index, end),
+            Err(error) => self.over(error),
+        }
+    }
+
+    /// Where chunks should be, another writer's are. The job can only fail: behind them, unless it has ended.
+    fn displaced(&mut self, index: u32, end: Option<u32>) -> Result<()> {
+        self.request = None;
+        let why = format!("chunk {index} is that of another writer, who had the job before");
+        let error = self.refused.take().unwrap_or_else(|| Error::new(Code::Conflict, why.clone()));
+        let Some(end) = end.filter(|_| !self.moved) else { return self.over(error) };
+        self.moved = true;
+        self.next = end;
+        // Who fails the job has a reason of his own, and nothing more to learn.
+        if !matches!(self.phase, Phase::Ending(Some(_))) {
+            self.end_with(&why);
+            self.refused = Some(error);
+        }
+        Ok(())
+    }
+
+    fn rejected(&mut self, now: Now, status: u16, body: &[u8]) -> Result<()> {
+        let Some(request) = &mut self.request else { return Ok(()) };
+        let first = request.first;
+        let error = Error::of_response(&format!("chunk {first}"), status, body);
+        let looking = request.look.is_some();
+        if let Some(refused) = self.refused.take() {
+            return self.over(refused);
+        }
+        if error.code() == Code::Conflict && !looking && !self.moved {
+            // Chunks of another writer are above the final chunk: it goes behind them.
+            request.look = Some(Look::end(self.job, first));
+            request.again = Some(now.instant);
+        } else if error.code() == Code::TooLarge && !looking && first > 0 {
+            // Nothing of the batch was taken: its first index is the final chunk's.
+            self.request = None;
+            self.next = first;
+            self.end_with("the job is larger than the buffer allows");
+        } else {
             return self.over(error);
         }
-        // Nothing of the batch was taken: its first index is the final chunk's.
-        self.next = request.first;
-        self.end_with("the job is larger than the buffer allows");
         self.refused = Some(error);
         Ok(())
     }
-}
-
-/// The next value and how many octets it takes; none where what is left waits for more.
-fn cut(rest: &[u8], whole: usize, encoding: ContentEncoding, end: bool) -> Option<(Cow<'static, str>, usize)> {
-    let most = rest.get(..whole).unwrap_or(rest);
-    let octets = match encoding {
-        // A chunk never splits a code point (decision 4).
-        ContentEncoding::Identity => match std::str::from_utf8(most) {
-            Ok(text) => text.len(),
-            Err(error) => error.valid_up_to(),
-        },
-        // Chunks hold a multiple of 3 octets, but for the last (decision 5).
-        ContentEncoding::Base64 if end && rest.len() <= whole => most.len(),
-        ContentEncoding::Base64 => most.len() / 3 * 3,
-    };
-    let taken = most.get(..octets).filter(|taken| !taken.is_empty())?;
-    let value = match encoding {
-        ContentEncoding::Identity => std::str::from_utf8(taken).ok()?.to_owned(),
-        ContentEncoding::Base64 => STANDARD.encode(taken),
-    };
-    Some((Cow::Owned(value), octets))
 }

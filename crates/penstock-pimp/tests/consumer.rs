@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use penstock_pimp::{Code, Consumer, ConsumerConfig, ConsumerEvent, Error, JobId, Now};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use penstock_pimp::{Code, Consumer, ConsumerConfig, ConsumerEvent, Digest, Error, JobId, Now};
 use penstock_testkit::clock::FakeClock;
 use serde_json::{Value, json};
 
@@ -198,6 +200,99 @@ fn an_answer_that_breaks_a_rule_ends_it() {
     assert!(pair.consumer.handle_response(now, 200, b"<html>").is_err());
 }
 
+/// What is given where another consumer goes on behind every answer, from a text.
+fn by_turns(metadata: &Value, values: &[&str], sha256: Option<&str>, turns: usize) -> Result<Vec<u8>, Code> {
+    let mut pair = Pair::new(ConsumerConfig::default());
+    let job = JobId::parse(JOB).expect("valid");
+    let mut chunks = vec![chunk(0, "")];
+    chunks[0]["value"] = json!(metadata.to_string());
+    chunks.extend((1..).zip(values).map(|(index, value)| chunk(index, value)));
+    let last = chunks.last_mut().expect("chunk 0");
+    (last["done"], last["sha256"]) = (json!(true), json!(sha256));
+    let (mut payload, mut turn) = (Vec::new(), 0);
+    while !pair.consumer.is_completed() {
+        let (_, query) = pair.polled();
+        let from: usize = query.trim_start_matches("?from=").parse().expect("a number");
+        pair.answer(&chunks[from..(from + 2).min(chunks.len())]).map_err(|error| error.code())?;
+        while let Some(event) = pair.consumer.poll_event() {
+            if let ConsumerEvent::Data(octets) = event {
+                payload.extend_from_slice(&octets);
+            }
+        }
+        if turn >= turns {
+            continue;
+        }
+        turn += 1;
+        let position = pair.consumer.position();
+        pair.consumer = Consumer::go_on(pair.now(), job, ConsumerConfig::default(), &position).expect("its own");
+        let told = pair.consumer.poll_event();
+        assert!(matches!(told, Some(ConsumerEvent::Metadata(_))), "{told:?}");
+    }
+    Ok(payload)
+}
+
+#[test]
+fn another_consumer_goes_on_where_one_was() {
+    let identity = json!({"contentType": "text/plain", "contentEncoding": "identity", "contentLength": 6});
+    let sha256 = Digest::of(b"abcdef").to_string();
+    assert_eq!(by_turns(&identity, &["ab", "", "cde", "f", ""], Some(&sha256), 99), Ok(b"abcdef".to_vec()));
+    let wrong = Digest::of(b"abcdeg").to_string();
+    assert_eq!(by_turns(&identity, &["ab", "cde", "f"], Some(&wrong), 99), Err(Code::Corrupt));
+    assert_eq!(by_turns(&identity, &["ab", "cde"], None, 99), Err(Code::Corrupt), "it is shorter than was said");
+    // One text in Base64, cut anywhere.
+    let base64 = json!({"contentType": "a/b", "contentEncoding": "base64"});
+    assert_eq!(by_turns(&base64, &["Y", "WJjZ", "GV", "m"], Some(&sha256), 99), Ok(b"abcdef".to_vec()));
+    // gzip is read again from its beginning, and given once.
+    let text: Vec<u8> = (0..100_000_u32).flat_map(|number| number.to_string().into_bytes()).collect();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, &text).expect("memory");
+    let packed = encoder.finish().expect("memory");
+    let values: Vec<String> = packed.chunks(3 * 8_000).map(|part| STANDARD.encode(part)).collect();
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    assert!(values.len() > 4);
+    let gzip = json!({"contentType": "a/b", "contentEncoding": "base64", "compression": "gzip"});
+    assert_eq!(by_turns(&gzip, &values, None, 2).map(|got| got == text), Ok(true));
+}
+
+#[test]
+fn positions_that_are_none_are_refused() {
+    let mut pair = Pair::new(ConsumerConfig::default());
+    pair.polled();
+    pair.answer(&[chunk(0, ""), chunk(1, "abc")]).expect("right");
+    let first = pair.consumer.position();
+    pair.received();
+    let behind = pair.consumer.position();
+    assert_ne!(first, behind, "what waits was not given");
+    let go_on = |job: &str, position: &str| {
+        let job = JobId::parse(job).expect("valid");
+        Consumer::go_on(pair.now(), job, ConsumerConfig::default(), position).map_err(|error| error.code()).err()
+    };
+    assert_eq!((go_on(JOB, &first), go_on(JOB, &behind)), (None, None));
+    assert_eq!(go_on("550e8400-e29b-41d4-a716-446655440001", &behind), Some(Code::Malformed));
+    let mut fields: Value = serde_json::from_str(&behind).expect("JSON");
+    for (field, value) in [("hash", json!("AAAA")), ("hash", json!("no Base64")), ("carry", json!("abcd"))] {
+        let right = std::mem::replace(&mut fields["decoder"][field], value);
+        assert_eq!(go_on(JOB, &fields.to_string()), Some(Code::Malformed), "{fields}");
+        fields["decoder"][field] = right;
+    }
+    for wrong in ["", "{}", "[]", "7", &behind[1..]] {
+        assert_eq!(go_on(JOB, wrong), Some(Code::Malformed), "{wrong}");
+    }
+}
+
+#[test]
+fn a_payload_and_what_waits_behind_a_gap_have_bounds() {
+    let mut pair = Pair::new(ConsumerConfig { inflated: 5, ..ConsumerConfig::default() });
+    pair.polled();
+    let large = pair.answer(&[chunk(0, ""), chunk(1, "abc"), chunk(2, "def")]);
+    assert_eq!(large.map_err(|error| error.code()), Err(Code::TooLarge));
+    let mut pair = Pair::new(ConsumerConfig { held: 5, ..ConsumerConfig::default() });
+    pair.polled();
+    pair.answer(&[chunk(0, ""), chunk(1, "abcdefgh"), chunk(3, "abc")]).expect("few wait");
+    pair.polled();
+    assert_eq!(pair.answer(&[chunk(4, "def")]).map_err(|error| error.code()), Err(Code::TooLarge));
+}
+
 #[test]
 fn a_job_beyond_its_limit_is_not_kept() {
     let mut pair = Pair::new(ConsumerConfig::default());
@@ -208,4 +303,41 @@ fn a_job_beyond_its_limit_is_not_kept() {
     }
     pair.polled();
     assert_eq!(pair.answer(&[chunk(300, "x")]).map_err(|error| error.code()), Err(Code::TooLarge));
+}
+
+#[test]
+fn a_full_answer_is_followed_by_the_next_poll_at_once() {
+    let mut pair = Pair::new(ConsumerConfig { limit: 2, ..ConsumerConfig::default() });
+    assert_eq!(pair.polled(), (0, "?from=0&limit=2".to_owned()));
+    pair.answer(&[chunk(0, ""), chunk(1, "a")]).expect("taken");
+    assert_eq!(pair.polled(), (0, "?from=2&limit=2".to_owned()));
+    pair.answer(&[chunk(2, "b")]).expect("taken");
+    assert_eq!(pair.polled(), (500, "?from=3&limit=2".to_owned()));
+}
+
+#[test]
+fn after_answers_that_a_gateway_has_cut_fewer_chunks_are_asked_for() {
+    let mut pair = Pair::new(ConsumerConfig { limit: 5, ..ConsumerConfig::default() });
+    let mut asked = Vec::new();
+    for status in [429, 502, 502, 503, 200] {
+        asked.push(pair.polled().1.trim_start_matches("?from=0&limit=").to_owned());
+        let now = pair.now();
+        pair.consumer.handle_response(now, status, b"{\"chunks\":[],\"nextIndex\":0}").expect("asked again");
+    }
+    assert_eq!(asked, ["5", "5", "2", "1", "1"]);
+}
+
+#[test]
+fn the_time_in_which_the_application_was_away_is_no_stall() {
+    let mut pair = Pair::new(ConsumerConfig::default());
+    pair.polled();
+    pair.answer(&[chunk(0, "")]).expect("taken");
+    let minute = Duration::from_secs(60);
+    pair.clock.advance_to(pair.clock.instant() + minute);
+    pair.consumer.handle_absence(minute);
+    let now = pair.now();
+    pair.consumer.handle_timeout(now).expect("not stalled");
+    pair.clock.advance_to(pair.clock.instant() + Duration::from_secs(30));
+    let now = pair.now();
+    assert_eq!(pair.consumer.handle_timeout(now).map_err(|error| error.code()), Err(Code::Stalled));
 }

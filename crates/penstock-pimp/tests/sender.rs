@@ -1,11 +1,11 @@
 //! The sender, beside a buffer that a test plays.
-#![allow(clippy::expect_used, clippy::indexing_slicing)]
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::time::Duration;
 
-use penstock_pimp::{Code, Digest, Encoding, JobId, Now, Sender, SenderConfig, SenderEvent};
+use penstock_pimp::{Code, Digest, Encoding, JobId, Now, Sender, SenderConfig, SenderEvent, Transmit};
 use penstock_testkit::clock::FakeClock;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const JOB: &str = "550e8400-e29b-41d4-a716-446655440000";
 
@@ -40,7 +40,8 @@ impl Pair {
     /// The next request: (index, value, done, error) of each envelope.
     fn request(&mut self) -> Vec<(u64, String, bool, Option<String>)> {
         let now = self.now();
-        let Some(body) = self.sender.poll_transmit(now).expect("writable") else { return Vec::new() };
+        let Some(request) = self.sender.poll_transmit(now).expect("writable") else { return Vec::new() };
+        let Transmit::Write(body) = request else { panic!("no write: {request:?}") };
         let body: Value = serde_json::from_slice(&body).expect("JSON");
         let chunk = |chunk: &Value| {
             let error = chunk["error"].as_str().map(str::to_owned);
@@ -57,6 +58,17 @@ impl Pair {
     fn answer(&mut self, status: u16, body: &str) -> Result<(), Code> {
         let now = self.now();
         self.sender.handle_response(now, status, body.as_bytes()).map_err(|error| error.code())
+    }
+
+    /// What the sender looks at, answered with these chunks: (index, value, done, error).
+    fn looks(&mut self, from: u32, stored: &[(u32, &str, bool, Option<&str>)]) -> Result<(), Code> {
+        let now = self.now();
+        let request = self.sender.poll_transmit(now).expect("writable");
+        let Some(Transmit::Look(poll)) = request else { panic!("no look: {request:?}") };
+        assert_eq!((poll.from, poll.query()), (from, format!("?from={from}&limit=32")));
+        let chunk = |&(index, value, done, error): &(u32, &str, bool, Option<&str>)| json!({"jobId": JOB, "index": index, "value": value, "done": done, "error": error, "createdAt": 7});
+        let chunks: Vec<Value> = stored.iter().map(chunk).collect();
+        self.answer(200, &json!({"chunks": chunks, "nextIndex": 0}).to_string())
     }
 
     fn created(&mut self) {
@@ -136,7 +148,8 @@ fn the_done_chunk_has_the_checksum_of_the_payload() {
     pair.send("0123456789");
     pair.sender.finish().expect("open");
     let now = pair.now();
-    let body = pair.sender.poll_transmit(now).expect("writable").expect("a request");
+    let request = pair.sender.poll_transmit(now).expect("writable").expect("a request");
+    let Transmit::Write(body) = request else { panic!("no write: {request:?}") };
     let body: Value = serde_json::from_slice(&body).expect("JSON");
     assert_eq!(body["chunks"][0].get("sha256"), None);
     assert_eq!(body["chunks"][1]["sha256"], Digest::of(b"0123456789").to_string());
@@ -224,6 +237,13 @@ fn a_job_fails_with_its_reason() {
 }
 
 #[test]
+fn a_reason_is_cut_where_buffers_would_refuse_it() {
+    let mut pair = Pair::text().begun();
+    assert_eq!(pair.sender.fail(&"é".repeat(70_000)), Ok(()));
+    assert_eq!(pair.request()[0].3.as_ref().map(String::len), Some(64 << 10));
+}
+
+#[test]
 fn a_write_goes_again_after_growing_pauses_and_is_the_same() {
     let mut pair = Pair::text().begun();
     pair.send("abc");
@@ -281,7 +301,6 @@ fn refusals_are_final() {
         (400, Code::Malformed),
         (401, Code::Unauthorized),
         (404, Code::NotFound),
-        (409, Code::Conflict),
         (410, Code::Expired),
         (302, Code::UnexpectedStatus),
     ] {
@@ -321,6 +340,165 @@ fn a_cancelled_job_ends_with_an_error_and_takes_no_more() {
     assert_eq!(pair.request(), [(3, String::new(), true, Some("cancelled by the consumer".to_owned()))]);
     assert_eq!(pair.answer(201, r#"{"written":1,"cancelled":true}"#), Err(Code::Cancelled));
     assert_eq!(pair.events(), [SenderEvent::Written(3), SenderEvent::Finished]);
+}
+
+const HAD: &str = r#"{"written":0,"duplicates":1}"#;
+
+#[test]
+fn chunks_that_were_there_are_looked_at_and_the_same_ones_are_written() {
+    let mut pair = Pair::text();
+    assert_eq!(pair.request().len(), 1);
+    assert_eq!(pair.answer(200, HAD), Ok(()));
+    assert!(pair.sender.is_asking() && pair.events().is_empty());
+    // Written by somebody else, who writes JSON in his way.
+    let metadata = r#"{ "contentEncoding": "identity", "contentType": "text/plain", "other": 1 }"#;
+    assert_eq!(pair.looks(0, &[(0, metadata, false, None)]), Ok(()));
+    assert_eq!(pair.events(), [SenderEvent::Written(0)]);
+    pair.send("abcdefghij");
+    pair.sender.finish().expect("open");
+    assert_eq!(pair.values(), ["abcdefgh"], "one at a time, where another writer was");
+    assert_eq!(pair.answer(200, HAD), Ok(()));
+    assert_eq!(pair.looks(1, &[(1, "abcdefgh", false, None)]), Ok(()));
+    assert_eq!(pair.values(), ["ij"]);
+    assert_eq!(pair.answer(201, r#"{"written":1}"#), Ok(()));
+    assert_eq!(pair.events(), [SenderEvent::Written(1), SenderEvent::Written(2), SenderEvent::Finished]);
+}
+
+#[test]
+fn a_buffer_may_give_what_was_there_one_at_a_time() {
+    let mut pair = Pair::text().begun();
+    pair.send("abcdefghij");
+    pair.sender.finish().expect("open");
+    assert_eq!(pair.request().len(), 2);
+    assert_eq!(pair.answer(201, r#"{"written":1,"duplicates":1}"#), Ok(()));
+    assert_eq!(pair.looks(1, &[(1, "abcdefgh", false, None)]), Ok(()));
+    assert_eq!(pair.looks(2, &[(2, "ij", true, None)]), Ok(()));
+    assert_eq!(pair.events(), [SenderEvent::Written(0), SenderEvent::Written(2), SenderEvent::Finished]);
+}
+
+#[test]
+fn a_final_chunk_in_whose_place_another_one_is_fails_the_job_behind_it() {
+    let mut pair = Pair::text().begun();
+    pair.send("abc");
+    pair.sender.finish().expect("open");
+    assert_eq!(pair.request(), [(1, "abc".to_owned(), true, None)]);
+    assert_eq!(pair.answer(200, HAD), Ok(()));
+    assert_eq!(pair.looks(1, &[(1, "abc", false, None), (2, "d", false, None)]), Ok(()));
+    assert_eq!(pair.looks(3, &[]), Ok(()));
+    let last = pair.request();
+    assert_eq!((last.len(), last[0].0, last[0].2), (1, 3, true));
+    assert!(last[0].3.as_ref().is_some_and(|error| error.contains("chunk 1 is that of another writer")), "{last:?}");
+    assert_eq!(pair.answer(201, r#"{"written":1}"#), Err(Code::Conflict));
+    assert_eq!(pair.events(), [SenderEvent::Written(0), SenderEvent::Written(3), SenderEvent::Finished]);
+}
+
+#[test]
+fn another_value_is_found_before_the_end() {
+    let mut pair = Pair::text().begun();
+    pair.send("abc");
+    pair.sender.flush();
+    assert_eq!(pair.request().len(), 1);
+    pair.send("more");
+    assert_eq!(pair.answer(200, ""), Ok(()), "200 is what duplicates are answered with");
+    assert_eq!(pair.looks(1, &[(1, "abd", false, None)]), Ok(()));
+    assert_eq!(pair.looks(2, &[]), Ok(()));
+    let now = pair.now();
+    assert_eq!(pair.sender.send(now, b"x").map_err(|error| error.code()), Err(Code::Conflict));
+    assert_eq!(pair.request()[0].0, 2);
+    assert_eq!(pair.answer(201, "{}"), Err(Code::Conflict));
+}
+
+#[test]
+fn a_job_that_another_writer_has_ended_is_a_conflict_and_nothing_is_written() {
+    for stored in [(1, "abc", true, None), (1, "", true, Some("no"))] {
+        let mut pair = Pair::text().begun();
+        pair.send("abc");
+        pair.sender.flush();
+        assert_eq!(pair.request().len(), 1);
+        assert_eq!(pair.answer(200, HAD), Ok(()));
+        assert_eq!(pair.looks(1, &[stored]), Err(Code::Conflict));
+        assert_eq!((pair.request(), pair.sender.poll_timeout()), (vec![], None));
+    }
+}
+
+#[test]
+fn who_fails_the_job_does_so_behind_what_is_there() {
+    let mut pair = Pair::text().begun();
+    pair.sender.fail("no more").expect("open");
+    assert_eq!(pair.request()[0].0, 1);
+    assert_eq!(pair.answer(200, HAD), Ok(()));
+    assert_eq!(pair.looks(1, &[(1, "abc", false, None), (4, "gap", false, None)]), Ok(()));
+    assert_eq!(pair.looks(5, &[]), Ok(()));
+    assert_eq!(pair.request(), [(5, String::new(), true, Some("no more".to_owned()))]);
+    pair.created();
+    assert_eq!(pair.events().last(), Some(&SenderEvent::Finished));
+}
+
+#[test]
+fn a_final_chunk_below_a_stored_one_goes_behind_it_as_an_error() {
+    let mut pair = Pair::text().begun();
+    pair.send("abc");
+    pair.sender.finish().expect("open");
+    assert_eq!(pair.request()[0].0, 1);
+    assert_eq!(pair.answer(409, "chunk 3 is above chunk 1"), Ok(()));
+    assert_eq!(pair.looks(1, &[(3, "x", false, None)]), Ok(()));
+    assert_eq!(pair.looks(4, &[]), Ok(()));
+    assert_eq!(pair.request()[0].0, 4);
+    // Once, and not for ever.
+    assert_eq!(pair.answer(409, "again"), Err(Code::Conflict));
+    assert_eq!((pair.request(), pair.sender.poll_timeout()), (vec![], None));
+}
+
+#[test]
+fn a_look_that_brings_nothing_goes_again_and_ends_as_a_stall() {
+    let mut pair = Pair::text().begun();
+    pair.send("abc");
+    pair.sender.flush();
+    assert_eq!(pair.request().len(), 1);
+    assert_eq!(pair.answer(200, HAD), Ok(()));
+    let began = pair.clock.instant();
+    assert_eq!(pair.looks(1, &[]), Ok(()));
+    while let Some(due) = pair.sender.poll_timeout() {
+        pair.clock.advance_to(due);
+        let now = pair.now();
+        if let Err(error) = pair.sender.handle_timeout(now) {
+            assert!(error.code() == Code::Stalled && error.message().contains("does not give it"), "{error}");
+            assert_eq!(pair.clock.instant() - began, Duration::from_secs(30));
+            return;
+        }
+        assert_eq!(pair.looks(1, &[]), Ok(()));
+    }
+    panic!("it never stalls");
+}
+
+#[test]
+fn answers_to_a_look_that_are_none_are_final() {
+    for (status, body, code) in [
+        (200, "{", Code::Malformed),
+        (200, r#"{"chunks":[{"index":1}]}"#, Code::Malformed),
+        (401, "", Code::Unauthorized),
+        (404, "", Code::NotFound),
+        (409, "", Code::Conflict),
+        (413, "", Code::TooLarge),
+    ] {
+        let mut pair = Pair::text().begun();
+        pair.sender.finish().expect("open");
+        assert_eq!(pair.request().len(), 1);
+        assert_eq!(pair.answer(200, HAD), Ok(()));
+        let now = pair.now();
+        assert!(matches!(pair.sender.poll_transmit(now), Ok(Some(Transmit::Look(_)))));
+        assert_eq!(pair.answer(status, body), Err(code));
+        assert_eq!((pair.request(), pair.sender.poll_timeout()), (vec![], None));
+    }
+}
+
+#[test]
+fn a_compressed_payload_that_fails_says_why() {
+    let config = SenderConfig { gzip: true, ..SenderConfig::default() };
+    let mut pair = Pair::new(config).begun();
+    pair.send("abc");
+    pair.sender.fail("no such page").expect("open");
+    assert_eq!(pair.request(), [(1, String::new(), true, Some("no such page".to_owned()))]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use penstock_pimp::{
     Answer, Batch, Code, Consumer, ConsumerConfig, ConsumerEvent, Encoding, Error, Job, JobId, Limits, Now, Query,
-    Refusal, Sender, SenderConfig, SenderEvent, Settings, poll_body,
+    Refusal, Sender, SenderConfig, SenderEvent, Settings, Transmit, poll_body,
 };
 use penstock_testkit::clock::FakeClock;
 use proptest::prelude::*;
@@ -98,16 +98,39 @@ impl Transfer {
         (self.rng.f64() >= self.loss).then_some(answer)
     }
 
-    fn step(&mut self) -> Result<(), Error> {
+    /// What a consumer that comes now reads.
+    fn payload(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         let now = self.now();
+        let mut consumer = Consumer::new(now, self.buffer.id, ConsumerConfig::default());
+        let (status, body) = self.buffer.poll(now, "?from=0", None)?;
+        let result = consumer.handle_response(now, status, &body);
+        while let Some(event) = consumer.poll_event() {
+            if let ConsumerEvent::Data(octets) = event {
+                out.extend_from_slice(&octets);
+            }
+        }
+        result
+    }
+
+    fn write(&mut self, now: Now) -> Result<(), Error> {
         self.sender.handle_timeout(now)?;
-        if let Some(body) = self.sender.poll_transmit(now)? {
-            let answer = self.exchange(|all| all.buffer.write(now, &body).unwrap_or_else(|error| refusal(&error)));
+        if let Some(request) = self.sender.poll_transmit(now)? {
+            let serve = |all: &mut Self| match &request {
+                Transmit::Write(body) => all.buffer.write(now, body),
+                Transmit::Look(poll) => all.buffer.poll(now, &poll.query(), None),
+            };
+            let answer = self.exchange(|all| serve(all).unwrap_or_else(|error| refusal(&error)));
             match answer {
                 Some((status, body)) => self.sender.handle_response(now, status, &body)?,
                 None => self.sender.handle_failure(now, "lost"),
             }
         }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), Error> {
+        let now = self.now();
+        self.write(now)?;
         self.consumer.handle_timeout(now)?;
         if let Some(poll) = self.consumer.poll_transmit(now) {
             let limit = self.rng.bool().then_some(1 + self.rng.u64(..3));
@@ -186,6 +209,56 @@ proptest! {
         let received = transfer.run(&pieces, |sender| sender.finish().expect("open"));
         prop_assert_eq!(received.result, Ok(()));
         prop_assert_eq!(received.octets, sent);
+    }
+
+    #[test]
+    fn who_takes_a_job_over_writes_it_whole_or_fails_it(
+        config in config(), other in config(), seed in any::<u64>(), begun in 0_usize..7, ended in any::<bool>(),
+        pieces in prop::collection::vec("[a-c]{0,40}", 0..6), same in any::<bool>(),
+    ) {
+        // Another writer began the job, and has perhaps ended it.
+        let pieces: Vec<_> = pieces.into_iter().map(String::into_bytes).collect();
+        let before = if same { config.clone() } else { other };
+        let mut transfer = Transfer::new(before, seed, 0.1);
+        for piece in &pieces[..begun.min(pieces.len())] {
+            let now = transfer.now();
+            transfer.sender.send(now, piece).expect("open");
+            transfer.sender.flush();
+            while transfer.sender.is_asking() || transfer.sender.waiting() > 2 {
+                let now = transfer.now();
+                transfer.clock.advance(Duration::from_millis(500));
+                prop_assert!(transfer.write(now).is_ok());
+            }
+        }
+        if ended {
+            transfer.sender.finish().expect("open");
+            while !transfer.sender.is_finished() {
+                let now = transfer.now();
+                transfer.clock.advance(Duration::from_millis(500));
+                prop_assert!(transfer.write(now).is_ok());
+            }
+        }
+        transfer.sender = Sender::new(transfer.buffer.id, config).expect("valid");
+        transfer.sender.send(transfer.now(), &pieces.concat()).expect("open");
+        transfer.sender.finish().expect("open");
+        let mut written = Ok(());
+        while written.is_ok() && !transfer.sender.is_finished() {
+            let now = transfer.now();
+            transfer.clock.advance(Duration::from_millis(500));
+            written = transfer.write(now);
+        }
+        let first = &transfer.buffer.job;
+        prop_assert!(first.done().is_some(), "readers wait for ever");
+        let mut out = Vec::new();
+        let read = transfer.payload(&mut out);
+        match written {
+            Ok(()) => prop_assert_eq!((read, out), (Ok(()), pieces.concat())),
+            Err(error) => {
+                prop_assert_eq!(error.code(), Code::Conflict);
+                // Failed by us, or ended by the writer before.
+                prop_assert!(transfer.buffer.job.done().is_some_and(|done| done.failed) || ended);
+            }
+        }
     }
 
     #[test]

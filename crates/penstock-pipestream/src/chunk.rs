@@ -166,6 +166,19 @@ impl Stretches {
     }
 }
 
+crate::stored::stored!(ChunkTracker {
+    common,
+    scope_id,
+    entity_id,
+    payload_length,
+    total,
+    admitted,
+    open,
+    covered,
+    ended
+});
+crate::stored::stored!(Stretches { ends });
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! PipeStream (draft-krickert-pipestream-00), layers 0 and 1, as state machines without IO.
+//! PipeStream (draft-krickert-pipestream-00), layers 0 to 2, as state machines without IO.
 //!
 //! Bytes come in by `handle_*`, commands are methods, and what follows is fetched by `poll_*`; time is an argument
 //! ([`Now`]). Sockets, files, threads and clocks live in `penstock-net`.
@@ -7,6 +7,7 @@
 //! `docs/protocols/pipestream.md`.
 
 mod chunk;
+pub mod claims;
 pub mod entity_id;
 mod error;
 mod frame;
@@ -17,19 +18,26 @@ mod manifest;
 mod merkle;
 pub mod messages;
 mod payload;
+pub mod policy;
+mod pseudonym;
 mod receipt;
+pub mod reference;
 mod scope;
 mod session;
+mod session_id;
 mod status;
+mod stored;
 mod time;
 mod uri;
+pub mod yield_token;
 
 pub use chunk::ChunkTracker;
 pub use entity_id::EntityIdSpace;
 pub use error::{Error, ErrorCode, Result};
 pub use frame::{
-    Agreement, Barrier, Capabilities, Checkpoint, ChunkInfo, EntityHeader, ErrorFrame, Extension, Frame, FrameDecoder,
-    HeaderDecoder, MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, ScopeDigest, StatusFrame, YieldReason,
+    Agreement, Barrier, Capabilities, Checkpoint, ChunkInfo, ClaimResponse, EntityHeader, ErrorFrame, Extension, Frame,
+    FrameDecoder, HeaderDecoder, Layer2Frame, MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, ScopeDigest, SessionFrame,
+    StatusFrame, YieldReason,
 };
 pub use manifest::{
     AssemblyManifestEntry, Completion, EntryKey, Manifest, ManifestCounters, ManifestLimits, Resolution,
@@ -37,11 +45,14 @@ pub use manifest::{
 };
 pub use merkle::{MerkleTree, merkle_root};
 pub use payload::PayloadCheck;
+pub use policy::Policy;
+pub use pseudonym::Pseudonyms;
 pub use receipt::{ContentTree, content_root, document_key};
 pub use session::{
-    Accepted, AcceptedChunk, Admission, ChunkProgress, Counters, EntityKey, Event, Limit, Reason, Role, ScopeKey,
-    Session, SessionConfig, Ticket, Transmit, Usage,
+    Accepted, AcceptedChunk, Admission, ChunkProgress, ClaimAsk, Counters, EntityKey, Event, Layer2Config, Layer2Event,
+    Limit, Reason, Restored, Role, ScopeKey, SentOpen, Session, SessionConfig, Ticket, Transmit, Usage,
 };
+pub use session_id::SessionId;
 pub use status::Status;
 pub use time::Now;
 pub use uri::{Authority, Host, PipestreamUri};

@@ -7,7 +7,10 @@ use prost::Message;
 
 use crate::error::{Error, ErrorCode, Result};
 
-pub use self::penstock::pipestream::v1::Error as ErrorMessage;
+pub use self::penstock::pipestream::v1::{
+    ClaimQuery as ClaimQueryMessage, ClaimRedeem as ClaimRedeemMessage, ClaimResponse as ClaimResponseMessage,
+    Error as ErrorMessage, Resume as ResumeMessage, Session as SessionMessage,
+};
 pub use self::pipestream::protocol::v1::{
     AssemblyManifestEntry, Capabilities as CapabilitiesMessage, CheckpointFrame as CheckpointMessage, ChunkInfo,
     ClaimCheck, CompletionMode, CompletionPolicy, EncryptionMetadata, EntityHeader as EntityHeaderMessage,
@@ -52,7 +55,11 @@ pub fn decode_message<M: Message + Default + ClosedEnums>(octets: impl Buf) -> R
 impl ClosedEnums for CapabilitiesMessage {}
 impl ClosedEnums for CheckpointMessage {}
 impl ClosedEnums for ClaimCheck {}
+impl ClosedEnums for ClaimQueryMessage {}
+impl ClosedEnums for ClaimRedeemMessage {}
 impl ClosedEnums for ErrorMessage {}
+impl ClosedEnums for ResumeMessage {}
+impl ClosedEnums for SessionMessage {}
 impl ClosedEnums for FileStorageReference {}
 impl ClosedEnums for PipeDoc {}
 impl ClosedEnums for ScopeDigestMessage {}
@@ -69,6 +76,12 @@ impl ClosedEnums for CompletionPolicy {
         known::<CompletionMode>("CompletionPolicy.mode", self.mode)?;
         known::<FailureAction>("CompletionPolicy.on_timeout", self.on_timeout)?;
         known::<FailureAction>("CompletionPolicy.on_failure", self.on_failure)
+    }
+}
+
+impl ClosedEnums for ClaimResponseMessage {
+    fn validate(&self) -> Result<()> {
+        known::<EntityStatus>("ClaimResponse.status", self.status)
     }
 }
 
@@ -145,6 +158,11 @@ mod tests {
             &AssemblyManifestEntry { policy: Some(policy(Some(9), None, None)), ..entry() },
             decode::<AssemblyManifestEntry>,
             "CompletionPolicy.mode",
+        );
+        refused(
+            &ClaimResponseMessage { status: Some(13), ..Default::default() },
+            decode::<ClaimResponseMessage>,
+            "ClaimResponse.status",
         );
         refused(&YieldToken { reason: Some(6), ..Default::default() }, decode::<YieldToken>, "YieldToken.reason");
     }

@@ -15,12 +15,17 @@ use std::collections::VecDeque;
 
 use crate::ScopeDigest;
 use crate::entity_id::{MODULUS, distance, is_assignable, is_before, ordinal_distance};
+use crate::manifest::ResolutionState;
 use crate::merkle::MerkleTree;
+use crate::policy::Policy;
 use crate::session::{EntityKey, ScopeKey};
 use crate::status::Status;
 
 /// How many IDs there are: 1 to MODULUS - 1.
 const IDS: u64 = MODULUS as u64 - 1;
+
+/// No scope comes to have so many entities.
+const MAX_POSITION: u64 = 1 << 62;
 
 /// What is known of an ID in a scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,14 +38,14 @@ pub(crate) enum Place {
     Ahead,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Slot<E> {
     status: Option<Status>,
     entity: E,
 }
 
 /// One use of a scope ID.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Scope<E> {
     key: ScopeKey,
     /// Depth; `None` until the scope is bound to its parent (decision 10).
@@ -53,6 +58,8 @@ pub(crate) struct Scope<E> {
     pub(crate) digest_agreed: bool,
     /// The parent that a BARRIER S=0 has named before the scope was bound.
     pub(crate) awaited_barrier: Option<u32>,
+    /// What governs its entities; `None` is STRICT, without retries and time-outs (layer 2).
+    pub(crate) policy: Option<Box<Policy>>,
     first: u64,
     base: u64,
     slots: VecDeque<Slot<E>>,
@@ -81,6 +88,7 @@ impl<E> Scope<E> {
             ended: false,
             digest_agreed: false,
             awaited_barrier: None,
+            policy: None,
             first,
             base: first,
             slots: VecDeque::new(),
@@ -94,6 +102,12 @@ impl<E> Scope<E> {
 
     pub(crate) fn key(&self) -> ScopeKey {
         self.key
+    }
+
+    /// Whether what was stored can be a scope.
+    pub(crate) fn is_sound(&self) -> bool {
+        let open = self.slots.iter().filter(|slot| slot.status.is_none()).count() as u64;
+        self.first <= self.base && self.base < MAX_POSITION && self.open == open && self.tree.len() <= self.base
     }
 
     /// Whether the scope's place in the tree is known: a root scope's is from the start.
@@ -265,16 +279,21 @@ impl<E> Scope<E> {
 
     /// The open entities in the order of their IDs.
     pub(crate) fn iter_open(&self) -> impl Iterator<Item = (EntityKey, &E)> {
-        self.slots.iter().enumerate().filter(|(_, slot)| slot.status.is_none()).map(|(index, slot)| {
-            let position = self.base + index as u64;
-            let key = EntityKey {
-                scope: self.key.scope,
-                scope_use: self.key.scope_use,
-                entity: id_at(position),
-                entity_use: (position / IDS) as u32,
-            };
-            (key, &slot.entity)
-        })
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.status.is_none())
+            .map(|(index, slot)| (key_at(self.key, self.base + index as u64), &slot.entity))
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn iter_open_mut(&mut self) -> impl Iterator<Item = (EntityKey, &mut E)> {
+        let (base, key) = (self.base, self.key);
+        self.slots
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, slot)| slot.status.is_none())
+            .map(move |(index, slot)| (key_at(key, base + index as u64), &mut slot.entity))
     }
 
     /// The digest over all entities so far; meaningful once none is open (section 9.4).
@@ -289,9 +308,19 @@ impl<E> Scope<E> {
         }
     }
 
-    /// STRICT, the policy below layer 2: FAILED when an entity is not COMPLETE (decision 11).
-    pub(crate) fn strict_outcome(&self) -> Status {
-        if self.succeeded == self.tree.len() { Status::Complete } else { Status::Failed }
+    /// What the policy makes of the parent; STRICT below layer 2: FAILED when an entity is not COMPLETE (decision 11).
+    pub(crate) fn outcome(&self) -> ResolutionState {
+        self.policy.as_deref().unwrap_or(&Policy::STRICT).outcome(self.tree.len(), self.succeeded)
+    }
+}
+
+/// The name of the entity at a position.
+fn key_at(scope: ScopeKey, position: u64) -> EntityKey {
+    EntityKey {
+        scope: scope.scope,
+        scope_use: scope.scope_use,
+        entity: id_at(position),
+        entity_use: (position / IDS) as u32,
     }
 }
 
@@ -299,6 +328,25 @@ impl<E> Scope<E> {
 fn id_at(position: u64) -> u32 {
     (position % IDS) as u32 + 1
 }
+
+crate::stored::stored!(Slot<E> { status, entity });
+crate::stored::stored!(Scope<E> {
+    key,
+    depth,
+    parent,
+    ended,
+    digest_agreed,
+    awaited_barrier,
+    policy,
+    first,
+    base,
+    slots,
+    open,
+    tree,
+    succeeded,
+    failed,
+    deferred,
+});
 
 #[cfg(test)]
 mod tests {
@@ -324,7 +372,7 @@ mod tests {
         assert_eq!(scope.cursor(), 4);
         let digest = scope.digest();
         assert_eq!((digest.processed, digest.succeeded, digest.failed), (3, 2, 1));
-        assert_eq!(scope.strict_outcome(), Status::Failed);
+        assert_eq!(scope.outcome(), ResolutionState::Failed);
     }
 
     #[test]

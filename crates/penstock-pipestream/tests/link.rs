@@ -159,7 +159,8 @@ impl End {
                 | Event::Digest { .. }
                 | Event::Barrier { .. }
                 | Event::Checkpoint { .. }
-                | Event::Error { .. } => {}
+                | Event::Error { .. }
+                | Event::Layer2(_) => {}
             }
         }
     }

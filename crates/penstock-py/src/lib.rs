@@ -9,6 +9,7 @@ mod error;
 mod ingest;
 mod logging;
 mod lumberjack;
+mod pimp;
 mod pipestream;
 mod quicx;
 mod rows;
@@ -39,6 +40,7 @@ mod _core {
         incoming::IncomingEntity,
         manifest::Manifest,
         reader::{SinkReader, SinkRows},
+        references::{check_reference, decode_reference, encode_reference, reference_of_url, reference_url, split_key},
         rows::row_schema,
         server::{Server, write_certificates},
         session::Session,
@@ -57,13 +59,26 @@ mod _core {
     #[pymodule_export]
     use super::quicx::{
         aio::{
-            quicx_dead, quicx_dead_list, quicx_next, quicx_observe, quicx_produce, quicx_rest, quicx_start,
-            quicx_stats, quicx_stop, quicx_submit, quicx_submit_many, quicx_verdict, quicx_work,
+            quicx_dead, quicx_dead_list, quicx_done_before, quicx_next, quicx_observe, quicx_produce, quicx_rest,
+            quicx_start, quicx_stats, quicx_stop, quicx_submit, quicx_submit_many, quicx_verdict, quicx_work,
         },
         daemon::QuicxDaemon,
         pool::{QuicxBlock, QuicxPool},
         producer::QuicxProducer,
         worker::QuicxWorker,
+    };
+
+    #[pymodule_export]
+    use super::pimp::{
+        aio::{
+            pimp_cancel, pimp_close, pimp_create, pimp_delete, pimp_describe, pimp_end, pimp_flush, pimp_listen,
+            pimp_metadata, pimp_next, pimp_open, pimp_send, pimp_status, pimp_take_over,
+        },
+        buffer::PimpBuffer,
+        consumer::PimpConsumer,
+        job::{PimpJob, pimp_ask, pimp_trigger},
+        sender::{PimpSender, pimp_check_sender},
+        trigger::{PimpAsked, PimpTriggerServer},
     };
 
     #[pymodule_export]

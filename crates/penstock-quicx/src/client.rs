@@ -186,7 +186,12 @@ impl Client {
         self.request(&Frame::Stats, Request::Stats)
     }
 
-    /// Asks for the dead list.
+    /// Asks for the dead tasks with higher IDs than this one, as many as have room in an answer.
+    pub fn dead_after(&mut self, id: TaskId) -> Result<Ticket> {
+        self.request(&Frame::DeadAfter(id), Request::DeadList)
+    }
+
+    /// Asks for the dead list: its oldest tasks, as many as have room in an answer.
     pub fn dead_list(&mut self) -> Result<Ticket> {
         self.request(&Frame::DeadList, Request::DeadList)
     }
@@ -276,6 +281,7 @@ impl Client {
             | Frame::DeadList
             | Frame::DeadRequeue(_)
             | Frame::DeadDrop(_)
+            | Frame::DeadAfter(_)
             | Frame::Stop => Err(Error::violation(format!("{} goes the other way", frame.opcode()))),
         }
     }

@@ -91,6 +91,14 @@ impl Decoder {
         self.kept.capacity()
     }
 
+    /// Skips the rest of a frame that is not whole, and forgets what has come of it; says whether there was one.
+    pub(crate) fn abandon(&mut self) -> bool {
+        let State::Payload { keep, skip, .. } = self.state else { return false };
+        self.state = State::Skip(keep - self.kept.len() + skip);
+        self.kept = Vec::new();
+        true
+    }
+
     /// Hands every frame in what arrived to somebody, until one is not taken. What is refused is malformed: for the
     /// ends that have nobody to answer.
     pub(crate) fn each_frame(&mut self, mut input: &[u8], mut take: impl FnMut(Frame<'_>) -> Result<()>) -> Result<()> {
@@ -155,6 +163,13 @@ impl Decoder {
 
     /// The next header, as soon as its six octets are there; what is wrong with it as soon as that is there.
     fn header(&mut self, input: &mut &[u8]) -> Option<std::result::Result<(u8, u32), Refusal>> {
+        // One that is whole, as nearly all are.
+        if self.kept.is_empty()
+            && let Some(([VERSION, opcode, length @ ..], rest)) = input.split_first_chunk::<HEADER>()
+        {
+            *input = rest;
+            return Some(Ok((*opcode, u32::from_be_bytes(*length))));
+        }
         let missing = HEADER - self.kept.len();
         let fresh = take(input, missing);
         let mut header = [0; HEADER];
@@ -188,15 +203,15 @@ impl Decoder {
             return refuse(ErrorCode::Invalid, format!("there is no opcode 0x{octet:02X}"), false);
         };
         let payload = length as usize;
-        if opcode.length().is_some_and(|length| length != payload) {
-            return refuse(ErrorCode::Invalid, format!("{opcode} has no payload of {payload} octets"), false);
-        }
         let (ours, submit) = match self.accepts {
             Accepts::ToDaemon { submit } => (!opcode.is_daemons(), submit),
             Accepts::ToClient => (opcode.is_to_clients(), usize::MAX),
         };
         if !ours {
             return refuse(ErrorCode::Invalid, format!("{opcode} goes the other way"), false);
+        }
+        if opcode.length().is_some_and(|length| length != payload) {
+            return refuse(ErrorCode::Invalid, format!("{opcode} has no payload of {payload} octets"), false);
         }
         if matches!(opcode, Opcode::Submit | Opcode::SubmitOnce) && payload > submit {
             let message = format!("a task of {payload} octets is above the largest size class of {submit}");

@@ -33,6 +33,12 @@ impl Error {
         Self { kind: ErrorKind::Misuse, message: message.into() }
     }
 
+    /// The same, with whom it is about.
+    #[must_use]
+    pub fn of(self, whom: &str) -> Self {
+        Self { message: format!("{whom}: {}", self.message), ..self }
+    }
+
     /// Whose fault it is.
     pub const fn kind(&self) -> ErrorKind {
         self.kind

@@ -28,7 +28,7 @@ pub use frame::{
     DeadTask, DeadTasks, ErrorCode, Failed, Failure, Frame, HEADER, Opcode, Prefetch, StatsResponse, Submit,
     SubmitOnce, Task, TaskId, Types, VERSION,
 };
-pub use journal::{Journal, Lsn, Record, Records, Recovered, Recovery, Write};
+pub use journal::{Damage, Journal, Lsn, Record, Records, Recovered, Recovery, Write};
 pub use penstock_pool::{AllocError, Block, BlockError, ClassStats, ConfigError, Pool, PoolConfig, SharedPool, Stats};
 pub use penstock_wire::ErrorKind;
 pub use queue::{ConnectionId, Counters, Event, Policy, Queue, QueueConfig};

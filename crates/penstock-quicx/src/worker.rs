@@ -127,6 +127,7 @@ impl Worker {
             | Frame::DeadTasks(_)
             | Frame::DeadRequeue(_)
             | Frame::DeadDrop(_)
+            | Frame::DeadAfter(_)
             | Frame::Stop => return Err(Error::violation(format!("{} is not for workers", frame.opcode()))),
         }
         Ok(())

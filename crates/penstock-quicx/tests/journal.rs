@@ -137,6 +137,7 @@ impl World {
         while let Some(write) = self.journal.poll_write() {
             match write {
                 Write::Append { segment, octets, .. } => {
+                    self.begin(segment, &octets);
                     for cut in 0..octets.len() {
                         let held = self.recover(segment, octets.get(..cut).unwrap_or_default());
                         assert!(self.history.contains(&held), "cut at {cut} of {}: {held:?}", octets.len());
@@ -154,10 +155,18 @@ impl World {
         assert_eq!(self.recover(u64::MAX, &[]), self.model);
     }
 
+    /// What begins a segment begins its file.
+    fn begin(&mut self, segment: u64, octets: &[u8]) {
+        if octets.starts_with(b"QUICXJ") {
+            self.files.remove(&segment);
+        }
+    }
+
     /// What waits fails half-way: its submits are refused, all else is written later.
     fn fail(&mut self) {
         let Some(Write::Append { segment, octets, .. }) = self.journal.poll_write() else { return };
         let half = octets.get(..octets.len() / 2).unwrap_or_default();
+        self.begin(segment, &octets);
         self.files.entry(segment).or_default().extend_from_slice(half);
         for id in &self.open {
             self.model.remove(id);
@@ -169,6 +178,7 @@ impl World {
         // Half of what failed may be there: only once the rest is written is it known what is held.
         while let Some(write) = self.journal.poll_write() {
             if let Write::Append { segment, octets, .. } = write {
+                self.begin(segment, &octets);
                 self.files.entry(segment).or_default().extend_from_slice(&octets);
                 self.journal.handle_durable();
             } else if let Write::Remove { segment } = write {
@@ -278,6 +288,29 @@ fn a_task_that_stays_does_not_hold_its_segment_for_ever() {
     world.write();
     assert!(world.files.values().map(Vec::len).sum::<usize>() < 2_000);
     assert_eq!(world.model.keys().copied().collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn what_is_damaged_in_a_journal_is_named_and_costs_no_other_task() {
+    let mut world = World::new();
+    (0..20).for_each(|_| world.submit(b"\x01apayload"));
+    world.write();
+    let (number, octets) = world.files.pop_first().expect("segments");
+    let mut broken = octets.clone();
+    broken[60] ^= 4;
+    world.files.insert(number, broken);
+    let mut recovery = Recovery::default();
+    world.files.values().for_each(|octets| assert!(recovery.scan(octets).is_ok()));
+    let [damage] = recovery.damage() else { panic!("{:?}", recovery.damage()) };
+    assert_eq!((damage.segment, damage.cut, damage.octets), (1, false, 32));
+    assert!((16..=60).contains(&damage.offset) && damage.behind > 0);
+    assert_eq!(recovery.tasks().len(), 19);
+    let found: usize = world.files.values().map(|octets| recovery.content(octets).count()).sum();
+    assert_eq!(found, 19);
+    // An end that is missing is nothing of that kind.
+    let mut recovery = Recovery::default();
+    assert!(recovery.scan(&octets[..octets.len() - 5]).is_ok());
+    assert!(recovery.damage().iter().all(|damage| damage.cut && damage.octets == 27));
 }
 
 #[test]

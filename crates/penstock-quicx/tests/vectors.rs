@@ -38,9 +38,12 @@ fn describe(frame: Frame<'_>) -> Value {
         Frame::SubmitOnce(once) => {
             json!({"key": hex(&once.key), "kind": hex(once.submit.kind), "payload": hex(once.submit.payload)})
         }
-        Frame::Ok(id) | Frame::Done(id) | Frame::Observe(id) | Frame::DeadRequeue(id) | Frame::DeadDrop(id) => {
-            json!({"id": id.0})
-        }
+        Frame::Ok(id)
+        | Frame::Done(id)
+        | Frame::Observe(id)
+        | Frame::DeadRequeue(id)
+        | Frame::DeadDrop(id)
+        | Frame::DeadAfter(id) => json!({"id": id.0}),
         Frame::Error(failure) => json!({"code": failure.code.octet(), "message": hex(failure.message)}),
         Frame::Task(task) => {
             json!({"id": task.id.0, "kind": hex(task.submit.kind), "payload": hex(task.submit.payload)})

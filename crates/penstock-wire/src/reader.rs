@@ -42,6 +42,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `length` octets, borrowed from the input: nothing is allocated, whatever a peer wrote as a length.
+    #[inline]
     pub fn take(&mut self, length: usize) -> Result<&'a [u8], Truncated> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(self.truncated(length))?;
         self.rest = rest;
@@ -49,6 +50,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `N` octets.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Truncated> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(self.truncated(N))?;
         self.rest = rest;
@@ -56,46 +58,55 @@ impl<'a> Reader<'a> {
     }
 
     /// An octet.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8, Truncated> {
         self.array().map(|[octet]| octet)
     }
 
     /// Two octets, big-endian.
+    #[inline]
     pub fn u16(&mut self) -> Result<u16, Truncated> {
         self.array().map(u16::from_be_bytes)
     }
 
     /// Three octets, big-endian.
+    #[inline]
     pub fn u24(&mut self) -> Result<u32, Truncated> {
         self.array().map(|[a, b, c]| u32::from_be_bytes([0, a, b, c]))
     }
 
     /// Four octets, big-endian.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, Truncated> {
         self.array().map(u32::from_be_bytes)
     }
 
     /// Eight octets, big-endian.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, Truncated> {
         self.array().map(u64::from_be_bytes)
     }
 
     /// Two octets, little-endian.
+    #[inline]
     pub fn u16_le(&mut self) -> Result<u16, Truncated> {
         self.array().map(u16::from_le_bytes)
     }
 
     /// Three octets, little-endian.
+    #[inline]
     pub fn u24_le(&mut self) -> Result<u32, Truncated> {
         self.array().map(|[a, b, c]| u32::from_le_bytes([a, b, c, 0]))
     }
 
     /// Four octets, little-endian.
+    #[inline]
     pub fn u32_le(&mut self) -> Result<u32, Truncated> {
         self.array().map(u32::from_le_bytes)
     }
 
     /// Eight octets, little-endian.
+    #[inline]
     pub fn u64_le(&mut self) -> Result<u64, Truncated> {
         self.array().map(u64::from_le_bytes)
     }

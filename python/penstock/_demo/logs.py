@@ -5,7 +5,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from penstock._shipping import Positions, follow_files
+from penstock._positions import Positions
+from penstock._shipping import follow_files
 from penstock.errors import LumberjackError
 from penstock.lumberjack import Receiver, Sender
 

@@ -14,6 +14,7 @@ from penstock._demo.fetch import fetch
 from penstock._demo.logs import LogShipping
 from penstock._demo.pipeline import Listing, Pipeline
 from penstock._demo.progress import Stages
+from penstock._demo.publish import Published, show_published
 from penstock._demo.report import print_report
 from penstock._demo.sink import SinkProcess
 from penstock.errors import Error
@@ -33,6 +34,7 @@ _OWN = (
     "worker.log",
     "logs",
     "logs.json",
+    "jobs",
 )
 
 _LOGS = ("sink.log", "spark.log")
@@ -47,6 +49,7 @@ _SHOWN = {
     "logs of Spark": "spark.log",
     "logs of the worker of the task queue": "worker.log",
     "logs that were shipped": "logs",
+    "composites as they are published": "jobs",
 }
 
 
@@ -64,10 +67,13 @@ class Outcome:
     """What is not accounted for."""
 
 
-def run(documents: Path | None, output: Path, console: Console, logs: list[Path] | None = None) -> Outcome:
+def run(
+    documents: Path | None, output: Path, console: Console, logs: list[Path] | None = None, *, opens: bool = False
+) -> Outcome:
     """Run the whole pipeline on a folder of documents, or on those that pip fetches.
 
-    Meanwhile the logs of the sink and of Spark, and those that are named, are shipped by Lumberjack.
+    Meanwhile the logs of the sink and of Spark, and those that are named, are shipped by Lumberjack. At the end the
+    composites are published by PIMP; ``opens``: a browser shows them, until it is interrupted.
 
     Raises:
         penstock.Error: Something that the demo needs is missing, or the job failed.
@@ -95,9 +101,13 @@ def run(documents: Path | None, output: Path, console: Console, logs: list[Path]
     summary = _summary(account, time.monotonic() - begun)
     (output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     places = {"documents": folder, **{what: output / name for what, name in _SHOWN.items()}}
-    print_report(console, account, stages.seconds, places, shipping.acknowledged)
     lost = [] if shipping.failed is None else [f"the logs were not shipped: {shipping.failed}"]
-    return Outcome(summary, account.problems + lost)
+    with Published(output / "jobs") as published:
+        with stages.stage("publishing", total=listing.documents) as stage:
+            published.publish(output / "results" / "composites", stage.advance)
+        print_report(console, account, stages.seconds, places, shipping.acknowledged)
+        show_published(console, published, opens=opens)
+    return Outcome(summary, account.problems + lost + published.problems)
 
 
 def _compute(folder: Path, output: Path, listing: Listing, stages: Stages) -> None:

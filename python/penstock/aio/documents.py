@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _sending
 from penstock.documents import DocumentResult, Limits, Source
+from penstock.pipestream import CompletionPolicy
 
 if TYPE_CHECKING:
     from penstock.aio.pipestream import Session
@@ -43,10 +44,17 @@ class DocumentSender:
         in_flight: int = 8,
         text: bool = True,
         max_content: int = 0,
+        policy: CompletionPolicy | None = None,
     ) -> None:
         """Send into ``session``; the arguments, and the error, are those of `penstock.documents.DocumentSender`."""
         self._sender = _sending.DocumentSender(
-            session, dehydrate=dehydrate, limits=limits, in_flight=in_flight, text=text, max_content=max_content
+            session,
+            dehydrate=dehydrate,
+            limits=limits,
+            in_flight=in_flight,
+            text=text,
+            max_content=max_content,
+            policy=policy,
         )
 
     async def send(self, name: str, source: Source, *, previous: Mapping[str, Any] | None = None) -> "SentDocument":

@@ -10,11 +10,11 @@ from typing import Any, Literal, NoReturn, Self
 from penstock import _core
 from penstock.aio._loop import futures, result, seconds_or
 from penstock.errors import LumberjackError
-from penstock.lumberjack._event import Event, pair_octets
+from penstock.lumberjack._event import Event, pair_octets, rows_of
 from penstock.lumberjack._handler import LogHandler
 from penstock.lumberjack._options import Limits, PathLike, ReceiveOptions, SendOptions, host_list
 from penstock.lumberjack._receiver import Batch, ReceiverCounters, counters_of, receive_options
-from penstock.lumberjack._sender import batches_of, check_frames, octets_of, parts_of
+from penstock.lumberjack._sender import batches_of, check_frames, event_column, octets_of, parts_of
 from penstock.lumberjack._spool import Spool
 
 __all__ = ["Batch", "Event", "Limits", "LogHandler", "Receiver", "ReceiverCounters", "Sender"]
@@ -257,9 +257,11 @@ class Sender:
             if hasattr(events, "__arrow_c_array__") or hasattr(events, "__arrow_c_stream__"):
                 for batch in batches_of(events):
                     if self._frames == "json" and "event" in batch.schema.names:
-                        await result(_core.lumberjack_send_column(futures(), native, batch, "event", False))
+                        await result(
+                            _core.lumberjack_send_column(futures(), native, event_column(batch), "event", False)
+                        )
                     else:
-                        await self._send(native, batch.to_pylist())
+                        await self._send(native, rows_of(batch))
             else:
                 await self._send(native, events)
             if wait:

@@ -6,8 +6,9 @@ Everything else is that of `penstock.quicx` itself.
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from itertools import zip_longest
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from itertools import compress
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -16,8 +17,8 @@ from penstock.aio._loop import futures, result, seconds_or
 from penstock.errors import QuicxError
 from penstock.quicx._daemon import DaemonCounters
 from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, Policy, ReachOptions, start_options
-from penstock.quicx._producer import DeadTask, Outcome, Stats, check_key, check_keys, ids_of
-from penstock.quicx._spool import Spool
+from penstock.quicx._producer import DeadTask, Outcome, Stats, check_id, check_key, check_keys, ids_of
+from penstock.quicx._spool import Spool, Spooled, content_of, spooled
 from penstock.quicx._worker import Task, TaskFailed, reason_of
 
 __all__ = [
@@ -252,12 +253,27 @@ class Producer(_Reaching):
             raise QuicxError("await the producer, or enter it, before it is used", "misuse")
         return self._native
 
-    async def _payloads(self, payloads: Iterable[bytes], keys: list[bytes] | None) -> list[bytes]:
-        contents = list(payloads)
+    @asynccontextmanager
+    async def _spooled(self, payloads: Iterable[bytes], keys: list[bytes] | None) -> AsyncGenerator[Spooled]:
+        """Give what is submitted. Files that were made for what is refused are removed."""
         if self._spool is None:
-            return contents
-        pairs = list(zip_longest(contents, keys or []))
-        return await asyncio.to_thread(lambda spool: [spool.put(payload, key) for payload, key in pairs], self._spool)
+            yield spooled(None, payloads)
+            return
+        found = await asyncio.to_thread(spooled, self._spool, list(payloads), keys)
+        try:
+            yield found
+        except Exception as error:
+            await asyncio.to_thread(found.refused, error)
+            raise
+
+    async def _clean(self, found: Spooled, ids: list[int], keys: list[bytes] | None) -> None:
+        """Remove the files that were made for tasks that are done since an earlier submit."""
+        asked = found.doubtful(ids, keys)
+        if asked:
+            # The tasks are taken, whatever becomes of this.
+            with suppress(QuicxError):
+                done = await result(_core.quicx_done_before(futures(), self._open(), asked))
+                await asyncio.to_thread(found.done_before, ids, list(compress(asked, done)))
 
     async def submit(
         self,
@@ -270,8 +286,12 @@ class Producer(_Reaching):
         """Submit a task; give its ID. Arguments and errors are those of `penstock.quicx.Producer.submit`."""
         checked = None if key is None else check_key(key)
         async with seconds_or(timeout, _late()):
-            [payload] = await self._payloads([payload], None if checked is None else [checked])
-            return await result(_core.quicx_submit(futures(), self._open(), type, payload, checked))
+            native = self._open()
+            keys = None if checked is None else [checked]
+            async with self._spooled([payload], keys) as found:
+                task = await result(_core.quicx_submit(futures(), native, type, found.payloads[0], checked))
+            await self._clean(found, [task], keys)
+            return task
 
     async def submit_many(
         self,
@@ -286,13 +306,17 @@ class Producer(_Reaching):
         if checked is not None and len(checked) != len(payloads):
             raise QuicxError(f"{len(payloads)} payloads and {len(checked)} keys", "misuse")
         async with seconds_or(timeout, _late()):
-            found = await self._payloads(payloads, checked)
-            return ids_of(*await result(_core.quicx_submit_many(futures(), self._open(), type, found, checked)))
+            native = self._open()
+            async with self._spooled(payloads, checked) as found:
+                answers = await result(_core.quicx_submit_many(futures(), native, type, found.payloads, checked))
+                ids = ids_of(*answers)
+            await self._clean(found, ids, checked)
+            return ids
 
     async def observe(self, id: int, timeout: float | None = None) -> Outcome:  # noqa: A002
         """Wait until a task is over."""
         async with seconds_or(timeout, _late()):
-            return Outcome(id, await result(_core.quicx_observe(futures(), self._open(), id)))
+            return Outcome(id, await result(_core.quicx_observe(futures(), self._open(), check_id(id))))
 
     async def stats(self) -> Stats:
         """Ask for the daemon's numbers."""
@@ -305,11 +329,11 @@ class Producer(_Reaching):
 
     async def requeue(self, id: int) -> None:  # noqa: A002
         """Have a dead task queued again."""
-        await result(_core.quicx_dead(futures(), self._open(), id, True))
+        await result(_core.quicx_dead(futures(), self._open(), check_id(id), True))
 
     async def drop(self, id: int) -> None:  # noqa: A002
         """Have a dead task forgotten."""
-        await result(_core.quicx_dead(futures(), self._open(), id, False))
+        await result(_core.quicx_dead(futures(), self._open(), check_id(id), False))
 
     def close(self) -> None:
         """End the connection. Tasks that were taken stay."""
@@ -467,9 +491,10 @@ class Worker(_Reaching):
     async def _run(self, native: "_core.QuicxWorker", task: Task) -> None:
         failure: bytes | None = None
         try:
-            payload = task.payload
-            if self._spool is not None:
-                payload = await asyncio.to_thread(self._spool.get, payload)
+            if self._spool is None:
+                payload = content_of(None, task.payload)
+            else:
+                payload = await asyncio.to_thread(self._spool.get, task.payload)
             await self._functions[task.type](payload)
         except Exception as error:  # noqa: BLE001 - it is the task's, and the submitter hears it
             failure = reason_of(error)

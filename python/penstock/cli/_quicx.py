@@ -6,8 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from penstock._addresses import check_address
+from penstock.cli._storage import folder
 
-__all__ = ["ConnectOption", "SocketOption", "reach"]
+__all__ = ["DEFAULT", "ConnectOption", "SocketOption", "SpoolOption", "reach"]
+
+DEFAULT = "127.0.0.1:16381"
+"""Where a daemon is unless it is said otherwise."""
 
 
 def _address(value: str) -> str:
@@ -21,6 +25,12 @@ ConnectOption = Annotated[str, typer.Option("--connect", metavar="HOST:PORT", he
 SocketOption = Annotated[
     Path | None, typer.Option("--socket", metavar="PATH", help="The daemon's Unix socket, instead of an address.")
 ]
+SpoolOption = Annotated[
+    str | None,
+    typer.Option(
+        "--spool", metavar="DIR|URI", help="Where producers and workers have large payloads.", callback=folder
+    ),
+]
 
 
 def reach(
@@ -33,12 +43,14 @@ def reach(
     key: Path | None,
 ) -> dict[str, Any]:
     """Check the options, and give them as the keyword arguments of ``Producer`` and ``Worker``."""
-    from penstock.lumberjack._options import is_local
+    from penstock._addresses import is_local
 
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")
     given = (fingerprint is not None) + (ca is not None) + system_ca
     if socket is not None:
+        if connect != DEFAULT:
+            raise typer.BadParameter("--connect and --socket name the daemon twice: leave one out")
         if given or cert is not None:
             raise typer.BadParameter("--socket is this machine's: it goes with no option of TLS")
     elif given > 1 or (given == 0 and (cert is not None or not is_local(connect))):

@@ -1,12 +1,14 @@
 """What every server takes: where it listens, where its metrics are."""
 
+import resource
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from penstock._addresses import check_address
 
-__all__ = ["MetricsOption", "listening"]
+__all__ = ["MetricsOption", "allow_many_files", "listening"]
 
 
 def listening(value: str | None) -> str | None:
@@ -27,3 +29,11 @@ MetricsOption = Annotated[
         callback=listening,
     ),
 ]
+
+
+def allow_many_files() -> None:
+    """Take as many sockets as the system lets us: shells begin with a thousand."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems have no number for "as many as you like".
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

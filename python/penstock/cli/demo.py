@@ -26,6 +26,7 @@ def _demo(
         typer.Option(metavar="FILE", help="Ship this log too; those of the sink and of Spark always are.", exists=True),
     ] = None,
     output: Annotated[Path, typer.Option(help="Where everything is written.", file_okay=False)] = Path("demo-output"),
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not have a browser show the composites.")] = False,
 ) -> None:
     """Take real documents apart on local Spark, send every part over QUIC to a sink, put them together, and verify.
 
@@ -41,7 +42,7 @@ def _demo(
         console = Console(width=_PLAIN_WIDTH)
     # The sink is a process of its own, which must not stay behind.
     with interruptible():
-        outcome = run(documents, output, console, logs)
+        outcome = run(documents, output, console, logs, opens=not no_open)
     if outcome.problems:
         more = f" (and {len(outcome.problems) - 1} more)" if len(outcome.problems) > 1 else ""
         typer.echo(f"penstock: not everything is accounted for: {outcome.problems[0]}{more}", err=True)

@@ -4,8 +4,9 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
@@ -14,6 +15,7 @@ from penstock.cli._serving import MetricsOption, listening
 from penstock.cli._stop import Stop
 from penstock.cli._storage import folder
 from penstock.cli.lumberjack import commands
+from penstock.errors import LumberjackError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+# Octets of a read key; `Spool.serve` takes none that is shorter.
+_SHORTEST_KEY = 16
 # Seconds that writers have to hear of what was taken.
 _GRACE = 5.0
 
@@ -38,10 +42,11 @@ _Spool = Annotated[
     typer.Option(metavar="DIR", callback=folder, help="Keep events in this folder, or at a URI of a store."),
 ]
 _SpoolBytes = Annotated[
-    int, typer.Option(min=1 << 20, help="With --spool: octets that are kept; beyond it, writers wait for readers.")
+    int | None,
+    typer.Option(min=1 << 20, help="With --spool: octets that are kept, 10 GiB; beyond it, writers wait for readers."),
 ]
 _Ack = Annotated[
-    Literal["spool", "commit"],
+    Literal["spool", "commit"] | None,
     typer.Option(help="With --spool: acknowledge what is on disk, or what every named reader has committed."),
 ]
 _ReadListen = Annotated[
@@ -64,7 +69,8 @@ _ClientCa = Annotated[
     Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
 ]
 _ClientCertificates = Annotated[
-    Literal["required", "optional"], typer.Option(help="With --client-ca: whether a client must have one.")
+    Literal["required", "optional"] | None,
+    typer.Option(help="With --client-ca: whether a client must have one; by default required."),
 ]
 _MaxConnections = Annotated[int, typer.Option(min=1, help="Connections at once.")]
 _MaxOctets = Annotated[
@@ -83,15 +89,15 @@ def _receive(
     listen: _Listen,
     stdout: _Stdout = False,
     spool: _Spool = None,
-    spool_bytes: _SpoolBytes = 10 << 30,
-    ack: _Ack = "spool",
+    spool_bytes: _SpoolBytes = None,
+    ack: _Ack = None,
     read_listen: _ReadListen = None,
     read_key_file: _ReadKeyFile = None,
     tls: _Tls = None,
     cert: _Cert = None,
     key: _Key = None,
     client_ca: _ClientCa = None,
-    client_certificates: _ClientCertificates = "required",
+    client_certificates: _ClientCertificates = None,
     max_connections: _MaxConnections = 16_384,
     max_octets: _MaxOctets = 256 << 20,
     max_age: _MaxAge = None,
@@ -102,18 +108,15 @@ def _receive(
     log_format: LogFormatOption = "text",
 ) -> None:
     """Take events from Filebeat and its relatives, and acknowledge those that were handed on."""
-    _check_trust(tls, cert, key, client_ca)
-    if stdout == (spool is not None):
-        raise typer.BadParameter("say where events go: --spool DIR or --stdout")
-    if read_listen is not None and spool is None:
-        raise typer.BadParameter("--read-listen goes with --spool")
-    read_key = None if read_listen is None else _read_key(read_key_file)
+    _check_trust(tls, cert, key, client_ca, client_certificates)
+    _check_destination(stdout, spool, {"--read-listen": read_listen, "--ack": ack, "--spool-bytes": spool_bytes})
+    read_key = "" if read_listen is None else _read_key(read_key_file)
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = Stop()
     from penstock.lumberjack import Limits, Receiver
 
     configure(log_level, log_format)
-    kept = None if spool is None else _Kept(spool, spool_bytes, ack)
+    kept = None if spool is None else _Kept(spool, spool_bytes or 10 << 30, ack or "spool")
     receiver = Receiver(
         listen,
         spool=None if kept is None else kept.spool,
@@ -121,7 +124,7 @@ def _receive(
         cert=cert,
         key=key,
         client_ca=client_ca,
-        client_certificates=client_certificates,
+        client_certificates=client_certificates or "required",
         max_connections=max_connections,
         max_octets=max_octets,
         max_age=max_age,
@@ -129,19 +132,36 @@ def _receive(
         limits=Limits(window=max_window),
         metrics=metrics,
     )
+    # Before it says that it listens: what is wrong with it is said in place of that.
+    reading = None if kept is None or read_listen is None else kept.serve(read_listen, read_key, cert, key)
     where = f"listening {receiver.address}"
     typer.echo(where if receiver.fingerprint is None else f"{where} fingerprint {receiver.fingerprint}", err=stdout)
     if kept is None:
         _print(receiver, stop)
         return
-    if read_listen is not None and read_key is not None:
-        kept.serve(read_listen, read_key, cert, key)
+    if reading is not None:
+        typer.echo(reading)
     stop.wait()
     receiver.close(_GRACE)
     kept.spool.close()
 
 
-def _check_trust(tls: bool | None, cert: Path | None, key: Path | None, client_ca: Path | None) -> None:
+def _check_destination(stdout: bool, spool: str | None, of_spool: Mapping[str, object]) -> None:
+    if stdout == (spool is not None):
+        raise typer.BadParameter("say where events go: --spool DIR or --stdout")
+    for option, value in of_spool.items():
+        if value is not None and spool is None:
+            raise typer.BadParameter(f"{option} goes with --spool")
+    # Python has none where it was closed before it began.
+    if stdout and sys.stdout is None:
+        raise LumberjackError("standard output is closed: --stdout has nowhere to print", "io")
+
+
+def _check_trust(
+    tls: bool | None, cert: Path | None, key: Path | None, client_ca: Path | None, client_certificates: str | None
+) -> None:
+    if client_certificates is not None and client_ca is None:
+        raise typer.BadParameter("--client-certificates goes with --client-ca")
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")
     if tls is False and (cert is not None or client_ca is not None):
@@ -150,7 +170,7 @@ def _check_trust(tls: bool | None, cert: Path | None, key: Path | None, client_c
 
 def _print(receiver: "Receiver", stop: Stop) -> None:
     """Print events until it is told to stop."""
-    printing = _Printing(receiver, stop)
+    printing = _Printing(receiver, sys.stdout.buffer, stop)
     printing.start()
     stop.wait()
     receiver.close(_GRACE)
@@ -161,9 +181,15 @@ def _print(receiver: "Receiver", stop: Stop) -> None:
 
 def _read_key(file: Path | None) -> str:
     """Read the key that readers must have."""
-    key = os.environ.get("PENSTOCK_KEY", "") if file is None else file.read_text(encoding="utf-8").strip()
+    try:
+        key = os.environ.get("PENSTOCK_KEY", "") if file is None else file.read_text(encoding="utf-8").strip()
+    except ValueError:
+        raise typer.BadParameter(f"{file} is no text") from None
+    where = "PENSTOCK_KEY in the environment" if file is None else str(file)
     if not key:
         raise typer.BadParameter("--read-listen needs a key: --read-key-file, or PENSTOCK_KEY in the environment")
+    if len(key.encode()) < _SHORTEST_KEY:
+        raise typer.BadParameter(f"the read key, {where}, has fewer than {_SHORTEST_KEY} octets")
     return key
 
 
@@ -175,30 +201,35 @@ class _Kept:
 
         self.spool = Spool(place, max_bytes=max_bytes, ack=ack)
 
-    def serve(self, listen: str, read_key: str, cert: Path | None, key: Path | None) -> None:
-        """Let readers in, and say where."""
+    def serve(self, listen: str, read_key: str, cert: Path | None, key: Path | None) -> str:
+        """Let readers in; give the line that says where."""
         address, fingerprint = self.spool.serve(listen, read_key=read_key, cert=cert, key=key)
-        typer.echo(f"reading {address} fingerprint {fingerprint}")
+        return f"reading {address} fingerprint {fingerprint}"
 
 
 class _Printing(threading.Thread):
     """Prints batches until the receiver is closed; what was flushed is acknowledged."""
 
-    def __init__(self, receiver: "Receiver", stop: Stop) -> None:
+    def __init__(self, receiver: "Receiver", out: BinaryIO, stop: Stop) -> None:
         super().__init__(name="penstock-stdout")
         self.failed: Exception | None = None
         self._receiver = receiver
         self._told = stop
+        self._out = out
 
     def run(self) -> None:
         try:
             for batch in self._receiver:
-                sys.stdout.write(_lines(batch.record_batch))
-                sys.stdout.flush()
+                # JSON is UTF-8, whatever the terminal speaks.
+                self._out.write(_lines(batch.record_batch).encode("utf-8", "backslashreplace"))
+                self._out.flush()
                 batch.ack()
         except OSError as error:
             # Whoever reads has gone: nothing more can be handed on.
             self.failed = error
+        except Exception as error:  # noqa: BLE001 - it must not go on with nobody who prints
+            self.failed = LumberjackError(f"an event cannot be printed: {error}", "misuse")
+        if self.failed is not None:
             self._told.tell()
 
 
@@ -210,11 +241,13 @@ def _lines(batch: "pa.RecordBatch") -> str:
 
 def _line(peer: str, sequence: int, received: Any, event: str | None, fields: Any, raw: bytes | None, tags: Any) -> str:
     if event is None:
-        content = dict(fields) if fields is not None else (raw or b"").decode("utf-8", "backslashreplace")
+        from penstock.lumberjack._event import pairs_object
+
+        content = pairs_object(fields) if fields is not None else (raw or b"").decode("utf-8", "backslashreplace")
         event = json.dumps(content, ensure_ascii=False)
-    elif "\n" in event or "\r" in event:
-        # Whoever sends JSON over several lines gets one.
-        event = json.dumps(json.loads(event), ensure_ascii=False)
+    else:
+        # In JSON that was checked, these are never in a string, and mean nothing between two others.
+        event = event.replace("\n", " ").replace("\r", " ")
     head = {
         "peer": peer,
         "sequence": sequence,

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from penstock._addresses import check_address
+from penstock.cli._logging import configure
 from penstock.cli._stop import Stop
 from penstock.cli._trust import CaOption, CertOption, FingerprintOption, KeyOption, SystemCaOption
 from penstock.cli.lumberjack import commands
@@ -60,7 +61,8 @@ def _send(
         raise typer.BadParameter("--positions goes with --follow")
     trust = _trust(hosts, fingerprint, ca, system_ca, cert, key)
     stop = Stop()
-    from penstock._shipping import Positions, follow_files, send_files
+    from penstock._positions import Positions
+    from penstock._shipping import follow_files, send_files
     from penstock._state import state_dir
     from penstock.lumberjack import Sender
 
@@ -68,6 +70,8 @@ def _send(
     options: dict[str, Any] = {"window": window, "compress": compress, "protocol": protocol, "sequence": sequence}
     sender = Sender(hosts, frames=frames, balance=balance, retry=patience, **options, **trust)
     if follow:
+        # It runs for long, and whoever looks at it wants to know why nothing arrives.
+        configure("warn", "text")
         kept = Positions(positions or state_dir() / "lumberjack" / "positions.json")
         follow_files(sender, files, kept, stop.wait)
     else:
@@ -80,7 +84,7 @@ def _send(
 def _trust(
     hosts: list[str], fingerprint: str | None, ca: Path | None, system_ca: bool, cert: Path | None, key: Path | None
 ) -> dict[str, Any]:
-    from penstock.lumberjack._options import is_local
+    from penstock._addresses import is_local
 
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")

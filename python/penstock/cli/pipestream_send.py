@@ -29,12 +29,61 @@ from penstock.cli.pipestream import commands
 if TYPE_CHECKING:
     from penstock._previous import EarlierReceipts
     from penstock._staged_receipts import StagedReceipts
-    from penstock.documents import DocumentResult, DocumentSender, SentDocument
-    from penstock.pipestream import Session
+    from penstock.documents import DocumentResult, DocumentSender, Privacy, SentDocument
+    from penstock.pipestream import CompletionPolicy, Session
 
 __all__ = ["register"]
 
+_PadChildren = Annotated[
+    int, typer.Option(min=0, max=1000, metavar="N", help="Make children of containers up to a multiple of N.")
+]
+_OpaqueTypes = Annotated[bool, typer.Option("--opaque-types", help="Say application/octet-stream of every part.")]
+_PseudonymKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Send pseudonyms, made with the key in this file, instead of names and paths.",
+    ),
+]
+_ByReference = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="With --no-dehydrate: send where documents lie below this URL, not their octets."),
+]
+
 _IN_FLIGHT = 8
+_SHORTEST_KEY = 16
+
+
+def _policy(value: str | None) -> str | None:
+    """Check a policy."""
+    if value is not None:
+        from penstock.pipestream import CompletionPolicy
+
+        try:
+            CompletionPolicy.parse(value)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return value
+
+
+_Layers = Annotated[
+    int | None, typer.Option(min=0, max=2, help="The highest protocol layer; by default 1, or 2 where it is needed.")
+]
+_Survive = Annotated[
+    float,
+    typer.Option(min=0, max=86_400, metavar="S", help="Go on over another connection for S seconds; 0: end."),
+]
+_Policy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="POLICY",
+        help="What becomes of parts that fail: strict, lenient, best-effort or quorum:RATIO; then, behind commas, "
+        "on-failure=fail|skip|retry|defer, on-timeout=..., max-retries=N, retry-delay=S, timeout=S.",
+        callback=_policy,
+    ),
+]
 
 
 def _send(
@@ -60,7 +109,13 @@ def _send(
         ),
     ] = None,
     storage: StorageOption = None,
-    layers: Annotated[int, typer.Option(min=0, max=1, help="The highest protocol layer.")] = 1,
+    pad_children: _PadChildren = 0,
+    opaque_types: _OpaqueTypes = False,
+    pseudonym_key_file: _PseudonymKeyFile = None,
+    by_reference: _ByReference = None,
+    layers: _Layers = None,
+    policy: _Policy = None,
+    survive: _Survive = 0.0,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
     system_ca: SystemCaOption = False,
@@ -70,8 +125,14 @@ def _send(
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object for each document.")] = False,
 ) -> None:
     """Send documents and wait until every part has arrived; exit 1 if one has not."""
-    options = {**trust(fingerprint, ca, system_ca, cert, key), "mtu": mtu}
+    options = {**trust(fingerprint, ca, system_ca, cert, key), "mtu": mtu, "survive": survive}
+    options["layers"] = _layers(layers, policy, previous, survive)
     where = _Where(receipts, previous, storage_options(storage, receipts, previous))
+    manner = {
+        "privacy": _privacy(pad_children, opaque_types, pseudonym_key_file, by_reference, layers),
+        "by_reference": _prefix(by_reference, dehydrate),
+        "policy": _parsed(policy, pad_children),
+    }
     with interruptible():
         from penstock._folders import list_documents
 
@@ -79,7 +140,60 @@ def _send(
         if not documents:
             typer.echo("penstock: there are no files in what was named", err=True)
             raise typer.Exit(1)
-        _deliver(address, options, documents, where, dehydrate=dehydrate, layers=layers, json_lines=json_lines)
+        _deliver(address, options, documents, where, manner, dehydrate=dehydrate, json_lines=json_lines)
+
+
+def _layers(layers: int | None, policy: str | None, previous: str | None, survive: float) -> int:
+    """Give the highest layer: what was set aside before is taken up again, which needs layer 2 as a policy does."""
+    needs = "--policy" if policy is not None else "--survive" if survive else None
+    if needs is not None and layers is not None and layers < 2:
+        raise typer.BadParameter(f"{needs} needs layer 2: leave out --layers {layers}")
+    if layers is not None:
+        return layers
+    return 1 if needs is None and previous is None else 2
+
+
+def _parsed(policy: str | None, pad_children: int) -> "CompletionPolicy | None":
+    if policy is None:
+        return None
+    from penstock.pipestream import CompletionMode, CompletionPolicy
+
+    parsed = CompletionPolicy.parse(policy)
+    if pad_children > 1 and parsed.mode is not CompletionMode.STRICT:
+        raise typer.BadParameter("--pad-children goes with the policy strict only: padding counts as COMPLETE")
+    return parsed
+
+
+def _privacy(
+    pad_children: int, opaque_types: bool, key_file: Path | None, by_reference: str | None, layers: int | None
+) -> "Privacy | None":
+    from penstock.documents import Privacy
+
+    if pad_children > 1 and layers == 0:
+        raise typer.BadParameter("--pad-children needs layer 1")
+    privacy = Privacy(pad_children=pad_children, opaque_types=opaque_types, pseudonym_key_file=key_file)
+    if privacy == Privacy():
+        return None
+    if by_reference is not None:
+        raise typer.BadParameter("--by-reference tells a document's name and type: leave out the options of privacy")
+    if key_file is not None and len(key_file.read_bytes().rstrip(b"\r\n")) < _SHORTEST_KEY:
+        raise typer.BadParameter(f"--pseudonym-key-file {key_file}: a key has {_SHORTEST_KEY} octets or more")
+    return privacy
+
+
+def _prefix(url: str | None, dehydrate: bool) -> str | None:
+    if url is None:
+        return None
+    from penstock import PipeStreamError
+    from penstock.pipestream import FileStorageReference
+
+    if dehydrate:
+        raise typer.BadParameter("--by-reference is for whole documents: add --no-dehydrate")
+    try:
+        FileStorageReference.of_url(url)
+    except PipeStreamError as error:
+        raise typer.BadParameter(f"--by-reference: {error.message}") from None
+    return url
 
 
 @dataclass(frozen=True)
@@ -96,9 +210,9 @@ def _deliver(
     options: Mapping[str, Any],
     documents: list[tuple[str, Path]],
     where: "_Where",
+    manner: Mapping[str, Any],
     *,
     dehydrate: bool,
-    layers: int,
     json_lines: bool,
 ) -> None:
     from penstock import PipeStreamError
@@ -111,8 +225,8 @@ def _deliver(
     if earlier is not None:
         earlier.prepare()
     with StagedReceipts(where.receipts, where.storage) as receipts:
-        session = Session.connect(address, layers=layers, **options)
-        sender = DocumentSender(session, dehydrate=dehydrate, in_flight=_IN_FLIGHT)
+        session = Session.connect(address, **options)
+        sender = DocumentSender(session, dehydrate=dehydrate, in_flight=_IN_FLIGHT, **manner)
         run = _Run(sender, receipts, earlier, json_lines)
         try:
             with session, _progress(len(documents), json_lines) as run.progress:
@@ -179,6 +293,9 @@ class _Run:
         self.incomplete_parts += result.parts - result.complete
         if result.status != "COMPLETE":
             self.incomplete.append(f"{result.document}: {result.status}, {result.reason}")
+        elif result.complete < result.parts:
+            left = f"{result.parts - result.complete} of {result.parts} parts are not COMPLETE"
+            self.incomplete.append(f"{result.document}: {result.outcome}, {left}")
         receipt = self._receipts.add(result)
         if self.json_lines:
             typer.echo(json.dumps(_line(result, receipt)))
@@ -196,6 +313,7 @@ def _line(result: "DocumentResult", receipt: str | None) -> dict[str, Any]:
         "bytes": result.bytes,
         "parts": result.parts,
         "complete": result.complete,
+        "outcome": result.outcome,
         "content_root": result.content_root,
         "session": result.session,
         "root": result.root,

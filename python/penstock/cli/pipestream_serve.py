@@ -1,17 +1,21 @@
 """``penstock pipestream serve``: a server that keeps what comes."""
 
-import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock._places import is_uri
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+from penstock.cli._read_key import read_key
 from penstock.cli._serving import MetricsOption, listening
 from penstock.cli._stop import Stop
 from penstock.cli._storage import StorageOption, folder, storage_options
 from penstock.cli._trust import MtuOption
 from penstock.cli.pipestream import commands
+
+if TYPE_CHECKING:
+    from penstock.pipestream import References
 
 __all__ = ["register"]
 
@@ -36,25 +40,81 @@ _ReadKeyFile = Annotated[
 ]
 
 
+_Listen = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=listening)
+]
+_FetchFrom = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="URL", help="Fetch objects that entities refer to below this prefix of a store or folder; repeat it."
+    ),
+]
+_ApproveKey = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PROVIDER[=KEY]", help="Take references whose objects this provider's keys have encrypted; repeat it."
+    ),
+]
+
+
+def _queue(value: str | None) -> str | None:
+    """Check the URL of a queue."""
+    if value is not None:
+        from penstock import PipeStreamError
+        from penstock.pipestream._hand_over import Queue
+
+        try:
+            Queue.parse(value)
+        except PipeStreamError as error:
+            raise typer.BadParameter(error.message) from None
+    return value
+
+
+_Events = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="Append every event to this file, a line of JSON for each.")
+]
+_Window = Annotated[
+    int | None,
+    typer.Option(min=1, max=2_147_483_646, help="Unresolved entities of a scope, at most; by default 65,536."),
+]
+_MaxPayload = Annotated[
+    int | None, typer.Option(min=0, max=2**64 - 1, help="Octets of a payload, at most; by default 16 GiB.")
+]
+_DeferType = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TYPE", help="Set parts of this type aside, image/png or image/* for instance; repeat it."),
+]
+_DeferTo = Annotated[
+    str | None,
+    typer.Option(
+        metavar="quicx://HOST:PORT",
+        help="Submit what is set aside to this task queue; a task's end settles its claim check.",
+        callback=_queue,
+    ),
+]
+_Claims = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", file_okay=False, help="Where claim checks are kept, if not in the sink's folder."),
+]
+_Survive = Annotated[
+    float,
+    typer.Option(min=0, max=86_400, metavar="S", help="Let sessions wait S seconds for clients that go on; 0: none."),
+]
+
+
 def _serve(
-    listen: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=listening),
-    ],
+    listen: _Listen,
     sink: _Sink,
     storage: StorageOption = None,
-    events: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Append every event to this file, a line of JSON for each.")
-    ] = None,
-    layers: Annotated[int, typer.Option(min=0, max=1, help="The highest protocol layer.")] = 1,
-    window: Annotated[
-        int | None,
-        typer.Option(min=1, max=2_147_483_646, help="Unresolved entities of a scope, at most; by default 65,536."),
-    ] = None,
+    events: _Events = None,
+    layers: Annotated[int, typer.Option(min=0, max=2, help="The highest protocol layer.")] = 2,
+    defer_type: _DeferType = None,
+    defer_to: _DeferTo = None,
+    claims: _Claims = None,
+    survive: _Survive = 300.0,
+    window: _Window = None,
     mtu: MtuOption = None,
-    max_payload: Annotated[
-        int | None, typer.Option(min=0, max=2**64 - 1, help="Octets of a payload, at most; by default 16 GiB.")
-    ] = None,
+    max_payload: _MaxPayload = None,
     cert: Annotated[
         Path | None,
         typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
@@ -64,13 +124,16 @@ def _serve(
         Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
     ] = None,
     read_key_file: _ReadKeyFile = None,
+    fetch_from: _FetchFrom = None,
+    approve_key: _ApproveKey = None,
     metrics: MetricsOption = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
     """Take entities and keep each whole one in a folder or an object store."""
-    read_key = _check_secrets(cert, key, read_key_file)
-    options = storage_options(storage, sink)
+    secret = _check_secrets(cert, key, read_key_file)
+    _check_layers(layers, defer_type, defer_to, claims)
+    options = storage_options(storage, sink, *(fetch_from or ()))
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = Stop()
     from penstock.pipestream import Server
@@ -79,7 +142,7 @@ def _serve(
     server = Server(
         listen,
         sink=sink,
-        storage=options,
+        storage=_options_of([sink], options),
         cert=cert,
         key=key,
         client_ca=client_ca,
@@ -88,31 +151,43 @@ def _serve(
         mtu=mtu,
         max_payload=max_payload,
         events=events,
-        read_key=read_key,
+        read_key=secret,
+        defer_types=defer_type or (),
+        defer_to=defer_to,
+        claims=claims,
+        survive=survive,
         metrics=metrics,
+        references=_references(fetch_from, approve_key, options),
     )
     typer.echo(f"listening {server.address} fingerprint {server.fingerprint}")
     stop.wait()
     server.close(_GRACE)
 
 
+def _references(fetch_from: list[str] | None, approved: list[str] | None, options: dict[str, str]) -> "References":
+    from penstock.pipestream import References
+
+    prefixes = fetch_from or []
+    storage = _options_of(prefixes, options)
+    return References(fetch_from=prefixes, approved_key_providers=approved, storage=storage)
+
+
+def _options_of(places: list[str], options: dict[str, str]) -> dict[str, str]:
+    """Give the options of stores to whoever has one."""
+    return options if any(map(is_uri, places)) else {}
+
+
+def _check_layers(layers: int, *needing: object) -> None:
+    """Refuse options of layer 2 without it."""
+    if layers < 2 and any(needing):
+        raise typer.BadParameter("--defer-type, --defer-to and --claims need layer 2: leave out --layers")
+
+
 def _check_secrets(cert: Path | None, key: Path | None, read_key_file: Path | None) -> str | None:
     """Check what goes together, and give the read key: from its file or the environment, never from an argument."""
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")
-    return _read_key(read_key_file)
-
-
-def _read_key(file: Path | None) -> str | None:
-    try:
-        key = os.environ.get("PENSTOCK_KEY") if file is None else file.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"--read-key-file {file}: {error}") from None
-    if file is not None and not key:
-        raise typer.BadParameter(f"--read-key-file {file}: it is empty")
-    if key and len(key.encode()) < 16:
-        raise typer.BadParameter("the read key must have at least 16 octets")
-    return key or None
+    return read_key(read_key_file)
 
 
 def register(_app: typer.Typer) -> None:

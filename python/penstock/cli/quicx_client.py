@@ -4,21 +4,23 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli._quicx import ConnectOption, SocketOption, reach
+from penstock.cli._quicx import DEFAULT, ConnectOption, SocketOption, SpoolOption, reach
 from penstock.cli._stop import Stop
+from penstock.cli._storage import StorageOption, storage_options
 from penstock.cli._trust import CaOption, CertOption, FingerprintOption, KeyOption, SystemCaOption
 from penstock.cli.quicx import commands
+from penstock.errors import QuicxError
 
 if TYPE_CHECKING:
-    from penstock.quicx import Producer, Stats
+    from penstock.quicx import DeadTask, Producer, Stats
 
 __all__ = ["register"]
 
-_DEFAULT = "127.0.0.1:16381"
+_NOT_THERE = 2
 
 _Json = Annotated[bool, typer.Option("--json", help="Lines of JSON.")]
 _Id = Annotated[int, typer.Argument(metavar="ID", min=1, max=2**32 - 1, help="The task.")]
@@ -32,15 +34,16 @@ def _producer(
     system_ca: bool,
     cert: Path | None,
     key: Path | None,
+    **others: Any,
 ) -> "Producer":
     options = reach(connect, socket, fingerprint, ca, system_ca, cert, key)
     from penstock.quicx import Producer
 
-    return Producer(**options)
+    return Producer(**options, **others)
 
 
 def _stop(
-    connect: ConnectOption = _DEFAULT,
+    connect: ConnectOption = DEFAULT,
     socket: SocketOption = None,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
@@ -58,7 +61,7 @@ def _status(
         bool, typer.Option("--watch", help="Show it again every second, until it is interrupted.")
     ] = False,
     as_json: _Json = False,
-    connect: ConnectOption = _DEFAULT,
+    connect: ConnectOption = DEFAULT,
     socket: SocketOption = None,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
@@ -90,7 +93,9 @@ def _show(stats: "Stats", as_json: bool, *, over: bool) -> None:
 def _submit(
     type: Annotated[str, typer.Argument(metavar="TYPE", help="The task's type.")],  # noqa: A002
     payload: Annotated[str, typer.Argument(metavar="PAYLOAD", help="What it is; - is standard input.")],
-    connect: ConnectOption = _DEFAULT,
+    spool: SpoolOption = None,
+    storage: StorageOption = None,
+    connect: ConnectOption = DEFAULT,
     socket: SocketOption = None,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
@@ -100,7 +105,8 @@ def _submit(
 ) -> None:
     """Submit a task, and print its ID."""
     octets = sys.stdin.buffer.read() if payload == "-" else payload.encode("utf-8", "surrogateescape")
-    with _producer(connect, socket, fingerprint, ca, system_ca, cert, key) as producer:
+    others = {"spool": spool, "storage": storage_options(storage, spool)}
+    with _producer(connect, socket, fingerprint, ca, system_ca, cert, key, **others) as producer:
         typer.echo(producer.submit(type, octets))
 
 
@@ -110,7 +116,7 @@ _dead = typer.Typer(name="dead", help="Tasks that no attempt has settled.", no_a
 @_dead.command("list")
 def _list(
     as_json: _Json = False,
-    connect: ConnectOption = _DEFAULT,
+    connect: ConnectOption = DEFAULT,
     socket: SocketOption = None,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
@@ -130,7 +136,7 @@ def _list(
 @_dead.command("requeue")
 def _requeue(
     id: _Id,  # noqa: A002
-    connect: ConnectOption = _DEFAULT,
+    connect: ConnectOption = DEFAULT,
     socket: SocketOption = None,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
@@ -146,7 +152,7 @@ def _requeue(
 @_dead.command("drop")
 def _drop(
     id: _Id,  # noqa: A002
-    connect: ConnectOption = _DEFAULT,
+    connect: ConnectOption = DEFAULT,
     socket: SocketOption = None,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
@@ -157,6 +163,45 @@ def _drop(
     """Forget a dead task."""
     with _producer(connect, socket, fingerprint, ca, system_ca, cert, key) as producer:
         producer.drop(id)
+
+
+@_dead.command("purge")
+def _purge(
+    spool: SpoolOption = None,
+    older_than: Annotated[
+        float, typer.Option(min=0, help="Days, above the longest time that any task waits: only older payloads go.")
+    ] = 7.0,
+    storage: StorageOption = None,
+    connect: ConnectOption = DEFAULT,
+    socket: SocketOption = None,
+    fingerprint: FingerprintOption = None,
+    ca: CaOption = None,
+    system_ca: SystemCaOption = False,
+    cert: CertOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Forget all dead tasks, and remove old payloads from the spool."""
+    options = storage_options(storage, spool)
+    with _producer(connect, socket, fingerprint, ca, system_ca, cert, key) as producer:
+        dropped = sum(_drop_all(producer, dead) for dead in iter(producer.dead, []))
+    typer.echo(f"{dropped} dead tasks")
+    if spool is not None:
+        from penstock.quicx import purge_spool
+
+        typer.echo(f"{purge_spool(spool, older_than * 86_400, storage=options)} payloads")
+
+
+def _drop_all(producer: "Producer", dead: "list[DeadTask]") -> int:
+    dropped = 0
+    for task in dead:
+        try:
+            producer.drop(task.id)
+            dropped += 1
+        except QuicxError as error:
+            # Somebody else has requeued or dropped it meanwhile.
+            if error.code != _NOT_THERE:
+                raise
+    return dropped
 
 
 def register(_app: typer.Typer) -> None:

@@ -1,22 +1,21 @@
 """``penstock quicx start``: a daemon in the foreground."""
 
-import os
-import resource
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
-from penstock.cli._serving import MetricsOption, listening
+from penstock.cli._pidfile import pidfile as held_pidfile
+from penstock.cli._serving import MetricsOption, allow_many_files, listening
 from penstock.cli._stop import Stop
 from penstock.cli.quicx import commands
 
 __all__ = ["register"]
 
+# How often the thread that waits for STOP looks whether it is still wanted.
+_LOOK = 0.1
 
 _Config = Annotated[
     Path | None, typer.Option(metavar="FILE", help="TOML with these options, and policies for types of tasks.")
@@ -86,15 +85,20 @@ def _start(
     from penstock.quicx import Daemon
 
     configure(log_level, log_format)
-    _allow_many_files()
+    allow_many_files()
     grace, file = options.pop("drain", 30.0), options.pop("pidfile", None)
-    with _pidfile(None if file is None else Path(file)):
+    with held_pidfile(None if file is None else Path(file)):
         daemon = Daemon(**options)
         asked = threading.Thread(target=_tell, args=(daemon, stop), name="penstock-asked", daemon=True)
         asked.start()
-        typer.echo(_line(daemon, options.get("socket")))
-        stop.wait()
-        daemon.close(grace)
+        try:
+            typer.echo(_line(daemon, options.get("socket")))
+            stop.wait()
+            daemon.close(grace)
+        finally:
+            # When the interpreter ends, no thread may come back to it from the core.
+            stop.tell()
+            asked.join()
 
 
 def _options(config: Path | None, given: dict[str, Any]) -> dict[str, Any]:
@@ -125,30 +129,11 @@ def _line(daemon: Any, socket: object) -> str:
     return line
 
 
-def _allow_many_files() -> None:
-    """Take as many sockets as the system lets us: shells begin with a thousand."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Some systems have no number for "as many as you like".
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 def _tell(daemon: Any, stop: Stop) -> None:
     """Let STOP end it as a signal does."""
-    if daemon.wait_for_stop():
-        stop.tell()
-
-
-@contextmanager
-def _pidfile(path: Path | None) -> Iterator[None]:
-    """Keep the process's ID in a file as long as it runs."""
-    if path is not None:
-        path.write_text(f"{os.getpid()}\n", encoding="ascii")
-    try:
-        yield
-    finally:
-        if path is not None:
-            path.unlink(missing_ok=True)
+    while not stop.is_set:
+        if daemon.wait_for_stop(_LOOK):
+            stop.tell()
 
 
 def register(_app: typer.Typer) -> None:

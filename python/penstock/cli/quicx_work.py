@@ -1,13 +1,15 @@
 """``penstock quicx work``: a command for each task."""
 
+import shutil
 import subprocess
 from typing import Annotated
 
 import typer
 
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
-from penstock.cli._quicx import ConnectOption, SocketOption, reach
+from penstock.cli._quicx import DEFAULT, ConnectOption, SocketOption, SpoolOption, reach
 from penstock.cli._stop import Stop
+from penstock.cli._storage import StorageOption, storage_options
 from penstock.cli._trust import CaOption, CertOption, FingerprintOption, KeyOption, SystemCaOption
 from penstock.cli.quicx import commands
 
@@ -24,7 +26,9 @@ def _work(
         typer.Argument(metavar="-- COMMAND...", help="Run for each task, with its payload on standard input."),
     ],
     concurrency: Annotated[int, typer.Option(min=1, max=65_535, help="Commands at once.")] = 1,
-    connect: ConnectOption = "127.0.0.1:16381",
+    spool: SpoolOption = None,
+    storage: StorageOption = None,
+    connect: ConnectOption = DEFAULT,
     socket: SocketOption = None,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
@@ -36,6 +40,9 @@ def _work(
 ) -> None:
     """Take tasks until it is told to stop: exit code 0 is DONE, any other FAILED with the end of standard error."""
     options = reach(connect, socket, fingerprint, ca, system_ca, cert, key)
+    stored = storage_options(storage, spool)
+    if shutil.which(command[0]) is None:
+        raise typer.BadParameter(f"there is no command {command[0]}, or it cannot be run")
     stop = Stop()
     from penstock.quicx import TaskFailed, Worker
 
@@ -48,7 +55,7 @@ def _work(
             reason = done.stderr[-_REASON:].decode("utf-8", "backslashreplace")
             raise TaskFailed(reason or f"exit code {done.returncode}")
 
-    worker = Worker(threads=concurrency, **options)
+    worker = Worker(threads=concurrency, spool=spool, storage=stored, **options)
     worker.task(type)(run)
     worker.start()
     stop.wait()

@@ -202,7 +202,7 @@ def _trusted(
 def _trust_of(
     target: str, fingerprint: str | None, ca: Path | None, system_ca: bool, cert: Path | None, key: Path | None
 ) -> Mapping[str, Any]:
-    from penstock.lumberjack._options import is_local
+    from penstock._addresses import is_local
 
     if target.startswith("https://"):
         return trust(fingerprint, ca, system_ca, cert, key)

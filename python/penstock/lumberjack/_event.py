@@ -1,12 +1,35 @@
 """Events one by one, for those who want no columns."""
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
-__all__ = ["Event", "events_of", "json_octets", "pair_octets"]
+import pyarrow as pa
+
+from penstock.errors import LumberjackError
+
+__all__ = [
+    "Event",
+    "check_size",
+    "events_of",
+    "json_octets",
+    "json_text",
+    "pair_octets",
+    "pairs_object",
+    "rows_of",
+    "timestamp",
+]
+
+# What receivers take (decision 7).
+_MOST_KEY = 64 << 10
+_MOST_VALUE = 16 << 20
+_MOST_PAIRS = 65_536
+_MOST_EVENT = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +41,9 @@ class Event:
     """
 
     content: Mapping[str, Any] | str | bytes
-    """A JSON object, or pairs of strings; the octets where they are neither (tag ``_jsonparsefailure``)."""
+    """A JSON object, or pairs of strings, with a list of strings where a key came more than once. The octets where they
+    are neither (tag ``_jsonparsefailure``), and where they are nested too deeply for Python. Numbers of more digits
+    than Python takes are `decimal.Decimal`."""
     sequence: int = 0
     """Its number in the window."""
     peer: str = ""
@@ -29,17 +54,65 @@ class Event:
     """What is wrong with it, if something is (decision 9)."""
 
 
+def json_text(value: object, default: Callable[[Any], Any] = str) -> str:
+    """Write a value as JSON; what has none of its own is given to ``default``.
+
+    Numbers that JSON does not have become strings, as with Spark's ``to_json``. Whoever encodes the text has to do so
+    with "backslashreplace": what is no character then becomes its escape.
+
+    >>> json_text({"mean": float("nan")}), json_text({"name": "a\\ud800"}).encode("utf-8", "backslashreplace")
+    ('{"mean":"NaN"}', b'{"name":"a\\\\ud800"}')
+    """
+    try:
+        try:
+            return _dumps(value, default)
+        except (ValueError, TypeError):
+            return _dumps(_plain(value, default), default)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise LumberjackError(f"an event cannot be written as JSON: {error}", "misuse") from None
+
+
+def _dumps(value: object, default: Callable[[Any], Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=default, allow_nan=False)
+
+
+def _plain(value: Any, default: Callable[[Any], Any]) -> Any:
+    """Replace what JSON has no number or no key for."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {_key(key, default): _plain(item, default) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, default) for item in value]
+    return value
+
+
+def _key(key: Any, default: Callable[[Any], Any]) -> Any:
+    if isinstance(key, float):
+        return _plain(key, default)
+    return key if key is None or isinstance(key, str | int) else str(default(key))
+
+
 def json_octets(event: object) -> bytes:
     """Give an event as the octets of a J frame."""
     if isinstance(event, Event):
         event = event.content
     if isinstance(event, bytes | bytearray | memoryview):
-        return bytes(event)
-    if isinstance(event, str):
-        event = {"message": event}
-    if not isinstance(event, Mapping):
-        raise TypeError(f"an event is a mapping, a str, bytes or an Event, not {type(event).__name__}")
-    return json.dumps(event, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "surrogateescape")
+        octets = bytes(event)
+    else:
+        if isinstance(event, str):
+            event = {"message": event}
+        if not isinstance(event, Mapping):
+            raise TypeError(f"an event is a mapping, a str, bytes or an Event, not {type(event).__name__}")
+        octets = json_text(event).encode("utf-8", "backslashreplace")
+    check_size("an event", len(octets), _MOST_VALUE)
+    return octets
+
+
+def check_size(what: str, size: int, most: int = _MOST_VALUE) -> None:
+    """Refuse what no receiver would take: it would end every connection, and nothing behind it would arrive."""
+    if size > most:
+        raise LumberjackError(f"{what} has {size} octets, and receivers take {most} (decision 7): divide it", "limit")
 
 
 def pair_octets(event: object) -> list[tuple[bytes, bytes]]:
@@ -50,14 +123,83 @@ def pair_octets(event: object) -> list[tuple[bytes, bytes]]:
         event = {"line": event}
     if not isinstance(event, Mapping):
         raise TypeError(f"an event of pairs is a mapping, a str or an Event, not {type(event).__name__}")
-    return [(_octets(key), _octets(value)) for key, value in event.items()]
+    pairs = [(_octets(key), _octets(value)) for key, value in event.items()]
+    if len(pairs) > _MOST_PAIRS:
+        raise LumberjackError(
+            f"an event has {len(pairs)} pairs, and receivers take {_MOST_PAIRS} (decision 7)", "limit"
+        )
+    for key, value in pairs:
+        check_size("a key", len(key), _MOST_KEY)
+        check_size(f"the value of {key[:80].decode(errors='replace')!r}", len(value))
+    check_size("an event of pairs", sum(len(key) + len(value) for key, value in pairs), _MOST_EVENT)
+    return pairs
 
 
 def _octets(value: object) -> bytes:
     if isinstance(value, bytes):
         return value
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text.encode("utf-8", "surrogateescape")
+    if not isinstance(value, str):
+        return json_text(value).encode("utf-8", "backslashreplace")
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "backslashreplace")
+
+
+def timestamp(time: datetime) -> str:
+    """Write a time as Beats do.
+
+    >>> timestamp(datetime.fromisoformat("2026-11-22T10:00:00+01:00"))
+    '2026-11-22T09:00:00.000Z'
+    """
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Give the rows of a batch; maps are dictionaries, however deep they are.
+
+    >>> rows_of(pa.record_batch({"m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))}))
+    [{'m': {'k': 1}}]
+    """
+    shapes = {field.name: shape for field in batch.schema if (shape := _shape(field.type)) is not None}
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    for row in rows if shapes else ():
+        for name, shape in shapes.items():
+            row[name] = shape(row[name])
+    return rows
+
+
+_Shape = Callable[[Any], Any]
+
+
+def _shape(kind: pa.DataType) -> _Shape | None:
+    """Give what makes dictionaries of the maps in a value, which Arrow gives as lists of pairs; None for no maps."""
+    if pa.types.is_map(kind):
+        item = _shape(kind.item_type) or _same
+        return lambda pairs: None if pairs is None else {key: item(value) for key, value in pairs}
+    if pa.types.is_struct(kind):
+        of = {field.name: shape for field in kind if (shape := _shape(field.type)) is not None}
+        return (lambda row: row and row | {name: shape(row[name]) for name, shape in of.items()}) if of else None
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        each = _shape(kind.value_type)
+        return None if each is None else lambda values: values and [each(value) for value in values]
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def pairs_object(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Give pairs as an object; a key that came more than once has a list of its values.
+
+    >>> pairs_object([("a", "1"), ("b", "2"), ("a", "3")])
+    {'a': ['1', '3'], 'b': '2'}
+    """
+    values: dict[str, list[str]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return {key: of[0] if len(of) == 1 else of for key, of in values.items()}
 
 
 def events_of(columns: Mapping[str, list[Any]]) -> Iterable[Event]:
@@ -66,5 +208,23 @@ def events_of(columns: Mapping[str, list[Any]]) -> Iterable[Event]:
         *(columns[name] for name in ("received", "peer", "sequence", "event", "fields", "raw", "tags")), strict=True
     )
     for received, peer, sequence, event, fields, raw, tags in rows:
-        content = json.loads(event) if event is not None else dict(fields) if fields is not None else raw
+        content = _parsed(event) if event is not None else pairs_object(fields) if fields is not None else raw
         yield Event(content, sequence, peer, received, tuple(tags or ()))
+
+
+def _parsed(event: str) -> Any:
+    """Read an object: whatever somebody may send, the others of its batch are not lost with it."""
+    try:
+        return json.loads(event)
+    except RecursionError:
+        return event.encode()
+    except ValueError:
+        return _with_long_numbers(event)
+
+
+def _with_long_numbers(event: str) -> Any:
+    most = sys.get_int_max_str_digits()
+    try:
+        return json.loads(event, parse_int=lambda digits: int(digits) if len(digits) <= most else Decimal(digits))
+    except (ValueError, RecursionError):
+        return event.encode()

@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 from threading import Event as Flag
 from threading import Lock, Thread
 
-from penstock.errors import LumberjackError
+from penstock.lumberjack._event import timestamp
 from penstock.lumberjack._sender import Sender
 
 __all__ = ["LogHandler"]
@@ -20,7 +20,8 @@ class LogHandler(logging.Handler):
 
     An event has ``@timestamp``, ``message``, ``log`` (``level``, ``logger``), ``process`` (``pid``, ``name``), ``host``
     (``name``) and, for an exception, ``error`` (``stack_trace``). Records beyond ``capacity`` that wait to be sent are
-    dropped and counted.
+    dropped and counted; so are those that the sender has no room for at the end, so that a program ends, whoever cannot
+    be reached.
 
     >>> import logging
     >>> from penstock.lumberjack import Receiver
@@ -34,19 +35,25 @@ class LogHandler(logging.Handler):
     ['started']
     """
 
-    def __init__(self, sender: Sender, level: int = logging.NOTSET, *, capacity: int = 65_536) -> None:
+    def __init__(
+        self, sender: Sender, level: int = logging.NOTSET, *, capacity: int = 65_536, grace: float = 5.0
+    ) -> None:
         """Take the sender, which the caller closes, after this.
 
         Args:
             sender: Of JSON frames or of pairs.
             level: The lowest level that is sent.
             capacity: Records that may wait.
+            grace: Seconds that `close`, and so the end of a program, waits until the sender has taken what waits.
         """
         super().__init__(level)
         self.dropped: int = 0
-        """Records that were dropped: too many waited, or the sender had failed."""
+        """Records that were dropped: too many waited, the sender had failed, or had no room for them at the end."""
         self._sender = sender
         self._capacity = capacity
+        self._grace = grace
+        self._sending = 0
+        self._given_up = False
         self._records: SimpleQueue[dict[str, object] | None] = SimpleQueue()
         self._host = socket.gethostname()
         self._ended = Flag()
@@ -69,9 +76,8 @@ class LogHandler(logging.Handler):
                 self._thread.start()
 
     def _event(self, record: logging.LogRecord) -> dict[str, object]:
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         event: dict[str, object] = {
-            "@timestamp": time.replace("+00:00", "Z"),
+            "@timestamp": timestamp(datetime.fromtimestamp(record.created, UTC)),
             "message": record.getMessage() if self.formatter is None else self.format(record),
             "log": {"level": record.levelname, "logger": record.name},
             "process": {"pid": record.process, "name": record.processName},
@@ -82,25 +88,40 @@ class LogHandler(logging.Handler):
         return event
 
     def _send(self) -> None:
-        while (record := self._records.get()) is not None:
+        while not self._given_up and (record := self._records.get()) is not None:
             records = [record]
             try:
                 while len(records) < _AT_ONCE and (record := self._records.get_nowait()) is not None:
                     records.append(record)
             except Empty:
                 record = records[0]
-            try:
-                self._sender.send(records, wait=False)
-            except LumberjackError:
-                self.dropped += len(records)
+            self._sending = len(records)
+            self._give(records)
+            self._sending = 0
             if record is None:
                 return
 
+    def _give(self, records: list[dict[str, object]]) -> None:
+        try:
+            self._sender.send(records, wait=False)
+        except Exception:  # noqa: BLE001 - whatever it is, the others are to be sent
+            if self._given_up:
+                return
+            if len(records) == 1:
+                self.dropped += 1
+                return
+            for record in records:
+                self._give([record])
+
     def close(self) -> None:
-        """Hand what waits to the sender; `Sender.close` then waits for the acknowledgements."""
+        """Hand what waits to the sender, within ``grace`` seconds; `Sender.close` then waits for acknowledgements."""
         self._ended.set()
         if self._thread is not None:
             self._records.put(None)
-            self._thread.join()
+            self._thread.join(self._grace)
+            if self._thread.is_alive():
+                # It waits for room, which may never come.
+                self._given_up = True
+                self.dropped += self._sending + self._records.qsize() - 1
             self._thread = None
         super().close()

@@ -1,15 +1,14 @@
 """What receivers and senders are told."""
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from penstock._state import state_dir
+from penstock._addresses import is_local
 from penstock.errors import LumberjackError
 
-__all__ = ["Limits", "PathLike", "ReceiveOptions", "SendOptions", "certificate_folder", "is_local", "needs_tls"]
+__all__ = ["Limits", "PathLike", "ReceiveOptions", "SendOptions", "needs_tls"]
 
 PathLike = str | Path
 """The name of a file or folder."""
@@ -103,24 +102,8 @@ def host_list(hosts: str | Sequence[str]) -> list[str]:
     return [hosts] if isinstance(hosts, str) else list(hosts)
 
 
-def is_local(address: str) -> bool:
-    """Say whether ``HOST:PORT`` is on the loopback interface."""
-    host = address.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def needs_tls(listen: str, tls: bool | None, cert: PathLike | None, client_ca: PathLike | None) -> bool:
     """TLS is the default outside loopback (decision 10), and wherever there is a certificate."""
     if tls is not None:
         return tls
     return cert is not None or client_ca is not None or not is_local(listen)
-
-
-def certificate_folder(folder: PathLike | None) -> Path:
-    """Name the folder of the development certificate."""
-    return (state_dir() if folder is None else Path(folder)) / "certificate"

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from penstock import _core
 from penstock._listening import Listening
+from penstock._state import certificate_folder
 from penstock.lumberjack._event import Event, events_of
-from penstock.lumberjack._options import Limits, PathLike, ReceiveOptions, certificate_folder, needs_tls
+from penstock.lumberjack._options import Limits, PathLike, ReceiveOptions, needs_tls
 from penstock.lumberjack._spool import Spool
 
 __all__ = ["Batch", "Receiver", "ReceiverCounters"]

@@ -1,16 +1,18 @@
 """Senders: events to one of several receivers, kept until they are acknowledged."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import islice
+from time import monotonic
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock import _core
 from penstock.errors import LumberjackError
-from penstock.lumberjack._event import json_octets, pair_octets
+from penstock.lumberjack._event import check_size, json_octets, pair_octets, rows_of, timestamp
 from penstock.lumberjack._options import PathLike, SendOptions, host_list
 
 __all__ = ["Sender"]
@@ -110,30 +112,35 @@ class Sender:
 
         Args:
             events: Mappings, which become JSON objects or pairs; strings, which become a message; bytes, JSON as it is;
-                `Event`. Or a batch or table in Arrow: its column "event", strings of JSON, or each row as an object.
+                `Event`. Or a batch or table in Arrow: its column "event", strings of JSON, where null becomes
+                ``{"event":null}``, or each row as an object. NaN and infinities become the strings "NaN", "Infinity"
+                and "-Infinity", what JSON has nothing for its ``str``.
                 2,048 are taken at a time, so a generator may give more than there is memory for.
             wait: Whether to return when all of them are acknowledged. If not, it returns when there was room for them,
                 and `flush` waits.
             timeout: Seconds, after which it is open how many of them are sent. By default for ever.
 
         Raises:
-            LumberjackError: Of kind "deadline" when the time is over; another when it has tried for ``retry`` seconds.
+            LumberjackError: Of kind "deadline" when the time is over; "limit" for an event that no receiver would take,
+                16 MiB of JSON or of a value, 64 KiB of a key, 65,536 pairs, 64 MiB of all pairs, and "misuse" for one
+                that is no JSON: none of the 2,048 that were taken with it is sent; another when it has tried for
+                ``retry`` seconds.
         """
         if hasattr(events, "__arrow_c_array__") or hasattr(events, "__arrow_c_stream__"):
             for batch in batches_of(events):
                 if self._frames == "json" and "event" in batch.schema.names:
-                    self._native.send_column(batch, "event", False, timeout)
+                    self._native.send_column(event_column(batch), "event", False, timeout)
                 else:
-                    self._send(batch.to_pylist(), timeout)
+                    self._send(rows_of(batch), timeout)
         else:
             self._send(events, timeout)
         if wait:
             self.flush(timeout)
 
     def _send(self, events: Iterable[object], timeout: float | None) -> None:
-        ends = None if timeout is None else time.monotonic() + timeout
+        ends = None if timeout is None else monotonic() + timeout
         for part in parts_of(events):
-            left = None if ends is None else max(0.0, ends - time.monotonic())
+            left = None if ends is None else max(0.0, ends - monotonic())
             if self._frames == "json":
                 self._native.send_json(octets_of(part), False, left)
             else:
@@ -146,23 +153,27 @@ class Sender:
         host: str,
         path: str | None = None,
         offset: int = 0,
+        time: datetime | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> int | None:
         """Send the lines of a text, as ``penstock lumberjack send`` does; it does not wait for the acknowledgements.
 
-        A line that is a JSON object is sent as it is, any other as the message of one. Empty lines are left out.
+        A line that is a JSON object is sent as it is, any other as the message of one. Empty lines are left out. A line
+        that is longer than a receiver takes (16 MiB of JSON) is for the caller to divide.
 
         Args:
             text: Whole lines.
             host: The name of this machine.
             path: The file that they are of.
             offset: Where in the file they begin.
+            time: When they were read, with its zone; by default now. It is their ``@timestamp``.
             stop: Asked now and then while there is no room; true gives up.
 
         Returns:
             How many events were given since the beginning; None where it gave up, and it is open how many were sent.
         """
-        return self._native.send_lines(text, self._frames == "map", host, path, offset, stop)
+        read = timestamp(time or datetime.now(UTC))
+        return self._native.send_lines(text, self._frames == "map", read, host, path, offset, stop)
 
     @property
     def acknowledged(self) -> int:
@@ -238,6 +249,20 @@ def parts_of(events: Iterable[object]) -> Iterator[list[object]]:
 def octets_of(part: list[object]) -> list[bytes]:
     """Give events as J frames have them; those that are JSON already are most, where there are many."""
     return [event if type(event) is bytes else json_octets(event) for event in part]
+
+
+def event_column(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give the column of JSON alone, none of it too large; where it is null, there is an object that says so."""
+    column = batch.column("event")
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = pc.fill_null(column, pa.scalar('{"event":null}', column.type))
+        check_size("an event", pc.max(pc.binary_length(column)).as_py() or 0)
+    elif pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        column = pc.fill_null(column, pa.scalar(b'{"event":null}', column.type))
+        check_size("an event", pc.max(pc.binary_length(column)).as_py() or 0)
+    return pa.record_batch({"event": column})
 
 
 def batches_of(events: object) -> Iterable[pa.RecordBatch]:

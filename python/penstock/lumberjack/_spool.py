@@ -138,8 +138,8 @@ class _Planned:
             piece: Octets of a piece.
 
         Raises:
-            LumberjackError: Of kind "misuse" where a segment behind ``start`` has been removed, "io" where the spool
-                cannot be read.
+            LumberjackError: Of kind "misuse" where a segment behind ``start`` has been removed, or the spool does not
+                reach to ``start`` or ``until``; "io" where the spool cannot be read.
         """
         last = None if until is None else (until.segment, until.row)
         pieces, end = self._core_of().plan((start.segment, start.row), last, rows, octets, piece)
@@ -354,6 +354,11 @@ class SpoolReader(_Planned):
                 read_key=read_key,
             )
         )
+
+    @property
+    def address(self) -> str | None:
+        """The service that it asks; None for a spool that is read where it lies, where nothing can be committed."""
+        return self._options.address
 
     def _core_of(self) -> _core.SpoolReader:
         return self._opened.get()

@@ -1,7 +1,7 @@
 """PipeStream over QUIC: entities, scopes and digests, as clients send them and servers receive them.
 
 `Session.connect` and `Server` are the two ends; frames and messages are values of their own; `EntityIdSpace`,
-`Manifest` and `merkle_root` are the parts of the protocol that are useful alone. Layers 0 and 1.
+`Manifest` and `merkle_root` are the parts of the protocol that are useful alone. Layers 0 to 2.
 """
 
 from penstock._core import EntityIdSpace
@@ -20,17 +20,22 @@ from penstock.pipestream._entity import (
 )
 from penstock.pipestream._events import (
     AgreedEvent,
+    AttemptFailedEvent,
     BarrierEvent,
     CheckpointEvent,
     ClosedEvent,
+    DeferredEvent,
     DigestEvent,
     ErrorEvent,
     Event,
     GatheredEvent,
     LostEvents,
+    OutcomeEvent,
     ReleasedEvent,
     ResolvedEvent,
+    ResumedEvent,
     StatusEvent,
+    YieldedEvent,
 )
 from penstock.pipestream._frames import (
     Agreement,
@@ -56,14 +61,21 @@ from penstock.pipestream._manifest import (
 )
 from penstock.pipestream._messages import (
     ClaimCheck,
-    CompletionPolicy,
+    SetAside,
     StoppingPointValidation,
 )
+from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._reader import (
     ROW_SCHEMA,
     ClosedSession,
     Piece,
     SinkReader,
+)
+from penstock.pipestream._references import (
+    REFERENCE_TYPE,
+    EncryptionMetadata,
+    FileStorageReference,
+    References,
 )
 from penstock.pipestream._scope import Scope
 from penstock.pipestream._server import (
@@ -73,9 +85,11 @@ from penstock.pipestream._server import (
 from penstock.pipestream._session import Session
 
 __all__ = [
+    "REFERENCE_TYPE",
     "ROW_SCHEMA",
     "AgreedEvent",
     "Agreement",
+    "AttemptFailedEvent",
     "Barrier",
     "BarrierEvent",
     "Capabilities",
@@ -88,7 +102,9 @@ __all__ = [
     "Completion",
     "CompletionMode",
     "CompletionPolicy",
+    "DeferredEvent",
     "DigestEvent",
+    "EncryptionMetadata",
     "Entity",
     "EntityHeader",
     "EntityIdSpace",
@@ -97,16 +113,20 @@ __all__ = [
     "ErrorEvent",
     "Event",
     "FailureAction",
+    "FileStorageReference",
     "GatheredEvent",
     "LostEvents",
     "Manifest",
+    "OutcomeEvent",
     "Piece",
     "Reason",
     "ReceivedEntity",
+    "References",
     "ReleasedEvent",
     "Resolution",
     "ResolutionState",
     "ResolvedEvent",
+    "ResumedEvent",
     "Scope",
     "ScopeDigest",
     "ScopeKey",
@@ -114,6 +134,7 @@ __all__ = [
     "Server",
     "ServerCounters",
     "Session",
+    "SetAside",
     "SinkReader",
     "Status",
     "StatusEvent",
@@ -121,5 +142,6 @@ __all__ = [
     "StoppingPointValidation",
     "YieldExtension",
     "YieldReason",
+    "YieldedEvent",
     "merkle_root",
 ]

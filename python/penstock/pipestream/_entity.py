@@ -2,14 +2,16 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from penstock import _core
-from penstock.pipestream._codes import ErrorCode, Status
+from penstock.pipestream._codes import ErrorCode, Status, YieldReason
 from penstock.pipestream._events import reason_of
 from penstock.pipestream._frames import EntityHeader, header_of
 from penstock.pipestream._keys import EntityKey, Reason, ScopeKey, late
+from penstock.pipestream._messages import ClaimCheck, claim_of
 
 if TYPE_CHECKING:
     from penstock.pipestream._session import Session
@@ -80,6 +82,22 @@ class Entity(NamedEntity):
         return self._session
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an entity of ours has ended."""
+
+    status: Status
+    reason: Reason | None
+    attempts: int
+    claim: int | None
+
+
+def ending_of(outcome: "tuple[int, _core._ReasonFields | None, int, int | None]") -> Ending:
+    """Make the dataclass from what the core gave."""
+    status, reason, attempts, claim = outcome
+    return Ending(Status(status), reason_of(reason), attempts, claim)
+
+
 class SentEntity(Entity):
     """An entity of ours: announced (decision 7), and on its way by itself. `Session.send` gives it."""
 
@@ -92,7 +110,7 @@ class SentEntity(Entity):
         self._child_scope = None if scope is None else ScopeKey(*scope)
         self._dehydrated = dehydrated
         self._lock = threading.Lock()
-        self._outcome: tuple[Status, Reason | None] | None = None
+        self._outcome: Ending | None = None
 
     @property
     def is_dehydrated(self) -> bool:
@@ -122,13 +140,25 @@ class SentEntity(Entity):
         self._settle(0)
         if self._outcome is None:
             return Status.DEHYDRATING if self._dehydrated else Status.PENDING
-        return self._outcome[0]
+        return self._outcome.status
 
     @property
     def reason(self) -> Reason | None:
         """Why it is not COMPLETE, where it is terminal and somebody said why."""
         self._settle(0)
-        return None if self._outcome is None else self._outcome[1]
+        return None if self._outcome is None else self._outcome.reason
+
+    @property
+    def attempts(self) -> int:
+        """How often it was sent; more than once by a policy that has failures come again."""
+        self._settle(0)
+        return 1 if self._outcome is None else self._outcome.attempts
+
+    @property
+    def claim(self) -> int | None:
+        """The ID of the claim check under which it is DEFERRED."""
+        self._settle(0)
+        return None if self._outcome is None else self._outcome.claim
 
     def fail(self, reason: str, *, code: int = ErrorCode.INTERNAL_ERROR) -> None:
         """Give it up: its stream is reset and its status becomes FAILED, unless it is terminal already.
@@ -150,7 +180,7 @@ class SentEntity(Entity):
                 outcome = self._session._native.wait_resolved(self._key, timeout)
                 if outcome is None:
                     return False
-                self._outcome = (Status(outcome[0]), reason_of(outcome[1]))
+                self._outcome = ending_of(outcome)
             return True
         finally:
             self._lock.release()
@@ -184,6 +214,11 @@ class ReceivedEntity(Entity):
     def is_dehydrated(self) -> bool:
         """Whether it has children, which are entities of their own."""
         return self._native.is_dehydrated()
+
+    @property
+    def is_padding(self) -> bool:
+        """Whether it stands for nothing, and only hides how many entities there are; complete it like any other."""
+        return self._header.metadata.get("penstock.padding") == "1"
 
     @property
     def child_scope(self) -> ScopeKey | None:
@@ -247,6 +282,47 @@ class ReceivedEntity(Entity):
         """
         self._decided = True
         self._native.fail(code, reason)
+
+    def skip(self, reason: str, *, code: int = ErrorCode.NO_ERROR) -> None:
+        """Leave it out: its status becomes SKIPPED, which is no failure. Layer 2."""
+        self._decided = True
+        self._native.skip(code, reason)
+
+    def defer(self, reason: str, *, life: float | None = None) -> ClaimCheck:
+        """Set it aside: its status becomes DEFERRED, and its owner gets a claim check, which is stored before. Layer 2.
+
+        Whoever knows claim check and session may redeem it later, once, and send the entity again; or this server
+        settles it by `Server.settle`.
+
+        Args:
+            reason: Why, for the list of claim checks and the receipt.
+            life: Seconds that the claim check is good for; by default, and at most, a day.
+
+        Raises:
+            PipeStreamError: It has ended meanwhile, or the claim check cannot be stored.
+        """
+        self._decided = True
+        return claim_of(self._native.defer(reason, life))
+
+    def wait(self, reason: YieldReason, state: bytes = b"", timeout: float | None = None) -> bytes | None:
+        """Say that it waits, YIELDED, and wait until its owner has it go on: `Session.resume`. Layer 2.
+
+        Args:
+            reason: What for.
+            state: What is needed to go on; it travels to the owner and back, sealed, so keep secrets out of it.
+            timeout: Seconds. After them it still waits: `wait_resumed` goes on waiting.
+
+        Returns:
+            The state; None where processing begins anew.
+
+        Raises:
+            PipeStreamError: It has ended meanwhile; of kind "deadline" when the time is over.
+        """
+        return self._native.wait(reason, state, timeout)
+
+    def wait_resumed(self, timeout: float | None = None) -> bytes | None:
+        """Go on waiting, after a `wait` that took too long. See there."""
+        return self._native.wait_resumed(timeout)
 
     def __enter__(self) -> Self:
         """Give itself."""

@@ -10,9 +10,10 @@
 from dataclasses import dataclass
 
 from penstock import _core
-from penstock.pipestream._codes import Status
+from penstock.pipestream._codes import ResolutionState, Status, YieldReason
 from penstock.pipestream._frames import Agreement, Barrier, Checkpoint, ScopeDigest
 from penstock.pipestream._keys import EntityKey, Reason, ScopeKey
+from penstock.pipestream._messages import ClaimCheck
 
 __all__ = [
     "AgreedEvent",
@@ -153,6 +154,62 @@ class ClosedEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class YieldedEvent:
+    """The peer waits with an entity of ours: `Session.resume` has it go on (section 6.5.1). Layer 2."""
+
+    key: EntityKey
+    """The entity."""
+    reason: YieldReason
+    """What it waits for."""
+    token: bytes
+    """What to go on with: good once, in this session."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumedEvent:
+    """An entity that waited goes on. Layer 2."""
+
+    key: EntityKey
+    """The entity."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredEvent:
+    """The peer has set an entity of ours aside under a claim check; its end follows (section 6.5.2). Layer 2."""
+
+    key: EntityKey
+    """The entity."""
+    claim: ClaimCheck
+    """The claim check."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailedEvent:
+    """An attempt to bring an entity has failed, and it may come again (decision 19). Layer 2."""
+
+    key: EntityKey
+    """The entity."""
+    failures: int
+    """How many attempts have failed."""
+    reason: Reason
+    """Why."""
+    owned: bool
+    """Whether it is one of ours, which is then sent again after the delay of its parent's policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeEvent:
+    """What a policy made of an entity with children, all of which have ended (section 9.2). Layer 2."""
+
+    key: EntityKey
+    """The entity."""
+    state: ResolutionState
+    """RESOLVED, PARTIAL or FAILED."""
+    owned: bool
+    """Whether it is one of ours."""
+
+
+@dataclass(frozen=True, slots=True)
 class LostEvents:
     """Nobody took events for so long that these were dropped, the oldest first."""
 
@@ -171,6 +228,11 @@ Event = (
     | CheckpointEvent
     | ErrorEvent
     | ClosedEvent
+    | YieldedEvent
+    | ResumedEvent
+    | DeferredEvent
+    | AttemptFailedEvent
+    | OutcomeEvent
     | LostEvents
 )
 """Anything that `Session.events` gives; match on the class."""
@@ -212,5 +274,17 @@ def event_of(event: "_core._EventFields") -> Event | None:
             return ErrorEvent(Reason(**event["reason"]), event["scope_id"], event["entity_id"], event["by_peer"])
         case "closed":
             return ClosedEvent(Reason(**event["reason"]), event["by_peer"])
+        case "yielded":
+            return YieldedEvent(EntityKey(*event["key"]), YieldReason(event["reason"]), event["token"])
+        case "resumed":
+            return ResumedEvent(EntityKey(*event["key"]))
+        case "deferred":
+            claim = ClaimCheck(id=event["claim_id"], expiry_timestamp=event["expiry_timestamp"])
+            return DeferredEvent(EntityKey(*event["key"]), claim)
+        case "attempt_failed":
+            reason = Reason(**event["reason"])
+            return AttemptFailedEvent(EntityKey(*event["key"]), event["failures"], reason, event["owned"])
+        case "outcome":
+            return OutcomeEvent(EntityKey(*event["parent"]), ResolutionState[event["state"]], event["owned"])
         case "internal":
             return None

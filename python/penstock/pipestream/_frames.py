@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from penstock import _core
 from penstock.pipestream._codes import Status, YieldReason
 from penstock.pipestream._fields import ReadableBuffer, check_uint, octets
-from penstock.pipestream._messages import ClaimCheck, CompletionPolicy, policy_of
+from penstock.pipestream._messages import ClaimCheck
+from penstock.pipestream._policy import CompletionPolicy, policy_of
 
 __all__ = [
     "Agreement",
@@ -67,11 +68,11 @@ class StatusFrame:
         object.__setattr__(self, "status", Status(self.status))
         claim = self.extension
         if isinstance(claim, ClaimCheck) and (
-            claim != ClaimCheck(claim_id=claim.claim_id, expiry_timestamp=claim.expiry_timestamp)
-            or claim.claim_id is None
+            claim != ClaimCheck(id=claim.id, expiry_timestamp=claim.expiry_timestamp)
+            or claim.id is None
             or claim.expiry_timestamp is None
         ):
-            raise ValueError("a STATUS extension carries claim_id and expiry_timestamp of a ClaimCheck, no more")
+            raise ValueError("a STATUS extension carries id and expiry_timestamp of a ClaimCheck, no more")
 
     def encode(self) -> bytes:
         """Give the octets of the wire, the type octet first.
@@ -189,7 +190,7 @@ class Agreement:
     """What both ends of a session keep to: the minimum of their capabilities (section 3.4, decision 1)."""
 
     layer: int
-    """The highest layer that both have, 0 or 1."""
+    """The highest layer that both have, 0 to 2."""
     max_scope_depth: int
     """The deepest scope, at most 7."""
     max_entities_per_scope: int

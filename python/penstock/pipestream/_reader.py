@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock import _core
 from penstock._opened import Opened
 from penstock.pipestream._fields import PathLike
+from penstock.pipestream._messages import SetAside, set_aside_of
 
 __all__ = ["ROW_SCHEMA", "ClosedSession", "Piece", "SinkReader"]
 
@@ -234,6 +235,14 @@ class SinkReader:
         most = min(max_content, MAX_CONTENT) if content else None
         for piece in pieces:
             yield from self._core.rows(piece.session, piece.start, piece.end, most, batch_octets)
+
+    def claims(self) -> list[SetAside]:
+        """Give what the sink's server has set aside and still knows, the first to expire at the front.
+
+        Raises:
+            PipeStreamError: Of kind "io" where the sink cannot be read or reached, "misuse" where the key is wrong.
+        """
+        return [set_aside_of(row) for row in self._core.claims()]
 
     def remove(self, session: str) -> None:
         """Remove a session from a folder, for good; the journal keeps its line. One that is not there is no error.

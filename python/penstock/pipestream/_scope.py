@@ -12,6 +12,7 @@ from penstock.pipestream._entity import SentEntity
 from penstock.pipestream._fields import OCTETS, Payload
 from penstock.pipestream._frames import ScopeDigest
 from penstock.pipestream._keys import EntityKey, ScopeKey
+from penstock.pipestream._policy import CompletionPolicy
 
 __all__ = ["Scope"]
 
@@ -100,6 +101,7 @@ class Scope(ScopeState[SentEntity]):
         content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
+        policy: CompletionPolicy | None = None,
     ) -> "Scope":
         """Send a child that has children itself; see `Session.dehydrate`. At most 7 deep."""
         return self._entity.session.dehydrate(
@@ -109,6 +111,7 @@ class Scope(ScopeState[SentEntity]):
             content_type=content_type,
             metadata=metadata,
             chunk_size=chunk_size,
+            policy=policy,
         )
 
     def announce_failed(

@@ -1,7 +1,7 @@
 """Servers: into a folder, or into the application."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,10 +10,16 @@ from penstock import _core
 from penstock._listening import Listening
 from penstock._places import is_uri, local_path
 from penstock._state import state_dir
+from penstock.pipestream._codes import Status
 from penstock.pipestream._fields import PathLike
+from penstock.pipestream._hand_over import HandOver, Queue
+from penstock.pipestream._messages import ClaimCheck, SetAside, claim_id, set_aside_of
+from penstock.pipestream._references import References
 from penstock.pipestream._session import Session
 
 __all__ = ["Server", "ServerCounters"]
+
+LAYER_2 = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,10 @@ class ServeOptions:
     read_key: str | None
     reader_certificates: str
     metrics: str | None
+    references: References | None
+    claims: PathLike | None
+    defer_types: list[str]
+    survive: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +68,20 @@ class ServerCounters:
     """Failures of entities and connections by error code (section 11.4)."""
     events_lost: int
     """Events that nobody took in time."""
+    retries: int = 0
+    """Attempts that failed and were not the last."""
+    deferred: int = 0
+    """Entities that became DEFERRED."""
+    skipped: int = 0
+    """Entities that became SKIPPED."""
+    abandoned: int = 0
+    """Entities that became ABANDONED; ``failed`` counts them too."""
+    yields: int = 0
+    """How often an entity has waited."""
+    reconnects: int = 0
+    """Connections that sessions went on over, when another one was lost."""
+    claims: int = 0
+    """Claim checks that are known now."""
     limits: Mapping[str, int]
     """How often each limit was exceeded, by its name; docs/operations.md lists them."""
 
@@ -78,7 +102,7 @@ class Server(Listening):
         cert: The server's certificate (PEM), with ``key``; without, one for localhost is made once and kept.
         key: Its private key (PEM).
         client_ca: A PEM file: clients must show a certificate that it has signed.
-        layers: The highest layer, 0 or 1.
+        layers: The highest layer, 0 to 2.
         window: The most entities of a scope that may be unresolved, by default 65,536.
         mtu: The largest UDP payload that is tried on the path to a client, in octets from 1,200 to 9,000; by
             default 6,500 where the client is on this machine, else 1,452.
@@ -87,7 +111,17 @@ class Server(Listening):
         read_key: A text of at least 16 octets, for those who may read the sink (`SinkReader.connect`).
         reader_certificates: With ``client_ca``: whether readers must have such a certificate, too, "required", or
             come with the key alone, "optional".
+        defer_types: Content types, ``image/png`` or ``image/*``: entities of these are set aside as soon as they have
+            arrived, under a claim check, for somebody who has time. For a server with a sink.
+        defer_to: ``quicx://HOST:PORT``, a Quicx daemon: every claim check is submitted to it as a task of the type
+            ``pipestream.claim`` with a JSON object (`SetAside.to_dict`); the task's end settles the claim check,
+            COMPLETE or FAILED. The daemon is on this machine, or trusted by ``?fingerprint=HEX`` or ``?ca=FILE`` behind
+            the address (``cert=FILE&key=FILE`` too).
+        survive: Seconds that a session waits for its client when their connection is lost, where that client goes on;
+            0: it ends. Only at layer 2.
+        claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``; in memory without one.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
+        references: What becomes of entities that refer to objects in stores; by default their messages are kept.
         state_dir: For development certificates; by default the state folder of the command line.
 
     >>> from tempfile import TemporaryDirectory
@@ -104,7 +138,7 @@ class Server(Listening):
     ReceivedEntity(scope_id=0, entity_id=1) b'hello'
     """
 
-    __slots__ = ("_fingerprint", "_native")
+    __slots__ = ("_fingerprint", "_hand_over", "_native")
 
     _native: "_core.Server"
 
@@ -117,14 +151,19 @@ class Server(Listening):
         cert: PathLike | None = None,
         key: PathLike | None = None,
         client_ca: PathLike | None = None,
-        layers: int = 1,
+        layers: int = 2,
         window: int | None = None,
         mtu: int | None = None,
         max_payload: int | None = None,
         events: PathLike | None = None,
         read_key: str | None = None,
         reader_certificates: Literal["required", "optional"] = "required",
+        defer_types: Sequence[str] = (),
+        defer_to: str | None = None,
+        claims: PathLike | None = None,
+        survive: float = 300.0,
         metrics: str | None = None,
+        references: References | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
         """Begin to listen; the class says what the arguments are.
@@ -147,10 +186,16 @@ class Server(Listening):
             read_key=read_key,
             reader_certificates=reader_certificates,
             metrics=metrics,
+            references=references,
+            claims=claims,
+            defer_types=list(defer_types),
+            survive=survive if layers == LAYER_2 else None,
         )
+        queue = None if defer_to is None else Queue.parse(defer_to)
         self._native = _core.Server(listen, options)
         self._listens()
         self._fingerprint = self._native.fingerprint()
+        self._hand_over = None if queue is None else HandOver(self._native, queue)
 
     @property
     def fingerprint(self) -> str:
@@ -161,6 +206,27 @@ class Server(Listening):
     def counters(self) -> ServerCounters:
         """What it has seen so far."""
         return counters_of(self._native.counters())
+
+    def claims(self) -> list[SetAside]:
+        """Give what this server has set aside and still knows, the first to expire at the front."""
+        return [set_aside_of(row) for row in self._native.claims()]
+
+    def settle(self, claim: ClaimCheck | int | str, status: Status = Status.COMPLETE) -> None:
+        """Say what has become of an entity that was set aside, instead of a session that redeems it. It is stored.
+
+        Raises:
+            PipeStreamError: CLAIM_NOT_FOUND where it is not known, or a session has redeemed it.
+        """
+        self._native.settle(claim_id(claim), status)
+
+    def close(self, grace: float = 10.0) -> None:
+        """Take no more connections, let sessions end for ``grace`` seconds, then cut off what is left.
+
+        Closing a closed server changes nothing.
+        """
+        super().close(grace)
+        if self._hand_over is not None:
+            self._hand_over.stop()
 
     def accept(self, timeout: float | None = None) -> Session | None:
         """Wait for the next client, at most ``timeout`` seconds; None when the server is closed.
@@ -198,6 +264,13 @@ def counters_of(fields: "_core._CounterFields") -> ServerCounters:
         octets=fields["octets"],
         failures=dict(fields["failures"]),
         events_lost=fields["events_lost"],
+        retries=fields["retries"],
+        deferred=fields["deferred"],
+        skipped=fields["skipped"],
+        abandoned=fields["abandoned"],
+        yields=fields["yields"],
+        reconnects=fields["reconnects"],
+        claims=fields["claims"],
         limits=dict(fields["limits"]),
     )
 

@@ -1,6 +1,6 @@
 """Sessions: connect, send entities and scopes of them, receive the peer's."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,6 +14,9 @@ from penstock.pipestream._events import Event, LostEvents, event_of, reason_of
 from penstock.pipestream._fields import OCTETS, PathLike, Payload
 from penstock.pipestream._frames import Agreement, Checkpoint
 from penstock.pipestream._keys import EntityKey, Reason, late, misuse
+from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
+from penstock.pipestream._policy import CompletionPolicy
+from penstock.pipestream._references import REFERENCE_TYPE, FileStorageReference
 from penstock.pipestream._scope import Scope, ScopeState
 
 __all__ = ["Session"]
@@ -35,6 +38,8 @@ class ConnectOptions:
     window: int | None
     mtu: int | None
     timeout: float | None
+    policy: CompletionPolicy | None
+    survive: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,21 @@ class Draft:
     content_type: str
     metadata: dict[str, str]
     chunk_size: int | None
+    policy: CompletionPolicy | None
+
+
+def highest_layer(layers: int | None, policy: CompletionPolicy | None, survive: float | None) -> int:
+    """Give the highest layer that a client offers: 2 where something needs it, else 1, unless it was said.
+
+    Raises:
+        PipeStreamError: A misuse, where less was said than is needed.
+    """
+    needs = "a policy" if policy is not None else "survive" if survive else None
+    if needs is not None and layers is not None and layers < 2:
+        raise misuse(f"{needs} needs layer 2, and layers={layers} was given: leave it out")
+    if layers is None:
+        return 1 if needs is None else 2
+    return layers
 
 
 def draft(
@@ -57,6 +77,7 @@ def draft(
     content_type: str = OCTETS,
     metadata: Mapping[str, str] | None = None,
     chunk_size: int | None = None,
+    policy: CompletionPolicy | None = None,
 ) -> Draft:
     """Put together what is known of an entity; its parent may be given by the scope of its children."""
     owner = parent.entity if isinstance(parent, ScopeState) else parent
@@ -67,6 +88,7 @@ def draft(
         content_type=content_type,
         metadata=dict(metadata or {}),
         chunk_size=chunk_size,
+        policy=policy,
     )
 
 
@@ -153,7 +175,9 @@ class Session(SessionState):
         cert: PathLike | None = None,
         key: PathLike | None = None,
         server_name: str | None = None,
-        layers: int = 1,
+        layers: int | None = None,
+        policy: CompletionPolicy | None = None,
+        survive: float | None = None,
         window: int | None = None,
         mtu: int | None = None,
         timeout: float | None = 10.0,
@@ -168,7 +192,12 @@ class Session(SessionState):
             cert: Our own certificate (PEM), for servers that ask; together with ``key``.
             key: Its private key (PEM).
             server_name: The name that the certificate must be for, if not that of ``address``.
-            layers: The highest layer, 0 or 1.
+            layers: The highest layer, 0 to 2; by default 1, or 2 where an argument needs it. Claim checks need 2.
+            policy: What becomes of each entity with children, in the root scope, that has no policy of its own.
+            survive: Seconds for which another connection is tried when this one is lost, 86,400 at most: the session
+                goes on over it, and only what is not terminal is sent again. What may have to be is kept, 64 MiB and
+                one payload at most in memory. By default, and where the server lets none survive, the session ends
+                with its connection.
             window: The most entities of a scope that may be unresolved; by default 65,536. The smaller of both
                 ends' counts.
             mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; what the path does
@@ -177,7 +206,8 @@ class Session(SessionState):
 
         Raises:
             PipeStreamError: Of kind "io" where the server cannot be reached or is not trusted, "deadline" when the
-                time is over, "misuse" for options that do not go together.
+                time is over, "misuse" for options that do not go together, and for a policy where the server has no
+                layer 2.
         """
         options = ConnectOptions(
             fingerprint=fingerprint,
@@ -186,10 +216,12 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=layers,
+            layers=highest_layer(layers, policy, survive),
             window=window,
             mtu=mtu,
             timeout=timeout,
+            policy=policy,
+            survive=survive,
         )
         return cls(_core.Session.connect(address, options))
 
@@ -203,6 +235,7 @@ class Session(SessionState):
         content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
+        policy: CompletionPolicy | None = None,
     ) -> SentEntity:
         """Announce an entity and send it; return once it is announced and its payload is on its way.
 
@@ -217,8 +250,9 @@ class Session(SessionState):
             layer: The data layer, 0 to 3 (section 7).
             content_type: The MIME type of the payload.
             metadata: Anything else. Keys that begin with ``pipestream.`` belong to the protocol, but for
-                ``pipestream.original-length``.
+                ``pipestream.original-length``, and ``pipestream.claim`` of an entity that was redeemed.
             chunk_size: Send the payload in chunks of so many octets, each on a stream of its own.
+            policy: With ``dehydrate``: what becomes of its children that fail, and of itself then. Layer 2.
 
         Raises:
             PipeStreamError: DEPTH_EXCEEDED, WINDOW_EXCEEDED where it can never be sent; the reason of the end when
@@ -231,6 +265,7 @@ class Session(SessionState):
             content_type=content_type,
             metadata=metadata,
             chunk_size=chunk_size,
+            policy=policy,
         )
         return SentEntity(self, self._native.send(of, payload), dehydrate)
 
@@ -243,6 +278,7 @@ class Session(SessionState):
         content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
+        policy: CompletionPolicy | None = None,
     ) -> Scope:
         """Send an entity that has children, and give their scope, for a ``with`` block. See `send`.
 
@@ -256,8 +292,34 @@ class Session(SessionState):
             content_type=content_type,
             metadata=metadata,
             chunk_size=chunk_size,
+            policy=policy,
         )
         return Scope(entity)
+
+    def send_reference(
+        self,
+        reference: FileStorageReference,
+        *,
+        parent: SentEntity | Scope | None = None,
+        layer: int = 0,
+        metadata: Mapping[str, str] | None = None,
+        approved_key_providers: Sequence[str] = (),
+    ) -> SentEntity:
+        """Send a reference to an object instead of its octets: see `References` for what a server does with it.
+
+        Args:
+            reference: Where the object is, and what it must be.
+            parent: As for `send`.
+            layer: As for `send`.
+            metadata: As for `send`.
+            approved_key_providers: Whose keys may have encrypted the object, as `FileStorageReference.check_keys`
+                takes them. By default none: an encrypted object is refused.
+
+        Raises:
+            PipeStreamError: As `send` and `FileStorageReference.check_keys` do; nothing was sent then.
+        """
+        reference.check_keys(approved_key_providers)
+        return self.send(reference.encode(), parent=parent, layer=layer, content_type=REFERENCE_TYPE, metadata=metadata)
 
     def announce_failed(
         self,
@@ -280,6 +342,52 @@ class Session(SessionState):
             entity.fail(reason, code=code)
         else:
             self._native.fail(entity.key, code, reason)
+
+    def skip(self, entity: Entity, reason: str, *, code: int = ErrorCode.NO_ERROR) -> None:
+        """Leave an entity out, one of ours or of the peer's, unless it is terminal already: SKIPPED. Layer 2."""
+        if entity.session is not self:
+            raise misuse(f"{entity!r} belongs to another session")
+        if isinstance(entity, ReceivedEntity):
+            entity.skip(reason, code=code)
+        else:
+            self._native.skip(entity.key, code, reason)
+
+    def resume(self, entity: SentEntity | EntityKey, token: bytes, timeout: float | None = None) -> Reason | None:
+        """Have the peer go on with an entity of ours that waits; its `YieldedEvent` has the token. Layer 2.
+
+        Returns:
+            None, or why the peer does not go on from where it was: it begins anew, or the token is not good.
+        """
+        key = entity if isinstance(entity, EntityKey) else entity.key
+        return reason_of(self._native.resume(key, token, timeout))
+
+    def claim(self, claim: ClaimCheck | int | str, timeout: float | None = 30.0) -> ClaimCheck:
+        """Ask the peer what has become of one of its claim checks. Layer 2.
+
+        Args:
+            claim: The claim check, its ID, or that in 16 hex digits.
+            timeout: Seconds that the answer may take.
+
+        Raises:
+            PipeStreamError: CLAIM_NOT_FOUND, also once it has expired.
+        """
+        return claim_of(self._native.claim(claim_id(claim), timeout))
+
+    def redeem(self, claim: ClaimCheck | int | str, session: str, timeout: float | None = 30.0) -> ClaimCheck:
+        """Take an entity over that the peer has set aside, once. Layer 2.
+
+        Then send it anew, in this session, with the metadata ``pipestream.claim``, 16 hex digits: `ClaimCheck.hex`.
+        When it ends, the claim check has its status.
+
+        Args:
+            claim: The claim check, its ID, or that in 16 hex digits.
+            session: The ID of the session in which it was deferred: who guesses a claim's ID does not know it.
+            timeout: Seconds that the answer may take.
+
+        Raises:
+            PipeStreamError: CLAIM_EXPIRED; CLAIM_NOT_FOUND also for another session's, and if it was redeemed before.
+        """
+        return claim_of(self._native.redeem(claim_id(claim), session, timeout))
 
     def end_children(self, parent: SentEntity) -> None:
         """Say that the last child of an entity has been sent: without it, the entity never becomes terminal."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock._addresses import check_address
+from penstock._addresses import check_address, is_local
 from penstock._state import state_dir
 from penstock.errors import QuicxError
-from penstock.lumberjack._options import is_local
+from penstock.quicx._limits import check_classes, check_number, check_type, check_types
 
 __all__ = [
     "DEFAULT_ADDRESS",
@@ -59,6 +59,17 @@ class Policy:
     unique: bool = False
     """Whether a task that waits or runs stands for a later one with the same payload: that gets its ID."""
 
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense.
+
+        Raises:
+            QuicxError: Of kind "misuse"; it names the field and what may be there.
+        """
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name != "rate" or value is not None:
+                check_number(field.name, value)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartOptions:
@@ -92,13 +103,26 @@ def start_options(
     state_folder: PathLike | None,
     **others: Any,
 ) -> StartOptions:
-    """Make what the core is told of what a caller said."""
+    """Make what the core is told of what a caller said.
+
+    Raises:
+        QuicxError: Of kind "misuse" for a value that makes no sense; it names the argument.
+    """
+    numbers = {"task_timeout": task_timeout, "max_attempts": max_attempts, **others}
+    for name, value in numbers.items():
+        if value is not None:
+            check_number(name, value)
+    allowed = None if allow_types is None else list(allow_types)
+    if allowed is not None:
+        check_types(allowed)
+    classes = list(SIZE_CLASSES if size_classes is None else size_classes)
+    check_classes(classes)
     folder = state_dir() if state_folder is None else Path(state_folder)
     return StartOptions(
-        size_classes=list(SIZE_CLASSES if size_classes is None else size_classes),
+        size_classes=classes,
         default=Policy(task_timeout=task_timeout, attempts=max_attempts),
         policies=list((policies or {}).items()),
-        allow_types=None if allow_types is None else list(allow_types),
+        allow_types=allowed,
         development=folder / "certificate",
         **others,
     )
@@ -125,6 +149,11 @@ class ReachOptions:
             check_address(self.address)
         except ValueError as error:
             raise QuicxError(f"address {error}", "misuse") from None
+        if self.socket is not None and self.address != DEFAULT_ADDRESS:
+            raise QuicxError(
+                f"the address {self.address} and the socket {self.socket} name the daemon twice: leave one out",
+                "misuse",
+            )
         trusted = self.fingerprint is not None or self.ca is not None or self.system_ca
         if trusted and self.plain:
             raise QuicxError("plain=True and somebody to trust: one or the other", "misuse")
@@ -155,6 +184,7 @@ _TOP = {
     "drain": float,
     "allow-types": list,
 }
+_LISTENING = {"listen", "tls-listen", "metrics"}
 _POLICY = {field.name.replace("_", "-"): field.name for field in dataclasses.fields(Policy)}
 _POLICY_TYPES = {"attempts": int, "priority": int, "retry-failed": bool, "unique": bool}
 
@@ -167,18 +197,26 @@ def read_config(path: PathLike) -> dict[str, Any]:
         say, the file's ``task-timeout`` and ``max-attempts`` say.
 
     Raises:
-        QuicxError: It cannot be read, or something in it is not known or of the wrong type; the message names it.
+        QuicxError: It cannot be read, or something in it is not known, of the wrong type or makes no sense; the message
+            names the file and the field, as they are written.
     """
     try:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise QuicxError(f"{path}: {error}", "misuse") from None
     types = table.pop("types", {})
-    found = {_argument(name): _typed(path, name, value, _TOP.get(name)) for name, value in table.items()}
+    try:
+        return _read(table, types)
+    except QuicxError as error:
+        raise QuicxError(f"{path}: {error}", "misuse") from None
+
+
+def _read(table: Mapping[str, Any], types: object) -> dict[str, Any]:
+    found = {_argument(name): _typed(name, name, value, _TOP.get(name)) for name, value in table.items()}
     if not isinstance(types, dict):
-        raise QuicxError(f"{path}: types is a table of tables, [types.NAME]", "misuse")
+        raise QuicxError("types is a table of tables, [types.NAME]", "misuse")
     base = {"task-timeout": found.get("task_timeout", 60.0), "attempts": found.get("max_attempts", 5)}
-    found["policies"] = {name: _policy(path, name, base, fields) for name, fields in types.items()}
+    found["policies"] = {name: _policy(name, base, fields) for name, fields in types.items()}
     return found
 
 
@@ -186,21 +224,33 @@ def _argument(name: str) -> str:
     return name.replace("-", "_")
 
 
-def _policy(path: PathLike, name: str, base: Mapping[str, Any], fields: object) -> Policy:
+def _policy(name: str, base: Mapping[str, Any], fields: object) -> Policy:
+    check_type(name, "types")
     if not isinstance(fields, dict):
-        raise QuicxError(f"{path}: types.{name} is a table", "misuse")
+        raise QuicxError(f"types.{name} is a table, [types.{name}], not {fields!r}", "misuse")
     known: dict[str, Any] = {}
     for key, value in {**base, **fields}.items():
         wanted = _POLICY_TYPES.get(key, float) if key in _POLICY else None
-        known[_argument(key)] = _typed(path, f"types.{name}.{key}", value, wanted)
+        known[_argument(key)] = _typed(key, f"types.{name}.{key}", value, wanted)
     return Policy(**known)
 
 
-def _typed(path: PathLike, name: str, value: object, wanted: type | None) -> Any:
+def _typed(option: str, shown: str, value: object, wanted: type | None) -> Any:
+    """Give a value that is of its option's type and makes sense."""
     if wanted is None:
-        raise QuicxError(f"{path}: there is no option {name}", "misuse")
+        raise QuicxError(f"there is no option {shown}", "misuse")
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        value = float(value)
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        raise QuicxError(f"{path}: {name} is of type {wanted.__name__}, not {value!r}", "misuse")
+        raise QuicxError(f"{shown} is of type {wanted.__name__}, not {value!r}", "misuse")
+    check_number(_argument(option), value, shown)
+    if isinstance(value, str) and not value:
+        raise QuicxError(f"{shown} is empty", "misuse")
+    if isinstance(value, str) and option in _LISTENING:
+        try:
+            check_address(value, lowest_port=0)
+        except ValueError as error:
+            raise QuicxError(f"{shown} {error}", "misuse") from None
+    if isinstance(value, list):
+        (check_types if option == "allow-types" else check_classes)(value, shown)
     return value

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import compress
 from threading import Lock, Thread
 from types import TracebackType
 from typing import NoReturn, Self
@@ -11,15 +12,17 @@ from typing import NoReturn, Self
 from penstock import _core
 from penstock.errors import ErrorKind, QuicxError
 from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, ReachOptions
-from penstock.quicx._spool import Spool
+from penstock.quicx._spool import Spool, Spooled, spooled
 
-__all__ = ["KEY", "DeadTask", "Outcome", "Producer", "Stats", "check_key", "check_keys", "ids_of"]
+__all__ = ["KEY", "DeadTask", "Outcome", "Producer", "Stats", "check_id", "check_key", "check_keys", "ids_of"]
 
 KEY = 16
 """Octets of a key."""
 
 # How often the thread that waits for outcomes looks whether it is still wanted.
 _LOOK = 0.5
+# Seconds for an answer on which nothing depends but a file.
+_ANSWER = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +151,6 @@ class Producer:
             raise QuicxError("the producer is closed", "misuse")
         return self._native
 
-    def _payload(self, payload: bytes, key: bytes | None) -> bytes:
-        return payload if self._spool is None else self._spool.put(payload, key)
-
     def submit(
         self,
         type: str,  # noqa: A002
@@ -173,8 +173,16 @@ class Producer:
             QuicxError: With ``code`` 1 where the queue is full, 3 where the payload is too large, 4 where the type is
                 not taken. Of kind "io" where the connection is over, and it is open whether it was taken.
         """
-        checked = None if key is None else check_key(key)
-        return self._open().submit(type, self._payload(payload, checked), checked, timeout)
+        native, checked = self._open(), None if key is None else check_key(key)
+        keys = None if checked is None else [checked]
+        found = spooled(self._spool, [payload], keys)
+        try:
+            task = native.submit(type, found.payloads[0], checked, timeout)
+        except Exception as error:
+            found.refused(error)
+            raise
+        self._clean(native, found, [task], keys)
+        return task
 
     def submit_many(
         self,
@@ -196,13 +204,27 @@ class Producer:
             QuicxError: As for `submit`, for the first that was refused. Others were taken: ``error.accepted`` has
                 the IDs, 0 for each that was refused.
         """
-        contents, checked = list(payloads), check_keys(keys)
+        contents, checked, native = list(payloads), check_keys(keys), self._open()
         if checked is not None and len(checked) != len(contents):
             raise QuicxError(f"{len(contents)} payloads and {len(checked)} keys", "misuse")
-        pairs = zip_longest(contents, checked or [])
-        spooled = contents if self._spool is None else [self._payload(payload, key) for payload, key in pairs]
-        ids, refused = self._open().submit_many(type, spooled, checked, timeout)
-        return ids_of(ids, refused)
+        found = spooled(self._spool, contents, checked)
+        try:
+            ids = ids_of(*native.submit_many(type, found.payloads, checked, timeout))
+        except Exception as error:
+            found.refused(error)
+            raise
+        self._clean(native, found, ids, checked)
+        return ids
+
+    @staticmethod
+    def _clean(native: "_core.QuicxProducer", found: Spooled, ids: list[int], keys: list[bytes] | None) -> None:
+        """Remove the files that were made for tasks that are done since an earlier submit."""
+        asked = found.doubtful(ids, keys)
+        if asked:
+            # The tasks are taken, whatever becomes of this.
+            with suppress(QuicxError):
+                done = native.done_before(asked, _ANSWER)
+                found.done_before(ids, compress(asked, done))
 
     def observe(self, id: int, timeout: float | None = None) -> Outcome:  # noqa: A002
         """Wait until a task is over, at most ``timeout`` seconds.
@@ -212,10 +234,19 @@ class Producer:
         Raises:
             QuicxError: With ``code`` 2 where the daemon does not know the task; of kind "deadline" when it is late.
         """
-        return Outcome(id, self._open().observe(id, timeout))
+        return Outcome(id, self._open().observe(check_id(id), timeout))
 
-    def future(self, type: str, payload: bytes = b"", *, timeout: float | None = None) -> Future[Outcome]:  # noqa: A002
+    def future(
+        self,
+        type: str,  # noqa: A002
+        payload: bytes = b"",
+        *,
+        key: bytes | None = None,
+        timeout: float | None = None,
+    ) -> Future[Outcome]:
         """Submit a task, and give a future of what becomes of it. It cannot be cancelled: the task is in the queue.
+
+        The arguments are those of `submit`.
 
         Raises:
             QuicxError: As for `submit`.
@@ -228,7 +259,7 @@ class Producer:
         b'hello'
         True
         """
-        task = self.submit(type, payload, timeout=timeout)
+        task = self.submit(type, payload, key=key, timeout=timeout)
         future: Future[Outcome] = Future()
         future.set_running_or_notify_cancel()
         with self._lock:
@@ -262,7 +293,7 @@ class Producer:
         return Stats(*self._open().stats(timeout))
 
     def dead(self, timeout: float | None = 10.0) -> list[DeadTask]:
-        """Ask for the dead list: its oldest tasks, those that have room in an answer of 512 KiB."""
+        """Ask for the dead list: all of it, in the order of the IDs. A daemon before 0x29 gives what 512 KiB hold."""
         return [
             DeadTask(id, kind, attempts, reason.decode("utf-8", "backslashreplace"))
             for id, kind, attempts, reason in self._open().dead_list(timeout)  # noqa: A001
@@ -274,7 +305,7 @@ class Producer:
         Raises:
             QuicxError: With ``code`` 2 where it is not on the dead list.
         """
-        self._open().dead_requeue(id, timeout)
+        self._open().dead_requeue(check_id(id), timeout)
 
     def drop(self, id: int, timeout: float | None = 10.0) -> None:  # noqa: A002
         """Have a dead task forgotten.
@@ -282,7 +313,7 @@ class Producer:
         Raises:
             QuicxError: With ``code`` 2 where it is not on the dead list.
         """
-        self._open().dead_drop(id, timeout)
+        self._open().dead_drop(check_id(id), timeout)
 
     def stop_daemon(self, timeout: float | None = 10.0) -> None:
         """Have the daemon stop, as SIGTERM does; only this machine and clients with a certificate may."""
@@ -316,6 +347,13 @@ class Producer:
     def __reduce__(self) -> NoReturn:
         """Refuse a pickle."""
         raise TypeError("a Producer is a live connection and cannot be pickled")
+
+
+def check_id(id: int) -> int:  # noqa: A002
+    """Give a task's ID that may be one."""
+    if not 0 <= id < 1 << 32:
+        raise QuicxError(f"a task's ID is a number of 32 bits, not {id}", "misuse")
+    return id
 
 
 def check_key(key: bytes) -> bytes:

@@ -12,7 +12,7 @@ from typing import NoReturn, Self, TypeVar
 from penstock import _core
 from penstock.errors import QuicxError
 from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, ReachOptions
-from penstock.quicx._spool import Spool
+from penstock.quicx._spool import Spool, content_of
 
 __all__ = ["Task", "TaskFailed", "Worker", "reason_of"]
 
@@ -130,6 +130,8 @@ class Worker:
         ).check()
         if threads < 1 or processes < 0:
             raise QuicxError("a worker has 1 thread or more, and no negative number of processes", "misuse")
+        if processes and threads > 1:
+            raise QuicxError(f"threads={threads} and processes={processes}: one or the other runs functions", "misuse")
         self._threads = threads
         self._processes = processes
         self._heartbeat = heartbeat
@@ -256,7 +258,7 @@ class Worker:
         self._settle(native, 0.0)
         function = self._functions.get(task.type)
         try:
-            payload = task.payload if self._spool is None else self._spool.get(task.payload)
+            payload = content_of(self._spool, task.payload)
             if function is None:
                 raise TaskFailed(f"there is no function for tasks of type {task.type}")
         except (QuicxError, TaskFailed) as error:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.changes import CHANGE_ARROW_SCHEMA, CHANGE_SCHEMA, changes
 from penstock.spark.documents_source import DocumentsSource
-from penstock.spark.functions import Dehydrate, Rehydrate, dehydrate, rehydrate
+from penstock.spark.functions import Dehydrate, Rehydrate, dehydrate, redeem, rehydrate
 from penstock.spark.lumberjack import LumberjackDataSource
+from penstock.spark.pimp import PimpDataSource
 from penstock.spark.pipestream import PipeStreamDataSource
 from penstock.spark.plans import ingest
 from penstock.spark.quicx import QuicxDataSource
@@ -40,6 +41,7 @@ __all__ = [
     "Dehydrate",
     "DocumentsSource",
     "LumberjackDataSource",
+    "PimpDataSource",
     "PipeStreamDataSource",
     "Progress",
     "ProgressListener",
@@ -54,6 +56,7 @@ __all__ = [
     "ingest",
     "local_session",
     "progress",
+    "redeem",
     "register",
     "rehydrate",
     "vgi_map",
@@ -61,9 +64,9 @@ __all__ = [
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the data sources of penstock known to a session: "documents", "lumberjack", "pipestream" and "quicx".
+    """Make the data sources of penstock known to a session: "documents", "lumberjack", "pimp", "pipestream", "quicx".
 
     `local_session` has done it already. Only for this session; once more changes nothing.
     """
-    for source in (DocumentsSource, LumberjackDataSource, PipeStreamDataSource, QuicxDataSource):
+    for source in (DocumentsSource, LumberjackDataSource, PimpDataSource, PipeStreamDataSource, QuicxDataSource):
         spark.dataSource.register(source)

@@ -28,6 +28,7 @@ from penstock.spark._batches import resize
 from penstock.spark._divide import default_name
 from penstock.spark._object_sink import ObjectSink
 from penstock.spark._paths import from_column
+from penstock.spark._peer import parsed
 
 if TYPE_CHECKING:
     from penstock.spark.functions import Dehydrate
@@ -67,10 +68,16 @@ def staged_receipts(options: "Dehydrate") -> StagedReceipts:
     """Make the place for a task's receipts until its session is closed."""
     try:
         if (earlier := _earlier(options)) is not None:
-            earlier.prepare()
+            _prepare(earlier, options)
         return StagedReceipts(options.receipts, options.storage)
     except DocumentsError as error:
         raise SparkError(error.message) from error
+
+
+def _prepare(earlier: EarlierReceipts, options: "Dehydrate") -> None:
+    """Have earlier receipts found by the names of documents."""
+    try:
+        earlier.prepare()
     except OSError as error:
         why = error.strerror or error
         raise SparkError(f"earlier receipts cannot be found in {options.previous}: {why}") from error
@@ -89,7 +96,8 @@ class Attempt:
         self._earlier = _earlier(options)
         self._on_their_way: deque[SentDocument | Future[SentDocument]] = deque()
         self._settled = 0
-        self._sink = ObjectSink(options.sink, options.storage) if is_uri(options.sink) else None
+        policy = parsed(options.policy)
+        self._sink = ObjectSink(options.sink, options.storage, policy) if is_uri(options.sink) else None
         self._session = options.peer.connect() if self._sink is None else self._sink.connect()
 
     def __enter__(self) -> Self:
@@ -136,6 +144,8 @@ class Attempt:
             in_flight=options.in_flight,
             text=options.text,
             max_content=options.max_content,
+            privacy=options.privacy,
+            policy=parsed(options.policy),
         )
 
     def finish(self) -> None:
@@ -158,7 +168,7 @@ class Attempt:
     def _settle(self) -> Iterator[pa.RecordBatch]:
         result = self.wait()
         self._receipts.add(result)
-        return iter(result.batches())
+        return iter(result.batches(claims=self._options.has_claims))
 
     def check_session(self) -> None:
         """Raise if the session is over, whatever its code: parts that it cut off are no bad documents, so try again."""
@@ -188,7 +198,10 @@ class _Unreadable(io.RawIOBase):
 
 
 def _documents(batches: Iterator[pa.RecordBatch], options: "Dehydrate") -> Iterator[tuple[str, str | BinaryIO]]:
-    """The name of each document, and what it is read from."""
+    """The name of each document, and what it is read from; only of those with something to be redeemed, if so asked."""
+    earlier = _earlier(options) if options.redeems else None
+    if earlier is not None:
+        _prepare(earlier, options)
     for batch in batches:
         if "path" not in batch.schema.names:
             raise SparkError(f"dehydrate needs a column path; there are {', '.join(batch.schema.names)}")
@@ -197,7 +210,21 @@ def _documents(batches: Iterator[pa.RecordBatch], options: "Dehydrate") -> Itera
         for name, path in zip(names, paths, strict=True):
             if not isinstance(path, str):
                 raise SparkError("dehydrate needs a path in every row, as a string; filter rows without one")
-            yield source_of(path, name, options)
+            if earlier is None or _is_due(earlier.find(name or named(path, options))):
+                yield source_of(path, name, options)
+
+
+def _is_due(receipt: dict[str, Any] | None) -> bool:
+    """Whether something of a document was set aside."""
+    return receipt is not None and any(part["status"] == "DEFERRED" for part in (receipt, *receipt["parts"]))
+
+
+def named(path: str, options: "Dehydrate") -> str:
+    """Name a document after its path; one that cannot be tried is its own name."""
+    try:
+        return default_name(from_column(path), options.root)
+    except OSError:
+        return path
 
 
 def source_of(path: str, name: str | None, options: "Dehydrate") -> tuple[str, str | BinaryIO]:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from penstock._sending import CLAIM_SCHEMA, PART_SCHEMA
 from penstock._staged_receipts import StagedReceipts
-from penstock.documents import PART_SCHEMA, Limits
+from penstock.documents import Limits
 from penstock.spark._dehydrate import Attempt, finished, source_of, staged_receipts
 from penstock.spark._divide import Task
 from penstock.spark._gathered_receipt import GatheredReceipt
@@ -105,7 +106,7 @@ class _Gathering(Attempt):
                 runs.put_back(piece.slice(len(notes)))
                 break
         if not accounts:
-            yield from map(_parts, pieces)
+            yield from map(self._shaped, pieces)
             return
         task = Task(**json.loads(accounts[0]["task"]))
         if self._is_whole(task, accounts):
@@ -129,7 +130,11 @@ class _Gathering(Attempt):
         self._on_their_way.append(self.sender().send(name, source, previous=self.previous(name)))
         result = self.wait()
         self._receipts.add(result)
-        return result.batches()
+        return result.batches(claims=self._options.has_claims)
+
+    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        schema = CLAIM_SCHEMA if self._options.has_claims else PART_SCHEMA
+        return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
     def _divided(
         self, task: Task, accounts: list[dict[str, Any]], pieces: Iterator[pa.RecordBatch]
@@ -146,9 +151,5 @@ class _Gathering(Attempt):
                 receipt.add_scope(account["scope"])
             for batch in chain(result.placed_batches(), pieces):
                 receipt.add(batch)
-                yield _parts(batch)
+                yield self._shaped(batch)
             receipt.write()
-
-
-def _parts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([batch.column(name) for name in PART_SCHEMA.names], schema=PART_SCHEMA)

@@ -22,6 +22,7 @@ _PART = (
     "path", "type", "sha256", "bytes", "status", "reason", "attempts", "session", "scope", "entity", "file",
 )  # fmt: skip
 _DOCUMENT = ("version", "document", "sha256", "bytes", "status", "reason", "content_root", "session", "root", "file")
+_DOCUMENT_MAY = ("claim", "policy", "outcome")
 
 
 class _List:
@@ -54,6 +55,7 @@ class GatheredReceipt:
         self._kept = KeptScopes(previous)
         self._kept.add_document(self._document)
         self._scopes, self._parts = _List(), _List()
+        self._incomplete = 0
 
     def __enter__(self) -> Self:
         """Do nothing more."""
@@ -75,14 +77,17 @@ class GatheredReceipt:
         """Take rows; the document's own is not among the parts."""
         if self._path is None:
             return
-        for row in batch.select([*_PART, "digest"]).to_pylist():
+        for row in batch.select([*_PART, "claim", "digest"]).to_pylist():
             if row["digest"] is not None:
                 self._scopes.add(row["digest"])
             if row["path"]:
                 part = {name: row[name] for name in _PART}
+                if row["claim"] is not None:
+                    part["claim"] = row["claim"]
                 digest = None if part["sha256"] is None else bytes.fromhex(part["sha256"])
                 self._tree.push(part["path"], digest, Status[part["status"]])
                 self._kept.add(part)
+                self._incomplete += len(part["path"]) == 1 and part["status"] != "COMPLETE"
                 self._parts.add(json.dumps(part, ensure_ascii=False))
 
     def write(self) -> None:
@@ -92,7 +97,13 @@ class GatheredReceipt:
         for scope in self._kept.scopes():
             self._scopes.add(json.dumps(scope))
         self._document["content_root"] = self._tree.root().hex()
-        head = json.dumps({name: self._document[name] for name in _DOCUMENT}, ensure_ascii=False)
+        if "outcome" in self._document:
+            # Its own session has none of the children that were sent apart.
+            content = self._incomplete == 0
+            done = self._document["status"] == "COMPLETE"
+            self._document["outcome"] = "FAILED" if not done else "RESOLVED" if content else "PARTIAL"
+        names = [*_DOCUMENT, *(name for name in _DOCUMENT_MAY if name in self._document)]
+        head = json.dumps({name: self._document[name] for name in names}, ensure_ascii=False)
         with self._path.open("wb") as file:
             file.write(head[:-1].encode() + b', "scopes": [')
             self._scopes.copy(file)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from penstock._places import Place
 from penstock.errors import PipeStreamError, SparkError
-from penstock.pipestream import Server, Session
+from penstock.pipestream import CompletionPolicy, Server, Session
 
 __all__ = ["ObjectSink"]
 
@@ -16,10 +16,11 @@ class ObjectSink:
     So the task speaks to a store as to any other sink: with checksums, statuses and digests from end to end.
     """
 
-    def __init__(self, uri: str, storage: Mapping[str, str]) -> None:
+    def __init__(self, uri: str, storage: Mapping[str, str], policy: CompletionPolicy | None = None) -> None:
         """Begin to listen; ``SparkError`` where the store does not answer."""
         self._uri = uri
         self._storage = storage
+        self._policy = policy
         # Nobody else ever meets its certificate.
         self._state = tempfile.TemporaryDirectory(prefix="penstock-")
         try:
@@ -31,7 +32,8 @@ class ObjectSink:
     def connect(self) -> Session:
         """Open a session with it."""
         try:
-            return Session.connect(self._server.address, fingerprint=self._server.fingerprint)
+            server = self._server
+            return Session.connect(server.address, fingerprint=server.fingerprint, policy=self._policy)
         except PipeStreamError as error:
             self.stop()
             raise SparkError(f"no session with the sink {self._uri}: {error}") from error

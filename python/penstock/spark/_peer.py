@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from penstock._places import is_uri
 from penstock.errors import PipeStreamError, SparkError
-from penstock.pipestream import Session, SinkReader
+from penstock.pipestream import CompletionPolicy, FailureAction, Session, SinkReader
 from penstock.spark._object_sink import ObjectSink
 
-__all__ = ["Peer"]
+__all__ = ["Peer", "checked_policy", "parsed"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,10 @@ class Peer:
     key: str | None = None
     mtu: int | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
+    policy: str | None = None
+    """What becomes of parts that fail, as `CompletionPolicy.parse` reads it; for what has none of its own."""
+    layers: int | None = None
+    """The highest layer; by default what the policy needs."""
 
     @contextmanager
     def session(self, *, listed: bool) -> Iterator[Session]:
@@ -40,7 +44,7 @@ class Peer:
             with self.connect() as session:
                 yield session
             return
-        sink = ObjectSink(self.address, self.storage)
+        sink = ObjectSink(self.address, self.storage, parsed(self.policy))
         try:
             with sink.connect() as session:
                 yield session
@@ -63,6 +67,8 @@ class Peer:
                 cert=self.cert,
                 key=self.key,
                 mtu=self.mtu,
+                policy=parsed(self.policy),
+                layers=self.layers,
             )
         except (PipeStreamError, OSError) as error:
             raise SparkError(
@@ -81,3 +87,18 @@ class Peer:
             cert=self.cert,
             key=self.key,
         )
+
+
+def checked_policy(policy: CompletionPolicy | str | None, sink: str) -> str | None:
+    """Give a policy in its own form, which travels to the tasks; ``ValueError`` says what is wrong with it."""
+    if policy is None:
+        return None
+    found = CompletionPolicy.parse(policy) if isinstance(policy, str) else policy
+    if is_uri(sink) and FailureAction.DEFER in (found.on_failure, found.on_timeout):
+        raise ValueError("sets parts aside, and a sink that is a URI has no server that keeps their claim checks")
+    return str(found)
+
+
+def parsed(policy: str | None) -> CompletionPolicy | None:
+    """Read what `checked_policy` gave."""
+    return None if policy is None else CompletionPolicy.parse(policy)

@@ -44,6 +44,8 @@ class _Document:
         self._texts: list[str | None] = []
         self._room = max_text
         self._cut = False
+        # Rows with claim checks were sent under a policy, which has given every container its status.
+        self._strict = "claim" not in first
         self.add(first)
 
     def add(self, row: dict[str, Any]) -> None:
@@ -69,7 +71,7 @@ class _Document:
     def composite(self) -> pa.RecordBatch:
         """Put it together, as one row."""
         try:
-            composite = rehydrate_parts(self._parts)
+            composite = rehydrate_parts(self._parts, strict=self._strict)
         except DocumentsError as error:
             raise SparkError(
                 f"the rows of {self._name} are not complete or not in the order in which dehydrate gave them: {error}; "
@@ -114,7 +116,7 @@ def _documents(batches: Iterable[pa.RecordBatch], columns: list[str], max_text: 
         missing = set(columns).difference(batch.schema.names)
         if missing:
             raise SparkError(f"rehydrate needs the rows of dehydrate; they lack {', '.join(sorted(missing))}")
-        for row in batch.select(columns).to_pylist():
+        for row in batch.select(_wanted(columns, batch)).to_pylist():
             if row["depth"] == 0:
                 if document is not None:
                     yield document
@@ -130,6 +132,11 @@ def _documents(batches: Iterable[pa.RecordBatch], columns: list[str], max_text: 
         yield document
 
 
+def _wanted(columns: list[str], batch: pa.RecordBatch) -> list[str]:
+    """Give the columns, and the one that only rows sent under a policy have."""
+    return [*columns, "claim"] if "claim" in batch.schema.names else columns
+
+
 def _ordered(batches: Iterator[pa.RecordBatch], columns: list[str], order_by: str) -> Iterator[pa.RecordBatch]:
     """Sort the rows of a group. Indices are sorted, not the rows: texts may have more octets than one column can."""
     rows = list(batches)
@@ -143,4 +150,4 @@ def _ordered(batches: Iterator[pa.RecordBatch], columns: list[str], order_by: st
         starts.append(starts[-1] + batch.num_rows)
     for position in pc.sort_indices(positions).to_pylist():
         at = bisect_right(starts, position) - 1
-        yield rows[at].select([*columns]).slice(position - starts[at], 1)
+        yield rows[at].select(_wanted(columns, rows[at])).slice(position - starts[at], 1)

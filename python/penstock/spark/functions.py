@@ -8,20 +8,25 @@ worker may be forked at any time.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from penstock._addresses import check_address, fingerprint_digits
 from penstock._places import check_storage, is_uri
-from penstock.documents import Limits
+from penstock._sending import CLAIM_SCHEMA, PART_SCHEMA
+from penstock.documents import Limits, Privacy
 from penstock.errors import SparkError
+from penstock.pipestream import CompletionMode
 from penstock.spark._paths import from_option
 
 if TYPE_CHECKING:
+    from penstock.pipestream import CompletionPolicy
     from penstock.spark._peer import Peer
 
-__all__ = ["Dehydrate", "Rehydrate", "dehydrate", "rehydrate"]
+__all__ = ["Dehydrate", "Rehydrate", "dehydrate", "redeem", "rehydrate"]
 
 _MAX_TEXT = 64 << 20
 # Values of Spark end at 2 GiB.
@@ -47,13 +52,32 @@ class Dehydrate:
     text: bool = True
     max_content: int = 0
     storage: Mapping[str, str] = field(default_factory=dict)
+    privacy: Privacy | None = None
+    policy: str | None = None
+    redeems: bool = False
 
     @property
     def peer(self) -> "Peer":
         """The server of the sink, where the sink is no URI."""
         from penstock.spark._peer import Peer
 
-        return Peer(self.sink, self.fingerprint, self.ca, self.system_ca, self.cert, self.key, self.mtu)
+        trust = (self.fingerprint, self.ca, self.system_ca, self.cert, self.key)
+        # What an earlier session has set aside is taken up again, which needs layer 2 as a policy does.
+        layers = None if self.previous is None else 2
+        return Peer(self.sink, *trust, self.mtu, policy=self.policy, layers=layers)
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether rows have a column ``claim``."""
+        return self.policy is not None or self.redeems
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of its rows: ``PART_SCHEMA``, and with a policy ``claim string`` at the end.
+
+        That is the claim check of a part that is DEFERRED, or that came again under it, in 16 hex digits, else null.
+        """
+        return from_arrow_schema(CLAIM_SCHEMA if self.has_claims else PART_SCHEMA)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take apart what the paths name; Spark calls this once for each attempt of a task."""
@@ -99,49 +123,97 @@ def dehydrate(
     text: bool = True,
     max_content: int = 0,
     storage: Mapping[str, str] | None = None,
+    privacy: Privacy | None = None,
+    policy: "CompletionPolicy | str | None" = None,
 ) -> Dehydrate:
     """Make a function for ``mapInArrow`` that takes documents apart and sends every part to a sink.
 
-    It reads the columns ``path`` (a local path, a ``file:`` URI, or the URI of an object, read as a stream inside of
-    the task) and, where there is one, ``document`` (the name in rows and receipts), and gives ``PART_SCHEMA``: for each
-    document its own row, then one for each part, depth first, in the order of the input, once its status is final.
-    What failed has its row too, with the reason.
+    It reads the columns ``path`` (a local path, a ``file:`` URI, or the URI of an object, read in the task) and, where
+    there is one, ``document`` (its name in receipts), and gives ``PART_SCHEMA``: for each document a row, then one for
+    each part, depth first, in the order of the input. What failed has its row too, with the reason.
 
-    Each attempt of a task is a PipeStream session of its own, closed before the last rows are given out. Where an
-    attempt fails or is stopped early the session is aborted; Spark's next attempt sends its documents again, and
-    results and receipts name only the session of the attempt that ended.
+    Each attempt of a task is a PipeStream session of its own, closed before the last rows are given out. One that fails
+    or is stopped early is aborted, and Spark's next attempt sends its documents again; results and receipts name only
+    the session of the attempt that ended.
 
     Args:
         sink: ``host:port`` of a PipeStream server; or a URI, ``s3://bucket/prefix``, where each task writes by itself.
         fingerprint: SHA-256 of the server's certificate in hex, as ``serve`` prints it, to trust just this one.
         ca: A file of certificates (PEM) to trust instead; like ``cert`` and ``key`` it is read on the executors.
         system_ca: Trust the certificates of the machine instead.
-        cert: The client's certificate (PEM file), with ``key``.
-        key: Its private key (PEM file).
-        mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; by default 6,500 where
-            the sink is on this machine, else 1,452.
+        cert: The client's certificate (PEM file); ``key`` has its private key.
+        key: See ``cert``.
+        mtu: The largest UDP payload that is tried on the path, 1,200 to 9,000 octets; the default is `Session`'s.
         receipts: A folder that all executors share, or a URI; each document gets a receipt there, ``KEY.json``.
-        previous: A folder or a URI of earlier receipts, the same as ``receipts`` for instance, of what the same sink
-            has. Of each document that has one there, only parts are sent that are new, changed, or failed then.
+        previous: A folder or a URI of earlier receipts of the same sink, the same as ``receipts`` for instance. Of each
+            document in them only parts are sent that are new, changed, or not COMPLETE; DEFERRED ones are redeemed.
         root: The folder that names are relative to where there is no column ``document``; else their last part counts.
         limits: What a document may cost; the defaults of ``penstock.documents.Limits``.
         in_flight: How many documents of a task are sent before the first of them is settled.
-        text: Whether rows have the texts of parts. False leaves them to a step that follows, all but those of parts of
-            mails, whose charset is not in their content.
+        text: Whether rows have the texts of parts. Without, only parts of mails have one: no content tells its charset.
         max_content: The largest part in octets whose content its row has; the others' is null, and in the sink.
         storage: Options of the store for all URIs; by default the environment of the executors says it all.
+        privacy: What headers do not tell; its key is read on the executors. By default they tell names and types.
+        policy: What becomes of parts that fail, and of their containers: a `penstock.pipestream.CompletionPolicy` or
+            its text, ``"quorum:0.8,on-failure=retry"``. With one, rows are those of `Dehydrate.schema`.
+
+    Raises:
+        SparkError: An option is wrong. Raised here, on the driver.
+
+    >>> dehydrate("127.0.0.1:4433", fingerprint="ab" * 32).in_flight
+    8
+    """
+    manner = (_storage(storage, sink, receipts, previous, root), _privacy(privacy), _policy(policy, sink, privacy))
+    rest = (mtu, receipts, previous, root, limits, in_flight, text, max_content, *manner)
+    return _checked_options(Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest))
+
+
+def _privacy(privacy: Privacy | None) -> Privacy | None:
+    if privacy is None or privacy.pseudonym_key_file is None:
+        return privacy
+    return replace(privacy, pseudonym_key_file=_absolute(str(privacy.pseudonym_key_file)))
+
+
+def redeem(sink: str, *, receipts: str, **options: Any) -> Dehydrate:
+    """Make a function for ``mapInArrow`` that takes up again what an earlier job had set aside, and completes receipts.
+
+    It takes the same rows as `dehydrate`. A document whose receipt has parts that are DEFERRED is taken apart again;
+    their claim checks are redeemed, and these parts are sent, with whatever else is not COMPLETE there. The receipt
+    that replaces the earlier one names their new places, and rows are given of these documents. Other documents are not
+    even opened. A claim check that is not good any more does no harm: its part is sent like any other.
+
+    Args:
+        sink: ``host:port`` of the PipeStream server that has the earlier sessions.
+        receipts: The folder or the URI of the receipts of the earlier job; the new ones go there.
+        options: All others of `dehydrate` but ``previous``. ``root`` must be that of the earlier job, so that documents
+            have the same names.
 
     Raises:
         SparkError: An option is wrong. Raised here, on the driver.
 
     Example:
-        >>> from penstock.spark import dehydrate
-        >>> dehydrate("127.0.0.1:4433", fingerprint="ab" * 32).in_flight
-        8
+        >>> from penstock.spark import redeem
+        >>> take_up = redeem("127.0.0.1:4433", fingerprint="ab" * 32, receipts="/data/receipts")
+        >>> take_up.schema.names[-1]
+        'claim'
     """
-    stores = _storage(storage, sink, receipts, previous, root)
-    rest = (mtu, receipts, previous, root, limits, in_flight, text, max_content, stores)
-    return _checked_options(Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest))
+    if is_uri(sink):
+        raise SparkError("claim checks are a server's: the sink must be HOST:PORT, not a URI")
+    return replace(dehydrate(sink, receipts=receipts, previous=receipts, **options), redeems=True)
+
+
+def _policy(policy: "CompletionPolicy | str | None", sink: str, privacy: Privacy | None) -> str | None:
+    from penstock.spark._peer import checked_policy, parsed
+
+    try:
+        checked = checked_policy(policy, sink)
+    except ValueError as error:
+        raise SparkError(f"policy: {error}") from None
+    if checked is not None and privacy is not None and privacy.pad_children > 1:
+        chosen = parsed(checked)
+        if chosen is not None and chosen.mode is not CompletionMode.STRICT:
+            raise SparkError("policy: padding counts as COMPLETE, so pad_children goes with strict only")
+    return checked
 
 
 def _checked_options(given: Dehydrate) -> Dehydrate:

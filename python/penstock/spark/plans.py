@@ -11,7 +11,6 @@ from penstock.spark._gather import Gather
 from penstock.spark._placed import NOTED_SPARK_SCHEMA
 from penstock.spark._sizes import Sizes
 from penstock.spark.functions import Dehydrate
-from penstock.spark.schemas import PART_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,12 +36,12 @@ def ingest(
     """Take the documents apart that the rows of ``documents`` name; give the rows of their parts, `PART_SCHEMA`.
 
     ============= ====================================================================================================
-    ``"task"``    one task for each document: ``documents.mapInArrow(dehydrate, PART_SCHEMA)``
+    ``"task"``    one task for each document: ``documents.mapInArrow(dehydrate, dehydrate.schema)``
     ``"peel"``    documents of ``peel_bytes`` and more are peeled: the children of the container, or of the one
                   container that lies alone in it (``a.tar.gz``), are sent by many tasks, in groups of about
                   ``group_bytes``; smaller documents are sent by one task
     ``"shuffle"`` the same for documents of every size, in groups of a MiB
-    ``"auto"``    "task" for all documents but those of ``peel_bytes`` and more, and "peel" for these
+    ``"auto"``    "task"; without ``privacy``, "peel" for documents of ``peel_bytes`` and more
     ============= ====================================================================================================
 
     The shuffle carries where parts lie, and never their octets: each task opens the document again. Receipts say the
@@ -74,16 +73,27 @@ def ingest(
             raise SparkError(f"{name} must be at least 1, not {value}")
     if "path" not in documents.columns:
         raise SparkError(f"ingest needs a column path; there are {', '.join(documents.columns)}")
+    plan = _alone(plan) if dehydrate.privacy is not None or dehydrate.redeems else plan
     spark = documents.sparkSession
     spread = partitions or int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
     group = group_bytes or _GROUP_BYTES.get(plan, _GROUP_BYTES["peel"])
     match plan:
         case "task":
-            return documents.mapInArrow(dehydrate, PART_SCHEMA)
+            return documents.mapInArrow(dehydrate, dehydrate.schema)
         case "peel" | "shuffle":
             return _apart(documents, dehydrate, 0 if plan == "shuffle" else peel_bytes, group, spread)
         case "auto":
             return _auto(documents, dehydrate, peel_bytes, group, spread)
+
+
+def _alone(plan: Plan) -> Plan:
+    """Give the plan that sends a document's parts in one session.
+
+    Groups would show what a document has, and a group does not know what of it is to be redeemed.
+    """
+    if plan in ("auto", "task"):
+        return "task"
+    raise SparkError(f"plan {plan!r} sends documents in groups: with privacy, or to redeem, take task")
 
 
 def _auto(documents: "DataFrame", dehydrate: Dehydrate, peel_bytes: int, group: int, spread: int) -> "DataFrame":
@@ -95,11 +105,11 @@ def _auto(documents: "DataFrame", dehydrate: Dehydrate, peel_bytes: int, group: 
     # The list is made once, so a document is in one of the two plans even if it grows meanwhile.
     outsized = sizes.where(col("length") >= peel_bytes).select("path", *named).collect()
     if not outsized:
-        return documents.mapInArrow(dehydrate, PART_SCHEMA)
+        return documents.mapInArrow(dehydrate, dehydrate.schema)
     large = documents.sparkSession.createDataFrame(outsized, documents.select("path", *named).schema)
     small = documents.join(broadcast(large.select("path").distinct()), "path", "left_anti")
     # Whatever was listed is divided: it was large enough then.
-    return small.mapInArrow(dehydrate, PART_SCHEMA).unionByName(_apart(large, dehydrate, 0, group, spread))
+    return small.mapInArrow(dehydrate, dehydrate.schema).unionByName(_apart(large, dehydrate, 0, group, spread))
 
 
 def _apart(documents: "DataFrame", dehydrate: Dehydrate, peel_bytes: int, group: int, spread: int) -> "DataFrame":
@@ -111,4 +121,4 @@ def _apart(documents: "DataFrame", dehydrate: Dehydrate, peel_bytes: int, group:
     spread_out = groups.repartitionById(spread, "slot").sortWithinPartitions("ordinal", "first")
     rows = spread_out.mapInArrow(SendApart(dehydrate), NOTED_SPARK_SCHEMA)
     gathered = rows.repartition(spread, "ordinal").sortWithinPartitions("ordinal", "place", "step")
-    return gathered.mapInArrow(Gather(dehydrate), PART_SCHEMA)
+    return gathered.mapInArrow(Gather(dehydrate), dehydrate.schema)

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Each takes `--mtu` (largest UDP payload; 0: the default profile), `--warmup` (entities before the clock starts),
-//! `--batch` (entities handed over at a time).
+//! `--batch` (entities handed over at a time), `--layers` (1, or 2), `--survive` (seconds that a session of layer 2 goes on
+//! without a connection; 0: it ends).
 
 mod receiver;
 mod sender;

@@ -15,7 +15,10 @@ use serde_json::{Value, json};
 /// `--mtu 0` leaves the defaults alone.
 pub fn options(arguments: &Arguments) -> SessionOptions {
     let mtu = Some(arguments.get("mtu", 6_500)).filter(|mtu| *mtu > 0);
-    SessionOptions { mtu, ..SessionOptions::default() }
+    let survives = Some(arguments.get("survive", 0)).filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    let mut options = SessionOptions { mtu, survives, ..SessionOptions::default() };
+    options.session.capabilities.layer2 = arguments.get("layers", 1) == 2;
+    options
 }
 
 struct Bench {

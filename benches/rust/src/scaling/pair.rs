@@ -72,6 +72,7 @@ impl End {
                 | Event::Barrier { .. }
                 | Event::Checkpoint { .. }
                 | Event::Capacity
+                | Event::Layer2(_)
                 | Event::Error { .. }
                 | Event::Closed { .. } => {}
             }

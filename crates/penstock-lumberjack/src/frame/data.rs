@@ -59,7 +59,7 @@ fn string<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
 
 impl<'a> Data<'a> {
     /// Octets before the first pair.
-    const HEAD: usize = 10;
+    pub(crate) const HEAD: usize = 10;
 
     /// Appends a frame with the pairs given.
     ///

@@ -34,11 +34,22 @@ impl<'a> Json<'a> {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn decode(version: Version, reader: &mut Reader<'a>) -> Result<Self> {
         let sequence = reader.u32().map_err(truncated)?;
         let _length = reader.u32().map_err(truncated)?;
         let payload = reader.take(reader.remaining()).map_err(truncated)?;
         Ok(Self { version, sequence, payload })
+    }
+
+    /// The octets of the frame that these begin with, if it is one of JSON, is whole, and keeps to the limit.
+    #[inline]
+    pub(crate) fn whole(octets: &[u8], limits: &Limits) -> Option<usize> {
+        let [version, JSON, _, _, _, _, a, b, c, d, ..] = *octets else { return None };
+        let length = u32::from_be_bytes([a, b, c, d]);
+        let known = Version::from_octet(version).is_some() && u64::from(length) <= limits.value;
+        let whole = usize::try_from(length).ok()?.checked_add(Self::HEAD)?;
+        (known && whole <= octets.len()).then_some(whole)
     }
 
     /// The octets of the whole frame, as soon as the first ten are there.

@@ -64,7 +64,8 @@ pub enum Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame that `Scan` has found whole.
+    /// Reads a frame that is whole.
+    #[inline]
     pub(crate) fn decode(octets: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(octets);
         let (version, kind) = head(&mut reader)?;
@@ -78,6 +79,7 @@ impl<'a> Frame<'a> {
     }
 }
 
+#[inline]
 fn head(reader: &mut Reader<'_>) -> Result<(Version, u8)> {
     let octet = reader.u8().map_err(truncated)?;
     let version = Version::from_octet(octet)

@@ -39,6 +39,9 @@ pub struct Delivery {
     pub connection: u64,
     /// How many events of the connection came before.
     pub first: u64,
+    /// Whether its writer had closed the connection, or was cut off: it may have sent the events again over another one by
+    /// now. Looked at only if the destination wants hashes.
+    pub gone: bool,
     /// For each row the XXH3 hash of what its frame carried, if the destination wants hashes.
     pub hashes: Vec<u64>,
     /// For each window that ends in this batch, the row after its last.

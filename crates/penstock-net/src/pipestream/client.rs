@@ -1,17 +1,19 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use penstock_pipestream::Role;
+use penstock_pipestream::{ErrorCode, Reason, Role};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, ConnectionError, VarInt};
 use tokio::time::timeout;
 
-use super::command::closed;
+use super::claims::Claims;
+use super::command::{Urgent, closed};
 use super::connection::{Start, Started};
 use super::counters::{CounterSnapshot, Counters};
+use super::driver::{Dialled, Road};
 use super::handle::SessionHandle;
-use super::liveness;
 use super::shared::{Phase, SessionOptions};
 use super::transport::{self, ALPN, Intake};
 use crate::runtime::{PerProcess, Runtime};
@@ -25,6 +27,8 @@ pub struct Client(Arc<PerProcess<Inner>>);
 struct Inner {
     crypto: Arc<QuicClientConfig>,
     counters: Arc<Counters>,
+    /// Of entities that servers send, and that their policies have set aside here.
+    claims: Arc<Claims>,
 }
 
 impl fmt::Debug for Client {
@@ -37,7 +41,11 @@ impl Client {
     /// Reads the trust and the client's certificate.
     pub fn new(tls: &ClientTls) -> Result<Self> {
         let crypto = QuicClientConfig::try_from(tls.config(ALPN)?).map_err(|error| Error::Tls(error.to_string()))?;
-        Ok(Self(Arc::new(PerProcess::new(Inner { crypto: Arc::new(crypto), counters: Arc::default() }))))
+        Ok(Self(Arc::new(PerProcess::new(Inner {
+            crypto: Arc::new(crypto),
+            counters: Arc::default(),
+            claims: Claims::in_memory(),
+        }))))
     }
 
     /// What all sessions of this client have seen.
@@ -54,52 +62,93 @@ impl Client {
         options: SessionOptions,
     ) -> Result<SessionHandle> {
         let inner = self.0.get()?;
-        let (crypto, counters) = (Arc::clone(&inner.crypto), Arc::clone(&inner.counters));
+        let inner = Inner {
+            crypto: Arc::clone(&inner.crypto),
+            counters: Arc::clone(&inner.counters),
+            claims: Arc::clone(&inner.claims),
+        };
         let server_name = server_name.to_owned();
         // On the IO thread, because the session's tasks live there.
-        let connecting = crate::runtime::spawn(connect(crypto, counters, address, server_name, options))?;
+        let connecting = crate::runtime::spawn(connect(inner, address, server_name, options))?;
         connecting.await.unwrap_or_else(|error| Err(Error::Misuse(error.to_string())))
     }
 }
 
-async fn connect(
-    crypto: Arc<QuicClientConfig>,
+/// Makes connections to one server.
+pub(crate) struct Dialer {
+    config: ClientConfig,
+    address: SocketAddr,
+    server_name: String,
+    mtu: Option<u16>,
+    patience: Duration,
     counters: Arc<Counters>,
+}
+
+impl Dialer {
+    fn new(inner: &Inner, address: SocketAddr, server_name: String, options: &SessionOptions) -> Result<Self> {
+        options.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
+        let crypto: Arc<dyn quinn::crypto::ClientConfig> = Arc::<QuicClientConfig>::clone(&inner.crypto);
+        let mut config = ClientConfig::new(crypto);
+        config.transport_config(transport::config(Intake::Sequential, options.idle_timeout, options.mtu, address)?);
+        let (mtu, patience, counters) = (options.mtu, options.handshake_timeout, Arc::clone(&inner.counters));
+        Ok(Self { config, address, server_name, mtu, patience, counters })
+    }
+
+    fn late(&self) -> Error {
+        Error::Deadline(format!("{} did not answer within {} s", self.address, self.patience.as_secs_f64()))
+    }
+
+    /// A connection, and its stream 0.
+    pub(crate) async fn dial(&self) -> Result<Dialled> {
+        let address = self.address;
+        let endpoint = transport::client_endpoint(Runtime::current()?, address, self.mtu)?;
+        let connecting = endpoint
+            .connect_with(self.config.clone(), address, &self.server_name)
+            .map_err(|error| Error::Misuse(format!("cannot connect to {address}: {error}")))?;
+        let connection = match timeout(self.patience, connecting).await {
+            Ok(connected) => connected.map_err(|error| handshake_error(address, &error))?,
+            Err(_) => return Err(self.late()),
+        };
+        Counters::add(&self.counters.connections_total, 1);
+        // Stream 0 is the first that a client opens, and it is opened at once (section 5.1).
+        let control = connection.open_bi().await.map_err(|error| handshake_error(address, &error))?;
+        Ok((connection, control))
+    }
+}
+
+async fn connect(
+    inner: Inner,
     address: SocketAddr,
     server_name: String,
     options: SessionOptions,
 ) -> Result<SessionHandle> {
-    options.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
-    let endpoint = transport::client_endpoint(Runtime::current()?, address, options.mtu)?;
-    let mut config = ClientConfig::new(crypto);
-    config.transport_config(transport::config(Intake::Sequential, options.idle_timeout, options.mtu, address)?);
-    let patience = options.handshake_timeout;
-    let late = || Error::Deadline(format!("{address} did not answer within {} s", patience.as_secs_f64()));
-    let connecting = endpoint
-        .connect_with(config, address, &server_name)
-        .map_err(|error| Error::Misuse(format!("cannot connect to {address}: {error}")))?;
-    let connection = match timeout(patience, connecting).await {
-        Ok(connected) => connected.map_err(|error| handshake_error(address, &error))?,
-        Err(_) => return Err(late()),
-    };
-    Counters::add(&counters.connections_total, 1);
-    // Stream 0 is the first that a client opens, and it is opened at once (section 5.1).
-    let control = connection.open_bi().await.map_err(|error| handshake_error(address, &error))?;
+    let needs_layer2 = options.policy.is_some() || options.survives.is_some();
+    let dialer = Arc::new(Dialer::new(&inner, address, server_name, &options)?);
+    let (connection, control) = dialer.dial().await?;
     let lost = connection.clone();
-    let start = Start { connection, role: Role::Client, options, counters, control: Some(control) };
-    let Started { shared, handle, commands } = start.run(None).await.inspect_err(|_| {
+    let road = match options.survives {
+        Some(within) => Road::Dials { dialer: Arc::clone(&dialer), within, dialling: None },
+        None => Road::Ends,
+    };
+    let Inner { counters, claims, .. } = inner;
+    let (role, control, defer_types) = (Role::Client, Some(control), Arc::default());
+    let start = Start { connection, role, options, counters, claims, defer_types, control, road };
+    let Started { shared, handle, commands } = start.run(None).inspect_err(|_| {
         lost.close(VarInt::from_u32(1), b"the client could not start the session");
     })?;
-    if address.ip().to_canonical().is_loopback() {
-        tokio::spawn(liveness::watch(lost.clone(), commands, address));
-    }
     let mut phase = shared.phase.subscribe();
     let _ = phase.wait_for(|phase| !matches!(phase, Phase::Negotiating)).await;
     match (shared.closed(), handle) {
         // A server that refuses the client's certificate says so only now, after the client's own handshake.
         (Some(reason), _) => Err(transport::tls_alert(&lost, address).unwrap_or_else(|| closed(&reason))),
+        (None, Some(_)) if needs_layer2 && shared.layer2().is_none() => {
+            let message = "what was asked for needs layer 2".to_owned();
+            commands.urge(Urgent::Abort(Reason { code: ErrorCode::LayerUnsupported, message }));
+            let message = format!("policies and sessions that survive need layer 2: {address} has not agreed on it");
+            Err(Error::Misuse(message))
+        }
         (None, Some(handle)) => Ok(handle),
-        (None, None) => Err(late()),
+        (None, None) => Err(dialer.late()),
     }
 }
 

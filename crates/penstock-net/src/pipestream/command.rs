@@ -1,21 +1,36 @@
 //! What everybody else asks of the driver, which alone owns the session.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
+use penstock_pipestream::messages::CompletionPolicy;
+use penstock_pipestream::reference::check_no_data_key;
+use penstock_pipestream::yield_token::StoppingPoint;
 use penstock_pipestream::{
-    self as core, Accepted, Checkpoint, ChunkProgress, EntityHeader, EntityKey, ErrorCode, MAX_HEADER_LENGTH, Reason,
-    Ticket,
+    self as core, Accepted, Checkpoint, ChunkProgress, ClaimAsk, ClaimResponse, EntityHeader, EntityKey, ErrorCode,
+    MAX_HEADER_LENGTH, Reason, Ticket,
 };
 use quinn::{RecvStream, SendStream};
 use tokio::sync::{mpsc, oneshot};
 
+use super::claims::Details;
 use super::incoming::{Arrival, Assembly, EntityLink};
 use super::outcomes::lock;
 use super::payload::Payload;
 use super::shared::Shared;
 use crate::{Error, Result};
+
+/// One of the attempts to bring an entity of the peer. Below layer 2 there is only the first; above, what comes of one
+/// that has failed is void, and must not be taken for the next one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    pub(crate) key: EntityKey,
+    /// How many have come to nothing before: they failed, or went with their connection.
+    pub(crate) number: u32,
+}
 
 /// What the driver does when it gets to it. The channel is bounded, so a driver that cannot write stream 0 holds up
 /// whoever would make it write more.
@@ -34,11 +49,21 @@ pub(crate) enum Command {
     /// An entity stream's header is none.
     HeaderError(core::Error),
     /// The peer reset an admitted entity stream.
-    StreamReset { stream: u64, key: EntityKey, code: u64 },
+    StreamReset { stream: u64, attempt: Attempt, code: u64 },
     /// A chunk's stream has ended.
-    ChunkFinished { key: EntityKey, index: u32, octets: u64, reply: oneshot::Sender<ChunkProgress> },
-    /// An entity, received or sent, has failed at this end.
+    ChunkFinished { attempt: Attempt, index: u32, octets: u64, reply: oneshot::Sender<ChunkProgress> },
+    /// An entity, received or sent, has failed at this end, whatever its attempt.
     Fail { key: EntityKey, reason: Reason },
+    /// An attempt to receive an entity has failed.
+    FailAttempt { attempt: Attempt, reason: Reason },
+    /// An entity of ours was not sent to its end; `stopped`: by the peer.
+    NotSent { key: EntityKey, reason: Reason, stopped: bool },
+    /// Leave an entity of ours out.
+    Skip { key: EntityKey, reason: Reason },
+    /// Hand a yield token back; the answer is the receiver's refusal, if it is one.
+    Resume { key: EntityKey, token: Bytes, reply: Reply<Option<Reason>> },
+    /// Ask the peer about one of its claim checks.
+    AskClaim { ask: ClaimAsk, reply: Reply<ClaimResponse> },
     /// Announce entities and send them.
     Send(Vec<SendRequest>),
     /// The last child of an entity, or of the root scope, has been announced.
@@ -52,17 +77,42 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) enum Urgent {
     /// Received entities are safely delivered.
-    Complete(Vec<EntityKey>),
+    Complete(Vec<Attempt>),
     /// A received entity could not be delivered.
-    Fail { key: EntityKey, reason: Reason },
+    Fail { attempt: Attempt, reason: Reason },
+    /// A received entity is left out.
+    Skip { attempt: Attempt, reason: Reason },
+    /// A received entity waits: its owner gets a token, and `resumed` fires when that comes back.
+    Yield { attempt: Attempt, point: Box<StoppingPoint>, reply: Reply<()>, resumed: oneshot::Sender<Resumed> },
+    /// The sink has stored a received entity, which is to be set aside.
+    SetAside { attempt: Attempt, details: Box<Details> },
+    /// A claim check has been stored.
+    Defer { attempt: Attempt, claim: Issued, reply: Option<Reply<()>> },
+    /// There is none for this entity.
+    NoClaim { attempt: Attempt, reason: Reason },
+    /// What a question about a claim check of ours is answered.
+    AnswerClaim { request: u64, answer: std::result::Result<ClaimResponse, Reason>, redeemed: bool },
     /// An entity of ours is given up, and with it what would still have come below it.
     GiveUp { key: EntityKey, reason: Reason },
     /// Close gracefully.
     Close,
     /// Close gracefully as soon as nothing is open.
     CloseWhenIdle,
+    /// The server does not listen any more.
+    Gone(Reason),
     /// Close now.
     Abort(Reason),
+}
+
+/// Where an entity that has waited goes on; `None`: from its beginning.
+pub(crate) type Resumed = Option<StoppingPoint>;
+
+/// A claim check that is stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Issued {
+    pub(crate) id: u64,
+    pub(crate) expiry_micros: u64,
+    pub(crate) reason: Reason,
 }
 
 /// The two ways to the driver.
@@ -93,9 +143,13 @@ pub(crate) enum Verdict {
     /// Receive it.
     Accepted {
         accepted: Accepted,
+        /// How many attempts have come to nothing.
+        number: u32,
         header: Arc<EntityHeader>,
         /// Fires when the session has the stream stopped.
         stop: oneshot::Receiver<ErrorCode>,
+        /// To be set when all of it has come.
+        whole: Arc<AtomicBool>,
         /// Where its chunk goes, if it carries one.
         assembly: Option<Arc<Assembly>>,
     },
@@ -104,7 +158,7 @@ pub(crate) enum Verdict {
 }
 
 /// What the sender knows of an entity before it has an ID.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct EntityDraft {
     /// Its parent, one of ours that was announced as dehydrated; `None` for a root.
     pub parent: Option<EntityKey>,
@@ -118,10 +172,14 @@ pub struct EntityDraft {
     pub metadata: BTreeMap<String, String>,
     /// Sends the payload in chunks of so many octets, each on a stream of its own (decision 15).
     pub chunk_size: Option<u64>,
+    /// What becomes of its children that fail, and of itself then; for an entity that is dehydrated, at layer 2.
+    pub policy: Option<CompletionPolicy>,
 }
 
 /// What the user of a session may set in metadata among the protocol's own keys (decision 11).
 const ORIGINAL_LENGTH: &str = "pipestream.original-length";
+/// What names the claim check that an entity redeems, in 16 hex digits.
+pub(crate) const CLAIM: &str = "pipestream.claim";
 /// What the protocol itself may put into a header, at most.
 const OWN_FIELDS: usize = 1_024;
 /// What a metadata entry takes beyond its own octets.
@@ -131,8 +189,17 @@ impl EntityDraft {
     /// Refuses what the peer would refuse, some of it by closing the connection (decision 14).
     pub(crate) fn check(&self, delivery: &Delivery) -> Result<()> {
         let misuse = |message: String| Err(Error::Misuse(message));
-        if let Some(key) = self.metadata.keys().find(|key| key.starts_with("pipestream.") && *key != ORIGINAL_LENGTH) {
+        if let Some(key) =
+            self.metadata.keys().find(|key| key.starts_with("pipestream.") && *key != ORIGINAL_LENGTH && *key != CLAIM)
+        {
             return misuse(format!("metadata {key} belongs to the protocol"));
+        }
+        check_no_data_key("metadata", &self.metadata).map_err(|error| Error::Misuse(error.message().to_owned()))?;
+        if let Some(value) = self.metadata.get(CLAIM).filter(|value| claim_id(value).is_none()) {
+            return misuse(format!("metadata {CLAIM}={value:?}: a claim check has 16 digits of lower-case hex"));
+        }
+        if self.policy.is_some() && !self.dehydrate {
+            return misuse("a policy is for an entity that has children: dehydrate".to_owned());
         }
         if self.layer > 3 {
             return misuse(format!("there is no data layer {}", self.layer));
@@ -150,6 +217,12 @@ impl EntityDraft {
             (Some(_) | None, _) => Ok(()),
         }
     }
+}
+
+/// The claim check that metadata names.
+pub(crate) fn claim_id(text: &str) -> Option<u64> {
+    let digits = text.len() == 16 && text.bytes().all(|octet| octet.is_ascii_digit() || (b'a'..=b'f').contains(&octet));
+    u64::from_str_radix(text, 16).ok().filter(|_| digits)
 }
 
 /// An entity to be announced.
@@ -278,6 +351,8 @@ pub(crate) enum Delivery {
     Payload(Payload),
     /// The entity cannot be delivered.
     Failed(Reason),
+    /// The entity is left out.
+    Skipped(Reason),
 }
 
 /// The answer to a CHECKPOINT of ours.

@@ -1,22 +1,25 @@
 //! What client and server do alike once a handshake is done.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use penstock_pipestream::{Role, Session};
 use quinn::{Connection, RecvStream, SendStream};
-use tokio::sync::{Mutex, Semaphore, oneshot};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::JoinSet;
 
+use super::claims::{Claims, DeferTypes};
 use super::command::Commands;
 use super::consumer::{Consumer, Inlet};
 use super::counters::Counters;
-use super::driver::{Driver, Inbox, inbox};
+use super::driver::{Driver, Inbox, Opening, Road, inbox};
 use super::handle::SessionHandle;
 use super::handover::handover;
 use super::incoming::{EntityLink, PARKED, accept_bidirectional, accept_streams};
+use super::liveness;
 use super::outgoing::CREDIT;
 use super::shared::{Gate, Link, SessionOptions, Shared, now};
 use super::transport::{Intake, session_id};
-use crate::{Error, Result};
+use crate::Result;
 
 /// A connection that is about to become a session.
 pub(crate) struct Start {
@@ -24,8 +27,14 @@ pub(crate) struct Start {
     pub(crate) role: Role,
     pub(crate) options: SessionOptions,
     pub(crate) counters: Arc<Counters>,
+    /// Where its claim checks are kept.
+    pub(crate) claims: Arc<Claims>,
+    /// What a sink stores and sets aside.
+    pub(crate) defer_types: Arc<DeferTypes>,
     /// Stream 0, at the client.
     pub(crate) control: Option<(SendStream, RecvStream)>,
+    /// What follows when the connection is lost.
+    pub(crate) road: Road,
 }
 
 /// A session whose tasks run.
@@ -37,47 +46,38 @@ pub(crate) struct Started {
 }
 
 impl Start {
-    /// Makes the session and spawns its tasks. `folder`: who takes its entities; otherwise a handle does.
-    pub(crate) async fn run(self, folder: Option<&Consumer>) -> Result<Started> {
+    /// Makes the session and spawns its tasks. `consumer`: who takes its entities; otherwise a handle does.
+    pub(crate) fn run(mut self, consumer: Option<&Consumer>) -> Result<Started> {
+        self.options.prepare(self.role)?;
         let id: Arc<str> = session_id(&self.connection)?.into();
         let session = Session::new(self.role, self.options.session.clone(), now())?;
         let peer = self.connection.remote_address();
-        tracing::info!(session = %id, %peer, "a session begins");
         let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters));
         let (commands, inbox) = inbox();
-        let intake = folder.map_or(Intake::Sequential, Consumer::intake);
+        let intake = consumer.map_or(Intake::Sequential, Consumer::intake);
         let places = Arc::new(Semaphore::new(usize::try_from(intake.streams()).unwrap_or(usize::MAX)));
         let entity = Arc::new(EntityLink {
             process: std::process::id(),
             shared: Arc::clone(&shared),
             commands: commands.clone(),
             log: self.options.events.clone(),
+            claims: Arc::clone(&self.claims),
             places: Arc::clone(&places),
             // A sink takes entities at once, so nothing has to wait.
             parked: Arc::new(Semaphore::new(if intake == Intake::Concurrent { 0 } else { PARKED })),
         });
-        let (inlet, handle, sink_done) = match folder {
-            Some(Consumer::Folder(sink)) => {
-                let (sink, id, commands) = (Arc::clone(sink), Arc::clone(&shared.id), commands.clone());
-                let counters = Arc::clone(&self.counters);
-                let opened = tokio::task::spawn_blocking(move || sink.session(&id, commands, counters)).await;
-                let (session, done) = opened.map_err(|error| Error::Misuse(error.to_string()))??;
-                (Inlet::Folder(session), None, Some(done))
-            }
-            Some(Consumer::Objects(sink)) => {
-                let counters = Arc::clone(&self.counters);
-                let (session, done) = sink.session(&shared.id, commands.clone(), counters).await?;
-                (Inlet::Objects(session), None, Some(done))
-            }
-            Some(Consumer::Channel(_)) | None => {
-                let (giver, taker) = handover();
-                let handle = SessionHandle::new(Arc::clone(&entity), taker);
-                (Inlet::Queue(giver), Some(handle), None)
-            }
-        };
+        let inlet = Arc::<OnceLock<_>>::default();
+        let sink = consumer.filter(|consumer| consumer.is_sink()).cloned();
+        let handle = sink.is_none().then(|| {
+            let (giver, taker) = handover();
+            // It was empty.
+            let _ = inlet.set(Inlet::Queue(giver));
+            SessionHandle::new(Arc::clone(&entity), taker)
+        });
         let link = Arc::new(Link {
             shared: Arc::clone(&shared),
             connection: self.connection.clone(),
+            number: 0,
             entity,
             commands: commands.clone(),
             inlet,
@@ -88,13 +88,23 @@ impl Start {
             opening: Arc::new(Mutex::new(())),
             gate: Gate::default(),
         });
-        self.spawn(session, link, inbox, sink_done);
+        let sink = sink.map(|sink| Opening { sink, defer_types: Arc::clone(&self.defer_types) });
+        self.spawn(session, link, inbox, sink);
         Ok(Started { shared, commands, handle })
     }
 
-    fn spawn(self, session: Session, link: Arc<Link>, inbox: Inbox, sink_done: Option<oneshot::Receiver<()>>) {
-        tokio::spawn(accept_streams(Arc::clone(&link)));
-        tokio::spawn(accept_bidirectional(Arc::clone(&link)));
-        tokio::spawn(Driver::new(session, link, inbox, self.control, self.options.handshake_timeout, sink_done).run());
+    fn spawn(self, session: Session, link: Arc<Link>, inbox: Inbox, sink: Option<Opening>) {
+        tokio::spawn(Driver::new(session, link, inbox, self.control, self.options, sink, self.road).run());
     }
+}
+
+/// The tasks that take the peer's streams, and that see whether a server is still there.
+pub(crate) fn accept(link: &Arc<Link>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(accept_streams(Arc::clone(link)));
+    tasks.spawn(accept_bidirectional(Arc::clone(link)));
+    if link.shared.role == Role::Client && link.shared.peer.ip().to_canonical().is_loopback() {
+        tasks.spawn(liveness::watch(Arc::clone(link)));
+    }
+    tasks
 }

@@ -3,15 +3,19 @@
 use std::io;
 use std::sync::Arc;
 
-use penstock_pipestream::{EntityKey, ErrorCode, Reason};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
+use penstock_pipestream::{ErrorCode, Reason};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc, oneshot};
 
+use super::claims::DeferTypes;
+use super::command::{Attempt, Commands};
+use super::counters::Counters;
 use super::handle::SessionHandle;
 use super::handover::Giver;
 use super::incoming::{EntityLink, IncomingEntity, Spool, Untaken};
 use super::sink::{FolderSink, ObjectSession, ObjectSink, SinkCounters, SinkSession};
 use super::transport::Intake;
 use crate::runtime::PerProcess;
+use crate::{Error, Result};
 
 /// Where a server's sessions go.
 #[derive(Debug, Clone)]
@@ -50,6 +54,11 @@ impl Consumer {
             Self::Objects(sink) => sink.counters(),
             Self::Channel(_) => None,
         }
+    }
+
+    /// Whether it stores entities by itself.
+    pub(crate) const fn is_sink(&self) -> bool {
+        matches!(self, Self::Folder(_) | Self::Objects(_))
     }
 
     pub(crate) const fn intake(&self) -> Intake {
@@ -101,6 +110,29 @@ pub(crate) enum Inlet {
 }
 
 impl Inlet {
+    /// A session's place in a sink, and what fires when its last line is written.
+    pub(crate) async fn open(
+        sink: &Consumer,
+        id: &Arc<str>,
+        commands: Commands,
+        counters: Arc<Counters>,
+        defer: Option<Arc<DeferTypes>>,
+    ) -> Result<(Self, Option<oneshot::Receiver<()>>)> {
+        match sink {
+            Consumer::Folder(sink) => {
+                let (sink, id) = (Arc::clone(sink), Arc::clone(id));
+                let opened = tokio::task::spawn_blocking(move || sink.session(&id, commands, counters, defer)).await;
+                let (session, done) = opened.map_err(|error| Error::Misuse(error.to_string()))??;
+                Ok((Self::Folder(session), Some(done)))
+            }
+            Consumer::Objects(sink) => {
+                let (session, done) = sink.session(id, commands, counters, defer).await?;
+                Ok((Self::Objects(session), Some(done)))
+            }
+            Consumer::Channel(_) => Err(Error::Misuse("a handle takes this session's entities".into())),
+        }
+    }
+
     /// Hands entities over. No more wait than there are places, which whoever takes them gives back.
     pub(crate) fn deliver(&self, entities: Vec<(Untaken, OwnedSemaphorePermit)>, link: &Arc<EntityLink>) {
         let entity = |(untaken, place)| IncomingEntity::new(untaken, Arc::clone(link), Some(place));
@@ -124,9 +156,9 @@ impl Inlet {
     }
 
     /// Where the chunks of an entity are put together. Blocks on the disk.
-    pub(crate) fn spool(&self, key: EntityKey) -> io::Result<Spool> {
+    pub(crate) fn spool(&self, attempt: Attempt) -> io::Result<Spool> {
         match self {
-            Self::Folder(session) => session.spool(key),
+            Self::Folder(session) => session.spool(attempt),
             Self::Objects(session) => session.spool(),
             Self::Queue(_) => tempfile::tempfile().map(Spool::anonymous),
         }

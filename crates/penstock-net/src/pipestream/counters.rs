@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use penstock_pipestream::{Counters as Seen, ErrorCode, Limit, Usage};
+use penstock_pipestream::{Counters as Seen, ErrorCode, Limit, Status, Usage};
 
 /// How many codes the registry names (section 11.4); all others share one more slot.
 const NAMED_CODES: usize = 13;
@@ -36,6 +36,8 @@ pub(crate) struct Sessions {
     pub(crate) held_streams: AtomicU64,
     pub(crate) skipped_frames: AtomicU64,
     pub(crate) blocked: AtomicU64,
+    pub(crate) attempts_failed: AtomicU64,
+    pub(crate) yields: AtomicU64,
     limits: [AtomicU64; Limit::ALL.len()],
 }
 
@@ -50,6 +52,8 @@ impl Sessions {
             (&self.held_streams, before.held_streams, after.held_streams),
             (&self.skipped_frames, before.skipped_frames, after.skipped_frames),
             (&self.blocked, before.blocked, after.blocked),
+            (&self.attempts_failed, before.retries, after.retries),
+            (&self.yields, before.yields, after.yields),
         ] {
             if after > before {
                 Counters::add(total, after - before);
@@ -106,6 +110,8 @@ pub(crate) struct Counters {
     pub(crate) handshakes_failed: AtomicU64,
     pub(crate) handshakes_late: AtomicU64,
     pub(crate) capabilities_late: AtomicU64,
+    /// Connections that sessions went on over, when another one was lost.
+    pub(crate) reconnects: AtomicU64,
     /// Times that all places for entity streams of a connection were taken.
     pub(crate) streams_full: AtomicU64,
     /// Times that the peer did not read stream 0, so that nothing was done which would make more of it.
@@ -116,6 +122,9 @@ pub(crate) struct Counters {
     pub(crate) roots: AtomicU64,
     pub(crate) completed: AtomicU64,
     pub(crate) failed: AtomicU64,
+    pub(crate) abandoned: AtomicU64,
+    pub(crate) skipped: AtomicU64,
+    pub(crate) deferred: AtomicU64,
     pub(crate) events_lost: AtomicU64,
     pub(crate) sessions: Sessions,
     pub(crate) entity_failures: ByCode,
@@ -133,10 +142,27 @@ impl Counters {
         Self::add(&self.octets, octets);
     }
 
-    /// A received entity has failed with this code.
-    pub(crate) fn entity_failed(&self, code: ErrorCode) {
-        Self::add(&self.failed, 1);
-        self.entity_failures.add(code);
+    /// A received entity has ended otherwise than COMPLETE.
+    pub(crate) fn entity_ended(&self, status: Status, code: ErrorCode) {
+        let counter = match status {
+            Status::Skipped => &self.skipped,
+            Status::Deferred => &self.deferred,
+            Status::Abandoned => &self.abandoned,
+            Status::Failed
+            | Status::Complete
+            | Status::Unspecified
+            | Status::Pending
+            | Status::Processing
+            | Status::Checkpoint
+            | Status::Dehydrating
+            | Status::Rehydrating
+            | Status::Yielded
+            | Status::Retrying => &self.failed,
+        };
+        Self::add(counter, 1);
+        if matches!(status, Status::Failed | Status::Abandoned) {
+            self.entity_failures.add(code);
+        }
     }
 
     /// A session has ended with this code.
@@ -169,7 +195,14 @@ impl Counters {
             entities: read(&self.entities),
             octets: read(&self.octets),
             completed: read(&self.completed),
-            failed: read(&self.failed),
+            failed: read(&self.failed) + read(&self.abandoned),
+            abandoned: read(&self.abandoned),
+            skipped: read(&self.skipped),
+            deferred: read(&self.deferred),
+            retries: read(&self.sessions.attempts_failed),
+            yields: read(&self.sessions.yields),
+            reconnects: read(&self.reconnects),
+            claims: 0,
             late_streams: read(&self.sessions.late_streams),
             late_statuses: read(&self.sessions.late_statuses),
             events_lost: read(&self.events_lost),
@@ -194,8 +227,22 @@ pub struct CounterSnapshot {
     pub octets: u64,
     /// Received entities that ended COMPLETE.
     pub completed: u64,
-    /// Received entities that ended otherwise.
+    /// Received entities that ended FAILED or ABANDONED.
     pub failed: u64,
+    /// Received entities that ended ABANDONED.
+    pub abandoned: u64,
+    /// Received entities that ended SKIPPED.
+    pub skipped: u64,
+    /// Received entities that ended DEFERRED.
+    pub deferred: u64,
+    /// Attempts, ours and the peers', that failed and were not the last.
+    pub retries: u64,
+    /// Received entities that were made to wait.
+    pub yields: u64,
+    /// Connections that sessions went on over, when another one was lost.
+    pub reconnects: u64,
+    /// Claim checks that are known; 0 for a client.
+    pub claims: u64,
     /// Entity streams that came for an entity that was resolved already.
     pub late_streams: u64,
     /// Statuses that came for such an entity.

@@ -4,9 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_pipestream::{Agreement, EntityKey, ErrorCode, Event, Reason, Role, ScopeKey, Ticket};
+use bytes::Bytes;
+use penstock_pipestream::{
+    self as core, Agreement, ClaimAsk, EntityKey, ErrorCode, Event, Reason, Role, ScopeKey, SessionId, Ticket,
+};
 use tokio::sync::oneshot;
 
+use super::claims::ClaimCheck;
 use super::command::{
     Answer, Asked, CheckpointAnswer, Command, Commands, Delivery, EntityDraft, SendRequest, Urgent, closed,
 };
@@ -70,7 +74,7 @@ impl SessionHandle {
 
     /// The session's ID: 32 hex digits, the same at both ends (decision 18).
     pub fn id(&self) -> Result<Arc<str>> {
-        Ok(Arc::clone(&self.shared()?.id))
+        Ok(Arc::clone(self.shared()?.id()))
     }
 
     /// Which end this is.
@@ -112,6 +116,12 @@ impl SessionHandle {
     /// Announces an entity that cannot be delivered, so that it is counted and its reason is known.
     pub async fn announce_failed(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
         self.announce_one(draft, Delivery::Failed(reason)).await
+    }
+
+    /// Announces an entity that is left out, so that it is counted and its reason is known: SKIPPED. Layer 2.
+    pub async fn announce_skipped(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
+        self.layer2()?;
+        self.announce_one(draft, Delivery::Skipped(reason)).await
     }
 
     async fn announce_one(&self, draft: EntityDraft, delivery: Delivery) -> Result<Ticket> {
@@ -163,6 +173,54 @@ impl SessionHandle {
     /// Fails an entity: one of ours, whose stream is then reset, or a received one.
     pub async fn fail(&self, key: EntityKey, reason: Reason) -> Result<()> {
         self.tell(Command::Fail { key, reason }).await
+    }
+
+    /// Leaves an entity of ours out, so that it does not count as failed: SKIPPED, with its reason. Layer 2.
+    pub async fn skip(&self, key: EntityKey, reason: Reason) -> Result<()> {
+        self.layer2()?;
+        self.tell(Command::Skip { key, reason }).await
+    }
+
+    /// Hands the token back with which the receiver said that an entity of ours waits, so that it goes on. Gives the
+    /// receiver's reason where it does not go on from where it was. Layer 2.
+    pub async fn resume(&self, key: EntityKey, token: Bytes) -> Result<Option<Reason>> {
+        self.layer2()?;
+        self.ask(|reply| Command::Resume { key, token, reply }).await
+    }
+
+    /// What has become of one of the peer's claim checks. Layer 2.
+    ///
+    /// # Errors
+    ///
+    /// CLAIM_NOT_FOUND, also once it has expired.
+    pub async fn claim(&self, claim_id: u64) -> Result<ClaimCheck> {
+        self.ask_claim(ClaimAsk::Query { claim_id }).await
+    }
+
+    /// Takes the entity over that the peer has set aside in another session, once: send it anew in this session, with
+    /// the metadata `pipestream.claim`. Layer 2.
+    ///
+    /// # Errors
+    ///
+    /// CLAIM_EXPIRED, CLAIM_NOT_FOUND: also for another session's, and for one that was redeemed before.
+    pub async fn redeem(&self, claim_id: u64, session: SessionId) -> Result<ClaimCheck> {
+        let check = self.ask_claim(ClaimAsk::Redeem { claim_id, session }).await?;
+        Ok(ClaimCheck { session: Some(session), ..check })
+    }
+
+    async fn ask_claim(&self, ask: ClaimAsk) -> Result<ClaimCheck> {
+        self.layer2()?;
+        let response = self.ask(|reply| Command::AskClaim { ask, reply }).await?;
+        let not_found = || {
+            let message = format!("claim check {:016x} is not known", ask.claim_id());
+            Error::Protocol(core::Error::violation(ErrorCode::ClaimNotFound, message))
+        };
+        response.found.map(|(check, status)| ClaimCheck::found(ask.claim_id(), check, status)).ok_or_else(not_found)
+    }
+
+    /// What is there at layer 2 only needs it to be agreed on.
+    fn layer2(&self) -> Result<()> {
+        self.inner()?.link.layer2().map(drop)
     }
 
     /// The last child of an entity has been announced.
@@ -227,7 +285,7 @@ impl SessionHandle {
         let mut wrong = Vec::new();
         let (mut here, mut octets) = (0, 0);
         for mut entity in entities {
-            let key = entity.key();
+            let attempt = entity.attempt();
             let finished = match entity.finish_now() {
                 Some(finished) => finished.map(|length| {
                     here += 1;
@@ -236,8 +294,8 @@ impl SessionHandle {
                 None => entity.finish().await,
             };
             match finished {
-                Ok(()) => complete.push(key),
-                Err(error) => wrong.push((key, error)),
+                Ok(()) => complete.push(attempt),
+                Err(error) => wrong.push((attempt.key, error)),
             }
         }
         inner.shared.counters.arrived(here, octets);

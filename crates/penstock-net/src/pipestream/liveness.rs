@@ -6,14 +6,15 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_pipestream::{ErrorCode, Reason};
-use quinn::Connection;
 use tokio::net::UdpSocket;
 use tokio::time::{sleep, timeout};
 
-use super::command::{Commands, Urgent};
+use super::command::Urgent;
+use super::shared::Link;
 
 /// After so long without a packet the system is asked.
 const QUIET: Duration = Duration::from_secs(1);
@@ -22,8 +23,9 @@ const ANSWER: Duration = Duration::from_millis(50);
 /// No packet of QUIC: its fixed bit is not set, so whoever gets it discards it (RFC 9000, section 17.2).
 const NOTHING: [u8; 1] = [0];
 
-/// Ends the session when its server has gone. For servers on loopback.
-pub(crate) async fn watch(connection: Connection, commands: Commands, server: SocketAddr) {
+/// Says when the server has gone. For servers on loopback.
+pub(crate) async fn watch(link: Arc<Link>) {
+    let (connection, server) = (&link.connection, link.shared.peer);
     let mut heard = connection.stats().udp_rx.datagrams;
     loop {
         tokio::select! {
@@ -34,7 +36,7 @@ pub(crate) async fn watch(connection: Connection, commands: Commands, server: So
         // Where the system cannot be asked, the idle time-out decides.
         if before == heard && is_refused(server).await.unwrap_or(false) {
             let message = format!("the server is gone: nobody listens at {server} any more");
-            commands.urge(Urgent::Abort(Reason { code: ErrorCode::ControlReset, message }));
+            link.commands.urge(Urgent::Gone(Reason { code: ErrorCode::ControlReset, message }));
             return;
         }
     }

@@ -73,6 +73,8 @@ pub(crate) struct LogCounters {
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     pub(crate) counters: &'a Counters,
+    /// Claim checks that are known.
+    pub(crate) claims: u64,
     pub(crate) transport: Transport,
     pub(crate) held: Held,
     pub(crate) sink: Option<&'a SinkCounters>,
@@ -95,6 +97,7 @@ impl Report<'_> {
         for ((name, help, _), sum) in GAUGES.iter().zip(self.held.sums) {
             page.gauge(&format!("penstock_pipestream_{name}"), help, sum)?;
         }
+        page.gauge("penstock_pipestream_claims", "Claim checks that are known.", self.claims)?;
         page.gauge("penstock_pipestream_waiting_events", "Events that wait to be taken.", self.held.events)?;
         if let Some(sink) = self.sink {
             write_sink(page, sink)?;
@@ -122,6 +125,11 @@ impl Report<'_> {
             "penstock_pipestream_address_checks",
             "Clients that had to show that their address is their own.",
             read(&counters.retries),
+        )?;
+        page.counter(
+            "penstock_pipestream_reconnects",
+            "Connections that sessions went on over, when another one was lost.",
+            read(&counters.reconnects),
         )?;
         page.counter(
             "penstock_pipestream_handshakes_failed",
@@ -152,7 +160,13 @@ impl Report<'_> {
             "penstock_pipestream_entities",
             "Received entities by terminal status.",
             "status",
-            [("COMPLETE", read(&counters.completed)), ("FAILED", read(&counters.failed))],
+            [
+                ("COMPLETE", read(&counters.completed)),
+                ("FAILED", read(&counters.failed)),
+                ("ABANDONED", read(&counters.abandoned)),
+                ("SKIPPED", read(&counters.skipped)),
+                ("DEFERRED", read(&counters.deferred)),
+            ],
         )?;
         page.counters(
             "penstock_pipestream_entity_failures",
@@ -177,6 +191,8 @@ impl Report<'_> {
             ("late_streams", "Entity streams dropped: their entity was resolved.", &sessions.late_streams),
             ("late_statuses", "Statuses dropped: their entity was resolved.", &sessions.late_statuses),
             ("skipped_frames", "Private-use frames skipped.", &sessions.skipped_frames),
+            ("attempts_failed", "Attempts at entities that failed and were not the last.", &sessions.attempts_failed),
+            ("yields", "Times that an entity of a client was made to wait.", &sessions.yields),
             ("announcements_blocked", "Times that an announcement of ours had to wait.", &sessions.blocked),
             ("events_lost", "Events dropped because nobody took them.", &counters.events_lost),
         ] {

@@ -10,6 +10,7 @@
 //! consumer, and 4 MiB for very small ones that wait besides, 32 MiB of payloads that wait to be sent, 4 MiB of control frames that the peer does not read, and the
 //! session's own limits.
 
+mod claims;
 mod client;
 mod command;
 mod connection;
@@ -27,6 +28,7 @@ mod outgoing;
 mod payload;
 mod pump;
 pub mod reading;
+mod references;
 mod resolutions;
 mod segments;
 mod server;
@@ -34,11 +36,15 @@ mod shared;
 mod sink;
 mod transport;
 
+pub use penstock_pipestream::messages::{CompletionMode, CompletionPolicy, FailureAction, StoppingPointValidation};
 pub use penstock_pipestream::{
-    Accepted, Agreement, Capabilities, Checkpoint, EntityHeader, EntityKey, ErrorCode, Event, Reason, Role,
-    ScopeDigest, ScopeKey, SessionConfig, Status, Ticket as SentEntity,
+    Accepted, Agreement, Capabilities, Checkpoint, EntityHeader, EntityKey, ErrorCode, Event, Layer2Event, Reason,
+    ResolutionState, Role, ScopeDigest, ScopeKey, SessionConfig, SessionId, Status, Ticket as SentEntity, YieldReason,
 };
 
+pub use self::claims::{
+    ClaimCheck, ClaimRow, Claims, DeferTypes, Details as ClaimDetails, life as claim_life, read_claims,
+};
 pub use self::client::Client;
 pub use self::command::{CheckpointAnswer, EntityDraft};
 pub use self::consumer::{ChannelConsumer, Consumer, IncomingSessions, channel};
@@ -47,6 +53,7 @@ pub use self::events::EventLog;
 pub use self::handle::{EventBatch, SessionHandle};
 pub use self::incoming::IncomingEntity;
 pub use self::payload::Payload;
+pub use self::references::References;
 pub(crate) use self::segments::MAX_SEGMENTS;
 pub use self::server::{Reading, Server, ServerOptions};
 pub use self::shared::{Released, Resolution, SessionOptions};

@@ -137,35 +137,46 @@ impl<K: Copy + Eq + Hash, V> OutcomesState<K, V> {
     }
 }
 
+/// What events may carry besides themselves while nobody takes them, in octets.
+const EVENT_OCTETS: usize = 16 << 20;
+
 /// The latest events, for a user who may not ask for them: beyond the capacity the oldest are dropped and counted.
 #[derive(Debug)]
 pub(crate) struct EventQueue<E> {
     capacity: usize,
+    /// What an event carries besides itself.
+    weigh: fn(&E) -> usize,
     state: Mutex<EventState<E>>,
 }
 
 #[derive(Debug)]
 struct EventState<E> {
     events: VecDeque<E>,
+    octets: usize,
     lost: u64,
     waiters: Waiters,
     closed: bool,
 }
 
 impl<E> EventQueue<E> {
-    pub(crate) fn new(capacity: usize) -> Self {
-        let state = EventState { events: VecDeque::new(), lost: 0, waiters: Waiters::default(), closed: false };
-        Self { capacity, state: Mutex::new(state) }
+    pub(crate) fn new(capacity: usize, weigh: fn(&E) -> usize) -> Self {
+        let (events, waiters) = (VecDeque::new(), Waiters::default());
+        let state = EventState { events, octets: 0, lost: 0, waiters, closed: false };
+        Self { capacity, weigh, state: Mutex::new(state) }
     }
 
     /// Adds events and says how many were dropped for them.
     pub(crate) fn push(&self, events: impl IntoIterator<Item = E>) -> u64 {
         let (wakers, dropped) = {
-            let mut state = lock(&self.state);
-            state.events.extend(events);
-            let excess = state.events.len().saturating_sub(self.capacity);
-            state.events.drain(..excess);
-            let dropped = u64::try_from(excess).unwrap_or(u64::MAX);
+            let state = &mut *lock(&self.state);
+            let octets = &mut state.octets;
+            state.events.extend(events.into_iter().inspect(|event| *octets += (self.weigh)(event)));
+            let mut dropped = 0;
+            while state.events.len() > self.capacity || (state.octets > EVENT_OCTETS && state.events.len() > 1) {
+                let oldest = state.events.pop_front();
+                state.octets -= oldest.as_ref().map_or(0, self.weigh);
+                dropped += 1;
+            }
             state.lost = state.lost.saturating_add(dropped);
             (state.waiters.take(), dropped)
         };
@@ -197,7 +208,8 @@ impl<E> EventQueue<E> {
                 return Poll::Pending;
             }
             let count = state.events.len().min(max.max(1));
-            let events = state.events.drain(..count).collect();
+            let events: Vec<E> = state.events.drain(..count).collect();
+            state.octets -= events.iter().map(self.weigh).sum::<usize>();
             Poll::Ready((events, std::mem::take(&mut state.lost)))
         })
         .await
@@ -235,7 +247,7 @@ mod tests {
 
     #[test]
     fn events_beyond_the_capacity_are_counted() {
-        let queue = EventQueue::new(2);
+        let queue = EventQueue::new(2, |_| 0);
         assert_eq!(queue.push(0..5), 3);
         assert_eq!(block_on(queue.wait(9)).unwrap(), (vec![3, 4], 3));
         queue.close();

@@ -58,15 +58,16 @@ impl From<WriteError> for Failure {
 pub(crate) async fn send(mut outgoing: Outgoing, link: Arc<Link>) {
     let sent = outgoing.run(&link).await;
     outgoing.announced(&link);
-    let reason = match sent {
+    let (reason, stopped) = match sent {
         // Resolved or lost: whoever resolved it has told the peer.
         Ok(()) | Err(Failure::Resolved(_) | Failure::Lost) => return,
-        Err(Failure::Stopped(code)) => Reason { code: ErrorCode::from_code(code), message: STOPPED.to_owned() },
+        Err(Failure::Stopped(code)) => (Reason { code: ErrorCode::from_code(code), message: STOPPED.to_owned() }, true),
         Err(Failure::Source(error)) => {
-            Reason { code: ErrorCode::InternalError, message: format!("cannot read the payload: {error}") }
+            let message = format!("cannot read the payload: {error}");
+            (Reason { code: ErrorCode::InternalError, message }, false)
         }
     };
-    link.commands.tell(Command::Fail { key: outgoing.ticket.key, reason }).await;
+    link.commands.tell(Command::NotSent { key: outgoing.ticket.key, reason, stopped }).await;
 }
 
 impl Outgoing {

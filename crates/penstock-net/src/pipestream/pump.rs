@@ -147,7 +147,6 @@ impl Pump {
                 }
                 // The session learns it elsewhere.
                 Err(WriteError::ConnectionLost(_) | WriteError::ClosedStream | WriteError::ZeroRttRejected) => {
-                    self.clear();
                     break;
                 }
             }
@@ -169,10 +168,7 @@ impl Pump {
         self.turn.take(&link.opening).await;
         let opened = link.connection.open_uni().await;
         self.turn = Turn::None;
-        let Ok(stream) = opened else {
-            self.clear();
-            return false;
-        };
+        let Ok(stream) = opened else { return false };
         let Some(small) = self.waiting.pop_front() else { return false };
         self.answered = self.answered.saturating_sub(1);
         self.answered_octets = self.answered_octets.saturating_sub(small.credit());
@@ -206,9 +202,13 @@ impl Pump {
         }
     }
 
-    /// The connection is lost: whoever waits finds that the session is over.
-    fn clear(&mut self) {
-        *self = Self::default();
+    /// The connection is lost, and what waits is sent over another one: whoever waits has its ticket.
+    pub(crate) fn lose(&mut self, link: &EntityLink) {
+        let Self { waiting, current, .. } = std::mem::take(self);
+        waiting.into_iter().for_each(|mut small| small.answered(link));
+        if let Some(Current { ticket, answer: Some(answer), .. }) = current {
+            answer.give(ticket, link);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
-use penstock_pipestream::{EntityKey, Status};
+use penstock_pipestream::EntityKey;
 use penstock_wire::FastMap;
 
 use super::outcomes::{Missing, Waiters, lock, wake};
@@ -20,7 +20,7 @@ pub(crate) struct Resolutions(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     runs: FastMap<RunKey, Run>,
-    /// Those that are not COMPLETE.
+    /// Those that are not COMPLETE at the first attempt.
     reasons: FastMap<EntityKey, Resolution>,
     waiting: FastMap<EntityKey, Waiters>,
     /// Runs with settled outcomes, each once.
@@ -105,7 +105,7 @@ impl State {
     fn settle(&mut self, key: EntityKey, resolution: Resolution) -> Option<Waiters> {
         let run = self.runs.get_mut(&run_key(key))?;
         let (index, slot) = run.slot_mut(key.entity).filter(|(_, slot)| **slot == Slot::Expected)?;
-        let plain = resolution.status == Status::Complete && resolution.reason.is_none();
+        let plain = resolution == Resolution::COMPLETE;
         *slot = if plain { Slot::Complete } else { Slot::Other };
         run.lowest = if run.settled == 0 { index } else { run.lowest.min(index) };
         run.settled += 1;
@@ -120,7 +120,7 @@ impl State {
 
     fn resolution(&mut self, key: EntityKey, slot: Slot) -> Option<Resolution> {
         match slot {
-            Slot::Complete => Some(Resolution { status: Status::Complete, reason: None }),
+            Slot::Complete => Some(Resolution::COMPLETE),
             Slot::Other => self.reasons.remove(&key),
             Slot::Expected | Slot::Taken => None,
         }
@@ -252,7 +252,7 @@ impl Resolutions {
 
 #[cfg(test)]
 mod tests {
-    use penstock_pipestream::{ErrorCode, Reason};
+    use penstock_pipestream::{ErrorCode, Reason, Status};
 
     use super::*;
     use crate::runtime::block_on;
@@ -262,12 +262,12 @@ mod tests {
     }
 
     fn complete() -> Resolution {
-        Resolution { status: Status::Complete, reason: None }
+        Resolution::COMPLETE
     }
 
     fn failed() -> Resolution {
         let reason = Reason { code: ErrorCode::EntityInvalid, message: "bad".into() };
-        Resolution { status: Status::Failed, reason: Some(reason) }
+        Resolution { status: Status::Failed, reason: Some(reason), attempts: 1, claim: None }
     }
 
     fn expecting(count: u32) -> Resolutions {

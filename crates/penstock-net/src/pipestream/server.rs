@@ -5,15 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use penstock_pipestream::{ErrorCode, Role};
+use penstock_pipestream::{ErrorCode, Role, Status};
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, Incoming, ServerConfig};
 use tokio::time::timeout;
 
+use super::claims::{ClaimRow, Claims, DeferTypes};
 use super::command::{Commands, Urgent};
 use super::connection::{Start, Started};
 use super::consumer::Consumer;
 use super::counters::{CounterSnapshot, Counters};
+use super::driver::{Returns, Road};
 use super::events::EventLog;
 use super::metrics::{Held, Report, Transport};
 use super::outcomes::lock;
@@ -43,6 +45,10 @@ pub struct ServerOptions {
     pub metrics: Option<SocketAddr>,
     /// Who may read what is in the sink. Default: nobody.
     pub reading: Option<Reading>,
+    /// Where claim checks are kept. Default: in memory.
+    pub claims: Arc<Claims>,
+    /// Content types that a sink stores and sets aside under a claim check, at layer 2. Default: none.
+    pub defer_types: DeferTypes,
 }
 
 /// A sink that may be read over the server's port, by whoever has a key.
@@ -68,7 +74,16 @@ impl Reading {
 impl ServerOptions {
     /// The defaults.
     pub fn new(listen: SocketAddr, tls: ServerTls) -> Self {
-        Self { listen, tls, session: SessionOptions::default(), max_connections: 1_024, metrics: None, reading: None }
+        Self {
+            listen,
+            tls,
+            session: SessionOptions::default(),
+            max_connections: 1_024,
+            metrics: None,
+            reading: None,
+            claims: Claims::in_memory(),
+            defer_types: DeferTypes::default(),
+        }
     }
 }
 
@@ -88,6 +103,10 @@ struct Inner {
     /// Whether everybody but readers must have shown a certificate.
     needs_certificate: bool,
     counters: Arc<Counters>,
+    claims: Arc<Claims>,
+    defer_types: Arc<DeferTypes>,
+    /// Sessions that go on when their client is back.
+    returns: Arc<Returns>,
     sessions: Mutex<Sessions>,
     next: AtomicU64,
     stopping: AtomicBool,
@@ -119,14 +138,17 @@ impl Server {
         let certificates =
             options.reading.as_ref().map_or(ClientCertificates::Required, |reading| reading.certificates);
         let (mut tls, fingerprint) = options.tls.config_with(ALPN, certificates)?;
-        let reading = options.reading.map(Service::new).transpose()?;
+        let claims = &options.claims;
+        let reading = options.reading.map(|reading| Service::new(reading, Arc::clone(claims))).transpose()?;
         if reading.is_some() {
             tls.alpn_protocols.push(reading::ALPN.to_vec());
         }
         let crypto = QuicServerConfig::try_from(tls).map_err(|error| Error::Tls(error.to_string()))?;
         let crypto = Arc::new(crypto);
-        options.session.session.check()?;
-        options.session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
+        let mut session = options.session;
+        // All sessions have one key: a token is bound to its session by what it is made of.
+        session.prepare(Role::Server)?;
+        session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
         let runtime = Runtime::current()?;
         let context = || format!("cannot listen on {}", options.listen);
         let socket = transport::bind(options.listen).map_err(|error| Error::io(context(), &error))?;
@@ -134,16 +156,19 @@ impl Server {
         let mut config = ServerConfig::with_crypto(Arc::clone(&crypto) as Arc<dyn quinn::crypto::ServerConfig>);
         config.max_incoming(WAITING_HANDSHAKES).incoming_buffer_size_total(WAITING_OCTETS);
         let inner = Arc::new(Inner {
-            endpoint: transport::endpoint(runtime, socket, transport::segments_for(options.session.mtu), Some(config))?,
+            endpoint: transport::endpoint(runtime, socket, transport::segments_for(session.mtu), Some(config))?,
             address,
             fingerprint,
             crypto,
-            session: options.session,
+            session,
             max_connections: options.max_connections,
             consumer: consumer.into(),
             reading,
             needs_certificate: options.tls.client_ca.is_some(),
             counters: Arc::default(),
+            claims: options.claims,
+            defer_types: Arc::new(options.defer_types),
+            returns: Arc::default(),
             sessions: Mutex::default(),
             next: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
@@ -174,7 +199,29 @@ impl Server {
 
     /// What all sessions have seen.
     pub fn counters(&self) -> Result<CounterSnapshot> {
-        Ok(self.0.get()?.counters.snapshot())
+        let inner = self.0.get()?;
+        Ok(CounterSnapshot { claims: inner.claims.len(), ..inner.counters.snapshot() })
+    }
+
+    /// The claim checks that are known, by their expiry.
+    pub fn claims(&self) -> Result<Vec<ClaimRow>> {
+        Ok(self.0.get()?.claims.list())
+    }
+
+    /// Waits for claim checks that are open and have a higher number than this; what it gives has the number of the last.
+    /// Numbers are good as long as the server lives; 0 is before all.
+    pub async fn fresh_claims(&self, after: u64) -> Result<(Vec<ClaimRow>, u64)> {
+        Ok(self.0.get()?.claims.fresh(after).await)
+    }
+
+    /// Ends what a claim check stands for, if nobody has redeemed it: its work was done elsewhere. Returns when that is
+    /// stored; saying it again changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// CLAIM_NOT_FOUND, also where a session has redeemed it; misuse for a status that is not terminal.
+    pub async fn settle(&self, claim: u64, status: Status) -> Result<()> {
+        self.0.get()?.claims.settle_here(claim, status).await
     }
 
     /// Takes no more connections and closes sessions with NO_ERROR as soon as nothing is open in them; those that are
@@ -206,6 +253,7 @@ impl Inner {
         }
         self.urge_all(|| Urgent::Close);
         self.all_closed().await;
+        self.claims.close().await;
         self.endpoint.close(quic_code(ErrorCode::NoError), b"the server is going down");
         let _ = timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         self.stop_metrics();
@@ -269,7 +317,8 @@ impl metrics::Source for Inner {
             transport
         };
         let log = self.session.events.as_ref().map(EventLog::counters);
-        Report { counters: &self.counters, transport, held, sink: self.consumer.counters(), log }.write(page)
+        let claims = self.claims.len();
+        Report { counters: &self.counters, claims, transport, held, sink: self.consumer.counters(), log }.write(page)
     }
 
     fn is_healthy(&self) -> bool {
@@ -332,9 +381,15 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
         role: Role::Server,
         options: inner.session.clone(),
         counters: Arc::clone(&inner.counters),
+        claims: Arc::clone(&inner.claims),
+        defer_types: Arc::clone(&inner.defer_types),
         control: None,
+        road: match inner.session.survives {
+            Some(within) => Road::Waits { returns: Arc::clone(&inner.returns), within, calls: None, until: None },
+            None => Road::Ends,
+        },
     };
-    let Started { shared, commands, handle } = match start.run(Some(&inner.consumer)).await {
+    let Started { shared, commands, handle } = match start.run(Some(&inner.consumer)) {
         Ok(started) => started,
         Err(error) => {
             connection.close(quic_code(ErrorCode::InternalError), error.to_string().as_bytes());

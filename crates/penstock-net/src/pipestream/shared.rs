@@ -3,30 +3,42 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use penstock_pipestream::messages::CompletionPolicy;
+use penstock_pipestream::yield_token::TokenKey;
 use penstock_pipestream::{
-    Agreement, EntityKey, Event, Now, Reason, Role, ScopeDigest, ScopeKey, SessionConfig, Status, Ticket,
+    Agreement, EntityKey, Event, Layer2Config, Layer2Event, Now, Reason, Role, ScopeDigest, ScopeKey, SessionConfig,
+    SessionId, Status, Ticket,
 };
-use tokio::sync::{Mutex, Notify, Semaphore, watch};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-use super::command::Commands;
+use super::command::{Attempt, Commands};
 use super::consumer::Inlet;
 use super::counters::{Counters, Gauges};
 use super::events::EventLog;
-use super::incoming::EntityLink;
+use super::incoming::{EntityLink, Spool, Untaken};
 use super::outcomes::{EventQueue, Outcomes};
+use super::outgoing::CREDIT;
 use super::resolutions::Resolutions;
 use super::transport::{HANDSHAKE_TIMEOUT, Intake};
+use crate::{Result, tls};
 
 /// What one may set for a session, beyond what the core has.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// Capabilities and limits.
+    /// Capabilities and limits. Where they offer layer 2 and say nothing else of it, the session's name and the key of its
+    /// yield tokens are made from the secure random source.
     pub session: SessionConfig,
+    /// The policy of each of our root entities that has children and none of its own. It needs layer 2, so a peer that
+    /// does not agree on it is refused. Default: none.
+    pub policy: Option<CompletionPolicy>,
+    /// How long a session of layer 2 goes on without a connection, where both ends do: a client dials, a server waits.
+    /// Default: it ends with its connection. It is kept in memory, a client's payloads too until they are terminal.
+    pub survives: Option<Duration>,
     /// How long the handshake may take, and after it the control stream and the capabilities together. Default: 10 s.
     pub handshake_timeout: Duration,
     /// The connection is given up after so long without a packet. Default: 30 s.
@@ -44,12 +56,31 @@ impl Default for SessionOptions {
     fn default() -> Self {
         Self {
             session: SessionConfig::default(),
+            policy: None,
+            survives: None,
             handshake_timeout: HANDSHAKE_TIMEOUT,
             idle_timeout: Duration::from_secs(30),
             mtu: None,
             event_queue: 4_096,
             events: None,
         }
+    }
+}
+
+impl SessionOptions {
+    /// Fills in what layer 2 needs where it is offered.
+    pub(crate) fn prepare(&mut self, role: Role) -> Result<()> {
+        let config = &mut self.session;
+        if config.capabilities.layer2 && config.layer2.is_none() {
+            config.layer2 = Some(Layer2Config::new(None, TokenKey::new(tls::random()?)));
+        }
+        if let Some(layer2) = config.layer2.as_mut().filter(|layer2| role == Role::Client && layer2.session.is_none()) {
+            layer2.session = Some(SessionId::new(tls::random()?));
+        }
+        if let Some(layer2) = &mut config.layer2 {
+            layer2.survives |= self.survives.is_some();
+        }
+        Ok(config.check()?)
     }
 }
 
@@ -60,6 +91,15 @@ pub struct Resolution {
     pub status: Status,
     /// Why, where it is not COMPLETE and somebody said why.
     pub reason: Option<Reason>,
+    /// How many attempts there were; more than one only where its parent's policy has retries.
+    pub attempts: u32,
+    /// The claim check under which the receiver has set it aside, where it is DEFERRED.
+    pub claim: Option<u64>,
+}
+
+impl Resolution {
+    /// COMPLETE at the first attempt.
+    pub(crate) const COMPLETE: Self = Self { status: Status::Complete, reason: None, attempts: 1, claim: None };
 }
 
 /// A scope of ours that the peer released: all in it is terminal, and both ends have the same digest.
@@ -88,7 +128,10 @@ pub(crate) enum Phase {
 /// What everybody may read.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) id: Arc<str>,
+    /// The connection's name, which is the session's below layer 2.
+    connection: Arc<str>,
+    /// The session's name at layer 2, once it is known.
+    name: OnceLock<(SessionId, Arc<str>)>,
     pub(crate) role: Role,
     pub(crate) peer: SocketAddr,
     pub(crate) phase: watch::Sender<Phase>,
@@ -101,23 +144,55 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(
-        id: Arc<str>,
+        connection: Arc<str>,
         role: Role,
         peer: SocketAddr,
         event_queue: usize,
         counters: Arc<Counters>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            id,
+            connection,
+            name: OnceLock::new(),
             role,
             peer,
             phase: watch::Sender::new(Phase::Negotiating),
             resolutions: Resolutions::default(),
             releases: Outcomes::new(),
-            events: EventQueue::new(event_queue),
+            events: EventQueue::new(event_queue, |event| match event {
+                Event::Layer2(Layer2Event::Yielded { token, .. }) => token.len(),
+                Event::Layer2(_)
+                | Event::Agreed(_)
+                | Event::Status { .. }
+                | Event::Admitted { .. }
+                | Event::Gathered { .. }
+                | Event::Resolved { .. }
+                | Event::Released { .. }
+                | Event::Digest { .. }
+                | Event::Barrier { .. }
+                | Event::Checkpoint { .. }
+                | Event::Capacity
+                | Event::Error { .. }
+                | Event::Closed { .. } => 0,
+            }),
             counters,
             gauges: Gauges::default(),
         })
+    }
+
+    /// The session's ID (decision 18).
+    pub(crate) fn id(&self) -> &Arc<str> {
+        self.name.get().map_or(&self.connection, |(_, text)| text)
+    }
+
+    /// Both ends have agreed on layer 2, and the session is named. Nothing was called by its ID before.
+    pub(crate) fn set_name(&self, name: SessionId) {
+        // The first name stands; the session refuses another.
+        let _ = self.name.set((name, name.to_string().into()));
+    }
+
+    /// The session's name at layer 2.
+    pub(crate) fn layer2(&self) -> Option<SessionId> {
+        self.name.get().map(|(name, _)| *name)
     }
 
     /// The session is over: known before any entity that its end has failed, so that whoever sees such an entity can
@@ -173,15 +248,21 @@ impl Shared {
     }
 }
 
+/// Bits of a stream's ID.
+const STREAM_BITS: u32 = 48;
+
 /// What the tasks of a connection work with.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) shared: Arc<Shared>,
     pub(crate) connection: quinn::Connection,
+    /// Which of the session's connections it is, from 0.
+    pub(crate) number: u16,
     pub(crate) commands: Commands,
     /// What entities that are handed over keep of this.
     pub(crate) entity: Arc<EntityLink>,
-    pub(crate) inlet: Inlet,
+    /// Where entities go; a sink is opened once the session has its ID, and nothing is admitted before.
+    pub(crate) inlet: Arc<OnceLock<Inlet>>,
     pub(crate) intake: Intake,
     pub(crate) log: Option<EventLog>,
     /// One for each entity stream of the peer that is being received or waits for its consumer.
@@ -229,6 +310,50 @@ impl Gate {
 }
 
 impl Link {
+    /// The same session over another connection.
+    pub(crate) fn over(&self, connection: quinn::Connection) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            connection,
+            number: self.number.wrapping_add(1),
+            commands: self.commands.clone(),
+            entity: Arc::clone(&self.entity),
+            inlet: Arc::clone(&self.inlet),
+            intake: self.intake,
+            log: self.log.clone(),
+            places: Arc::clone(&self.places),
+            credit: Arc::new(Semaphore::new(CREDIT)),
+            opening: Arc::default(),
+            gate: Gate::default(),
+        }
+    }
+
+    /// What a stream of the peer is called in the session: its ID, below the number of its connection. QUIC would take
+    /// longer than any session lives to use IDs of 48 bits up.
+    pub(crate) fn stream(&self, id: quinn::StreamId) -> u64 {
+        u64::from(self.number) << STREAM_BITS | u64::from(id)
+    }
+
+    /// Whether a stream is of this connection, and not of one that was lost.
+    pub(crate) const fn has(&self, stream: u64) -> bool {
+        stream >> STREAM_BITS == self.number as u64
+    }
+
+    /// Hands entities over.
+    pub(crate) fn deliver(&self, entities: Vec<(Untaken, OwnedSemaphorePermit)>) {
+        if let Some(inlet) = self.inlet.get() {
+            inlet.deliver(entities, &self.entity);
+        }
+    }
+
+    /// Where the chunks of an entity are put together. Blocks on the disk.
+    pub(crate) fn spool(&self, attempt: Attempt) -> std::io::Result<Spool> {
+        match self.inlet.get() {
+            Some(inlet) => inlet.spool(attempt),
+            None => Err(std::io::Error::other("the session has no sink yet")),
+        }
+    }
+
     /// How many entity streams of the peer may be received at once.
     pub(crate) fn streams(&self) -> usize {
         usize::try_from(self.intake.streams()).unwrap_or(usize::MAX)

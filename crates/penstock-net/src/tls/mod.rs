@@ -4,6 +4,7 @@
 //! client trusts a CA file, the system's store or one pinned certificate. Nothing turns verification off.
 
 mod acceptor;
+mod alert;
 mod certificate;
 mod fingerprint;
 
@@ -16,6 +17,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 pub(crate) use self::acceptor::Acceptor;
+pub(crate) use self::alert::{alert, rustls_of};
 pub use self::certificate::write_certificates;
 use self::certificate::{CertifiedKey, load_certificates};
 pub use self::fingerprint::Fingerprint;
@@ -191,6 +193,16 @@ pub(crate) fn public() -> Result<ClientConfig> {
 /// The one place that names the cryptography; nothing depends on a process-wide default.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Numbers that nobody guesses.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut octets = [0; N];
+    provider()
+        .secure_random
+        .fill(&mut octets)
+        .map_err(|_| Error::Tls("the system has no random numbers".to_owned()))?;
+    Ok(octets)
 }
 
 fn roots_from(path: &Path) -> Result<RootCertStore> {

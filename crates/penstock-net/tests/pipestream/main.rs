@@ -11,6 +11,7 @@
 mod bad_peers;
 mod channel;
 mod chunks;
+mod layer2;
 mod lifecycle;
 mod metrics;
 mod packets;
@@ -19,4 +20,5 @@ mod reading;
 mod round_trip;
 mod streaming;
 mod support;
+mod survival;
 mod trust;

@@ -115,6 +115,8 @@ impl Capabilities {
     }
 }
 
+crate::stored::stored!(Agreement { layer, max_scope_depth, max_entities_per_scope, max_window_size });
+
 #[cfg(test)]
 mod tests {
     use super::super::Frame;

@@ -62,6 +62,15 @@ impl Checkpoint {
     }
 }
 
+crate::stored::stored!(Checkpoint {
+    checkpoint_id,
+    sequence_number,
+    checkpoint_entity_id,
+    scope_id,
+    flags,
+    timeout_ms
+});
+
 #[cfg(test)]
 mod tests {
     use super::super::Frame;

@@ -2,24 +2,30 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::{Extent, Frame, StatusFrame, VARIABLE_HEAD, measure, parse};
+use super::{Extent, Frame, Layers, StatusFrame, VARIABLE_HEAD, measure, parse};
 use crate::error::Result;
 
 /// Takes the control stream as it comes and gives frame after frame.
 ///
 /// It holds at most one incomplete frame (16 MiB, section 6.1), and only what has come of it: a length is refused or
 /// believed, but never allocated. The payloads of private frames are dropped as they come.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct FrameDecoder {
     buffer: BytesMut,
     /// Octets still to come of a skipped payload.
     skip: usize,
+    layers: Layers,
 }
 
 impl FrameDecoder {
     /// A decoder at the start of the stream.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// From here on the frames of layer 2 are parsed, because both ends have agreed on it.
+    pub fn expect_layer2(&mut self) {
+        self.layers = Layers::UpTo2;
     }
 
     /// Takes the next octets of the stream. Call [`next_frame`](Self::next_frame) until it gives none.
@@ -38,7 +44,7 @@ impl FrameDecoder {
             self.buffer.advance(length);
             return Ok(Some(Frame::Status(frame)));
         }
-        match measure(&self.buffer)? {
+        match measure(&self.buffer, self.layers)? {
             None => Ok(None),
             Some(Extent::Whole(length)) if self.buffer.len() < length => Ok(None),
             Some(Extent::Whole(length)) => parse(&self.buffer.split_to(length).freeze()).map(Some),
@@ -50,6 +56,11 @@ impl FrameDecoder {
                 Ok(Some(Frame::Private(frame_type)))
             }
         }
+    }
+
+    /// Octets that have come and make no frame yet, or were not asked for.
+    pub(crate) fn buffered(&self) -> usize {
+        self.buffer.len()
     }
 
     /// Whether the stream would end inside a frame, if it ended here: ENTITY_INVALID then (decision 4).

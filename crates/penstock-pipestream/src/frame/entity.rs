@@ -18,7 +18,6 @@ use crate::messages::{ChunkInfo as ChunkInfoMessage, CompletionPolicy, EntityHea
 /// The longest header that is read (decision 14): 1 MiB.
 pub const MAX_HEADER_LENGTH: u32 = 1024 * 1024;
 
-const LENGTH_FIELD: usize = 4;
 const CHECKSUM_LENGTH: usize = 32;
 const MAX_DATA_LAYER: u32 = 3;
 
@@ -59,6 +58,9 @@ pub struct ChunkInfo {
 }
 
 impl EntityHeader {
+    /// The octets of the length before a header.
+    pub(crate) const LENGTH_FIELD: usize = 4;
+
     /// The header with its length before it. The same header always gives the same octets.
     pub fn encode(&self) -> Bytes {
         self.clone().into_octets()
@@ -83,7 +85,7 @@ impl EntityHeader {
             completion_policy: self.completion_policy,
         };
         let length = message.encoded_len();
-        let mut octets = Vec::with_capacity(LENGTH_FIELD.saturating_add(length));
+        let mut octets = Vec::with_capacity(EntityHeader::LENGTH_FIELD.saturating_add(length));
         octets.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
         message.encode_raw(&mut octets);
         octets.into()
@@ -112,7 +114,7 @@ impl EntityHeader {
         }
     }
 
-    fn parse(octets: &[u8]) -> Result<Self> {
+    pub(crate) fn parse(octets: &[u8]) -> Result<Self> {
         let message: EntityHeaderMessage = decode_message(octets)?;
         Ok(Self {
             entity_id: message.entity_id.unwrap_or_default(),
@@ -195,7 +197,7 @@ impl HeaderDecoder {
     }
 
     fn finish(&mut self, header: &[u8], rest: Bytes) -> Result<Option<EntityHeader>> {
-        let header = EntityHeader::parse(header.get(LENGTH_FIELD..).unwrap_or_default())?;
+        let header = EntityHeader::parse(header.get(EntityHeader::LENGTH_FIELD..).unwrap_or_default())?;
         self.rest = rest;
         self.complete = true;
         Ok(Some(header))
@@ -215,14 +217,14 @@ impl HeaderDecoder {
 /// How many octets the header at the start of `octets` takes, with its length; 4 while that is not there. A length
 /// above 1 MiB is refused at once.
 fn header_length(octets: &[u8]) -> Result<usize> {
-    let Ok(length) = Reader::new(octets).u32() else { return Ok(LENGTH_FIELD) };
+    let Ok(length) = Reader::new(octets).u32() else { return Ok(EntityHeader::LENGTH_FIELD) };
     if length > MAX_HEADER_LENGTH {
         return Err(Error::limit(
             ErrorCode::EntityTooLarge,
             format!("a header of {length} octets is above the limit of {MAX_HEADER_LENGTH}"),
         ));
     }
-    Ok(usize::try_from(length).unwrap_or(usize::MAX).saturating_add(LENGTH_FIELD))
+    Ok(usize::try_from(length).unwrap_or(usize::MAX).saturating_add(EntityHeader::LENGTH_FIELD))
 }
 
 #[cfg(test)]

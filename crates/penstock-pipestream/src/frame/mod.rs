@@ -12,7 +12,7 @@
 //! | 0x55 | BARRIER | | 0xC0 | ERROR (decision 20) |
 //!
 //! Every other type from 0xC1 is skipped by its length and reported; every other type below is ENTITY_INVALID at its
-//! first octet (decision 3). Whether a frame is allowed now, and at which layer, is the session's matter. Entity
+//! first octet (decision 3). Once layer 2 is agreed on, 0xC1 to 0xC5 are parsed too ([`Layer2Frame`]). Whether a frame is allowed now, and at which layer, is the session's matter. Entity
 //! streams carry no frames of this kind, but an [`EntityHeader`] and a payload.
 
 mod barrier;
@@ -21,6 +21,7 @@ mod checkpoint;
 mod decoder;
 mod entity;
 mod error_frame;
+mod layer2;
 mod scope_digest;
 mod status;
 
@@ -34,6 +35,7 @@ pub use self::checkpoint::Checkpoint;
 pub use self::decoder::FrameDecoder;
 pub use self::entity::{ChunkInfo, EntityHeader, HeaderDecoder, MAX_HEADER_LENGTH};
 pub use self::error_frame::ErrorFrame;
+pub use self::layer2::{ClaimResponse, Layer2Frame, SessionFrame};
 pub use self::scope_digest::ScopeDigest;
 pub use self::status::{Extension, StatusFrame, YieldReason};
 use crate::error::{Error, ErrorCode, Result};
@@ -59,7 +61,9 @@ pub enum Frame {
     Checkpoint(Checkpoint),
     /// 0xC0.
     Error(ErrorFrame),
-    /// 0xC1 to 0xFF, by type: its payload is skipped.
+    /// 0xC1 to 0xC5 once layer 2 is agreed on.
+    Layer2(Layer2Frame),
+    /// 0xC1 to 0xFF otherwise, by type: its payload is skipped.
     Private(u8),
 }
 
@@ -73,6 +77,7 @@ impl Frame {
             Self::Capabilities(_) => capabilities::TYPE,
             Self::Checkpoint(_) => checkpoint::TYPE,
             Self::Error(_) => error_frame::TYPE,
+            Self::Layer2(frame) => frame.frame_type(),
             Self::Private(frame_type) => *frame_type,
         }
     }
@@ -86,6 +91,7 @@ impl Frame {
             Self::Capabilities(frame) => frame.encode(out),
             Self::Checkpoint(frame) => frame.encode(out),
             Self::Error(frame) => frame.encode(out),
+            Self::Layer2(frame) => frame.encode(out),
             Self::Private(frame_type) => out.extend_from_slice(&[*frame_type, 0, 0, 0, 0]),
         }
     }
@@ -97,7 +103,16 @@ impl Frame {
 
     /// The first frame of `octets` and how many of them it takes; `None` while it is incomplete.
     pub fn decode(octets: &[u8]) -> Result<Option<(Self, usize)>> {
-        let Some(extent) = measure(octets)? else { return Ok(None) };
+        Self::decode_at(octets, Layers::UpTo1)
+    }
+
+    /// [`decode`](Self::decode) where layer 2 is agreed on: 0xC1 to 0xC5 are parsed.
+    pub fn decode_layer2(octets: &[u8]) -> Result<Option<(Self, usize)>> {
+        Self::decode_at(octets, Layers::UpTo2)
+    }
+
+    fn decode_at(octets: &[u8], layers: Layers) -> Result<Option<(Self, usize)>> {
+        let Some(extent) = measure(octets, layers)? else { return Ok(None) };
         match extent {
             Extent::Whole(length) => match octets.get(..length) {
                 Some(whole) => Ok(Some((parse(&Bytes::copy_from_slice(whole))?, length))),
@@ -111,6 +126,14 @@ impl Frame {
     }
 }
 
+/// Which frames are parsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Layers {
+    #[default]
+    UpTo1,
+    UpTo2,
+}
+
 /// What the first octets of a frame say about the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
@@ -122,15 +145,15 @@ enum Extent {
 
 /// How long the first frame of `octets` is; `None` while too little of it is there to know. What can be refused by the
 /// head is refused here, before anything is buffered.
-fn measure(octets: &[u8]) -> Result<Option<Extent>> {
+fn measure(octets: &[u8], layers: Layers) -> Result<Option<Extent>> {
     let Some(frame_type) = octets.first().copied() else { return Ok(None) };
+    let whole = |payload: usize| Extent::Whole(VARIABLE_HEAD.saturating_add(payload));
     match frame_type {
         status::TYPE => Ok(StatusFrame::measure(octets)?.map(Extent::Whole)),
         scope_digest::TYPE => Ok(Some(Extent::Whole(scope_digest::LENGTH))),
         barrier::TYPE => Ok(Some(Extent::Whole(barrier::LENGTH))),
-        capabilities::TYPE | checkpoint::TYPE | error_frame::TYPE => {
-            Ok(variable_length(octets)?.map(|payload| Extent::Whole(VARIABLE_HEAD.saturating_add(payload))))
-        }
+        capabilities::TYPE | checkpoint::TYPE | error_frame::TYPE => Ok(variable_length(octets)?.map(whole)),
+        _ if layers == Layers::UpTo2 && Layer2Frame::has_type(frame_type) => Ok(variable_length(octets)?.map(whole)),
         0xC1..=0xFF => Ok(variable_length(octets)?.map(|payload| Extent::Skipped { frame_type, payload })),
         0x00..=0x4F => Err(invalid(format!("0x{frame_type:02X} is no frame type"))),
         0x51..=0x53 | 0x56..=0x7F | 0x82..=0xBF => Err(invalid(format!("frame type 0x{frame_type:02X} is reserved"))),
@@ -160,6 +183,9 @@ fn parse(whole: &Bytes) -> Result<Frame> {
         Some(capabilities::TYPE) => Capabilities::parse(payload()).map(Frame::Capabilities),
         Some(checkpoint::TYPE) => Checkpoint::parse(payload()).map(Frame::Checkpoint),
         Some(error_frame::TYPE) => ErrorFrame::parse(payload()).map(Frame::Error),
+        Some(frame_type) if Layer2Frame::has_type(frame_type) => {
+            Layer2Frame::parse(frame_type, payload()).map(Frame::Layer2)
+        }
         other => Err(invalid(format!("no frame of type {other:?}"))),
     }
 }

@@ -4,14 +4,18 @@
 // A fuzz body reports by panicking.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
+mod layer2;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::yield_token::TokenKey;
 use crate::{
-    Admission, Barrier, Capabilities, Checkpoint, EntityHeader, EntityKey, ErrorCode, ErrorFrame, Event, Frame, Now,
-    Reason, Role, ScopeDigest, Session, SessionConfig, Status, StatusFrame, Ticket, Transmit,
+    Admission, Barrier, Capabilities, Checkpoint, Counters, EntityHeader, EntityKey, ErrorCode, ErrorFrame, Event,
+    Frame, Layer2Config, Layer2Event, Layer2Frame, Now, Reason, Role, ScopeDigest, Session, SessionConfig,
+    SessionFrame, SessionId, Status, StatusFrame, Ticket, Transmit,
 };
 
 /// Choices, taken from the input until it is used up.
@@ -36,16 +40,29 @@ impl Choices<'_> {
     }
 }
 
-fn config(layer1: bool) -> SessionConfig {
+fn config(layer: u8) -> SessionConfig {
     let capabilities = Capabilities {
         layer0: true,
-        layer1,
-        layer2: false,
+        layer1: layer > 0,
+        layer2: layer > 1,
         max_scope_depth: Some(3),
         max_entities_per_scope: None,
         max_window_size: Some(16),
     };
-    SessionConfig { capabilities, max_open_entities: 64, max_open_checkpoints: 512, ..SessionConfig::default() }
+    let layer2 = Layer2Config::new(Some(SessionId::new([3; 16])), TokenKey::new([5; 32]));
+    let layer2 = Layer2Config { survives: true, journal: true, ..layer2 };
+    SessionConfig {
+        capabilities,
+        max_open_entities: 64,
+        max_open_checkpoints: 512,
+        layer2: Some(layer2),
+        ..SessionConfig::default()
+    }
+}
+
+/// The layer that the first octet of an input chooses.
+fn layer(first: u8) -> u8 {
+    [0, 1, 1, 2][usize::from(first % 4)]
 }
 
 fn header(length: u64) -> EntityHeader {
@@ -78,12 +95,21 @@ struct End {
     sent: BTreeMap<EntityKey, Status>,
     received: BTreeMap<EntityKey, Status>,
     closed: Option<ErrorCode>,
+    /// At layer 2: ours that have failed and may come again, and those whose delay is over.
+    failed: Vec<EntityKey>,
+    again: Vec<Ticket>,
+    /// Received ones that a claim check is wanted for.
+    wanted: Vec<EntityKey>,
+    /// Tokens of the peer's.
+    tokens: Vec<(EntityKey, Bytes)>,
+    /// What a next process has of this one.
+    records: Vec<Bytes>,
 }
 
 impl End {
-    fn new(role: Role, layer1: bool, now: Now) -> Self {
+    fn new(role: Role, layer: u8, now: Now) -> Self {
         Self {
-            session: Session::new(role, config(layer1), now).expect("a valid configuration"),
+            session: Session::new(role, config(layer), now).expect("a valid configuration"),
             control: VecDeque::new(),
             headers: Vec::new(),
             accepted: Vec::new(),
@@ -92,6 +118,11 @@ impl End {
             sent: BTreeMap::new(),
             received: BTreeMap::new(),
             closed: None,
+            failed: Vec::new(),
+            again: Vec::new(),
+            wanted: Vec::new(),
+            tokens: Vec::new(),
+            records: Vec::new(),
         }
     }
 
@@ -103,6 +134,7 @@ impl End {
                     let outcomes = if owned { &mut self.sent } else { &mut self.received };
                     assert!(outcomes.insert(key, status).is_none(), "{key:?} was resolved twice");
                 }
+                Event::Layer2(event) => self.learn_of_layer2(event),
                 Event::Agreed(_)
                 | Event::Status { .. }
                 | Event::Gathered { .. }
@@ -119,8 +151,13 @@ impl End {
 }
 
 struct Dialogue {
+    layer: u8,
+    /// How many entities were ended in [`finish`](Self::finish).
+    verdicts: u32,
     now: Now,
     ends: [End; 2],
+    /// The server's end of a connection whose session it does not know yet.
+    fresh: Option<Session>,
     next_stream: u64,
 }
 
@@ -128,9 +165,9 @@ const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
 impl Dialogue {
-    fn new(layer1: bool, now: Now) -> Self {
-        let ends = [End::new(Role::Client, layer1, now), End::new(Role::Server, layer1, now)];
-        let mut dialogue = Self { now, ends, next_stream: 2 };
+    fn new(layer: u8, now: Now) -> Self {
+        let ends = [End::new(Role::Client, layer, now), End::new(Role::Server, layer, now)];
+        let mut dialogue = Self { layer, verdicts: 0, now, ends, fresh: None, next_stream: 2 };
         dialogue.carry_all();
         dialogue
     }
@@ -139,6 +176,12 @@ impl Dialogue {
     fn collect(&mut self) {
         for from in [CLIENT, SERVER] {
             self.ends[from].learn();
+            for ticket in std::mem::take(&mut self.ends[from].again) {
+                self.send(from, &ticket);
+            }
+            let session = &mut self.ends[from].session;
+            let records: Vec<Bytes> = std::iter::from_fn(|| session.poll_record()).collect();
+            self.ends[from].records.extend(records);
             while let Some(transmit) = self.ends[from].session.poll_transmit(19) {
                 match transmit {
                     Transmit::Control(octets) => self.ends[1 - from].control.push_back(octets),
@@ -155,7 +198,11 @@ impl Dialogue {
     /// Delivers a piece of the control stream to an end.
     fn carry(&mut self, to: usize) -> bool {
         let Some(octets) = self.ends[to].control.pop_front() else { return false };
-        self.ends[to].session.handle_control(self.now, octets).expect("an honest peer");
+        match self.fresh.as_mut().filter(|_| to == SERVER) {
+            Some(fresh) => fresh.handle_control(self.now, octets).expect("an honest peer"),
+            None => self.ends[to].session.handle_control(self.now, octets).expect("an honest peer"),
+        }
+        self.greet();
         self.collect();
         true
     }
@@ -168,12 +215,27 @@ impl Dialogue {
     fn announce(&mut self, from: usize, choices: &mut Choices<'_>) {
         let parents: Vec<EntityKey> = self.parents(from);
         let parent = choices.below(parents.len() + 1).and_then(|index| parents.get(index).copied());
-        let dehydrate = choices.small().is_multiple_of(3);
-        let end = &mut self.ends[from];
-        let Ok(Some(ticket)) = end.session.announce(self.now, parent, dehydrate) else { return };
+        let choice = choices.small();
+        let dehydrate = choice.is_multiple_of(3);
+        let session = &mut self.ends[from].session;
+        let announced = if dehydrate && self.layer == 2 && !choice.is_multiple_of(2) {
+            session.announce_with_policy(self.now, parent, &layer2::policy(choices))
+        } else {
+            session.announce(self.now, parent, dehydrate)
+        };
+        let Ok(Some(ticket)) = announced else { return };
+        self.ends[from].announced.push((ticket, dehydrate));
+        self.send(from, &ticket);
+    }
+
+    /// Puts an entity's stream on the link, for the first time or again.
+    fn send(&mut self, from: usize, ticket: &Ticket) {
+        if !self.ends[from].session.may_send() {
+            // It is told to send it again.
+            return;
+        }
         let mut header = header(3);
-        end.session.bind_header(&ticket, &mut header);
-        end.announced.push((ticket, dehydrate));
+        self.ends[from].session.bind_header(ticket, &mut header);
         self.ends[1 - from].headers.push((self.next_stream, header));
         self.next_stream += 4;
     }
@@ -208,8 +270,9 @@ impl Dialogue {
         let Some(index) = choices.below(self.ends[at].accepted.len()) else { return };
         let (stream, key) = self.ends[at].accepted.swap_remove(index);
         let session = &mut self.ends[at].session;
+        let failing = if self.layer == 2 { 0..=2 } else { 0..=0 };
         match choices.small() % 8 {
-            0 => session.fail(self.now, key, reason(ErrorCode::IntegrityError)),
+            choice if failing.contains(&choice) => session.fail(self.now, key, reason(ErrorCode::IntegrityError)),
             1 => session.handle_stream_reset(self.now, stream, Some(key), 5),
             _ => session.complete(self.now, key),
         }
@@ -223,6 +286,11 @@ impl Dialogue {
     fn step(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let choice = choices.next()?;
         let end = usize::from(choice >> 7);
+        if self.layer == 2 && choice & 0x40 != 0 {
+            self.step_of_layer2(choice & 0x3F, end, choices);
+            self.collect();
+            return Some(());
+        }
         match choice & 0x0F {
             0..=2 => self.announce(end, choices),
             3..=6 => drop(self.carry(end)),
@@ -266,13 +334,32 @@ impl Dialogue {
                     self.carry_all();
                 }
                 for (_, key) in std::mem::take(&mut self.ends[end].accepted) {
-                    self.ends[end].session.complete(self.now, key);
+                    self.verdicts += 1;
+                    if self.layer == 2 && self.verdicts.is_multiple_of(3) {
+                        self.ends[end].session.fail(self.now, key, reason(ErrorCode::IntegrityError));
+                    } else {
+                        self.ends[end].session.complete(self.now, key);
+                    }
+                }
+                for (key, token) in std::mem::take(&mut self.ends[end].tokens) {
+                    let _ended = self.ends[end].session.resume(key, &token);
+                }
+                for key in std::mem::take(&mut self.ends[end].failed) {
+                    let _late = self.ends[end].session.retry(self.now, key);
+                }
+                for key in std::mem::take(&mut self.ends[end].wanted) {
+                    let open = self.ends[end].session.defer(self.now, key, 7, self.now.unix_micros + 1);
+                    assert!(open.is_ok(), "{open:?}");
                 }
                 for key in self.parents(end) {
                     self.end_children(end, key);
                 }
             }
             self.carry_all();
+            if self.layer == 2 {
+                // The delays of what is sent again.
+                self.wait(Duration::from_secs(1));
+            }
         }
         for from in [CLIENT, SERVER] {
             assert_eq!(self.ends[from].session.open_owned(), 0, "entities of end {from} are open");
@@ -291,13 +378,15 @@ impl End {
     }
 }
 
-/// Two honest ends, whatever is late or out of order: nobody closes, both know the same, every entity ends.
-pub fn dialogue(input: &[u8], start: Now) {
+/// Two honest ends, whatever is late or out of order: nobody closes, both know the same, every entity ends. Says what the
+/// ends have seen.
+pub fn dialogue(input: &[u8], start: Now) -> [Counters; 2] {
     let mut choices = Choices { octets: input };
-    let Some(first) = choices.next() else { return };
-    let mut dialogue = Dialogue::new(first % 4 != 0, start);
+    let Some(first) = choices.next() else { return Default::default() };
+    let mut dialogue = Dialogue::new(layer(first), start);
     while choices.step_of(&mut dialogue).is_some() {}
     dialogue.finish();
+    dialogue.ends.map(|end| *end.session.counters())
 }
 
 impl Choices<'_> {
@@ -319,7 +408,8 @@ impl Choices<'_> {
                 depth: self.next()? % 3,
                 cursor: self.next().filter(|choice| choice % 5 == 0).map(u32::from),
                 extension: None,
-            }),
+            })
+            .with_extension(),
             4 => Frame::Barrier(Barrier {
                 released: self.small().is_multiple_of(4),
                 barrier_id: scope_id,
@@ -332,6 +422,16 @@ impl Choices<'_> {
                 failed: 0,
                 deferred: 0,
                 merkle_root: [0; 32],
+            }),
+            7 if scope_id % 2 == 1 => Frame::Layer2(match self.small() % 4 {
+                0 => Layer2Frame::ClaimQuery { claim_id: entity_id.into() },
+                1 => Layer2Frame::ClaimRedeem { claim_id: entity_id.into(), session: SessionId::new([3; 16]) },
+                2 => Layer2Frame::Resume { scope_id, entity_id, token: Bytes::from_static(b"forged") },
+                _ => {
+                    let received = self.next().map(|count| u64::from(count % 4));
+                    let sent = received.filter(|_| self.small().is_multiple_of(4));
+                    Layer2Frame::Session(SessionFrame { session: SessionId::new([3; 16]), received, sent })
+                }
             }),
             6 => Frame::Checkpoint(Checkpoint {
                 checkpoint_id: "f".to_owned(),
@@ -363,6 +463,10 @@ impl Choices<'_> {
         if self.small().is_multiple_of(4) {
             header.metadata.insert("pipestream.parent-scope".to_owned(), (self.small() % 8).to_string());
         }
+        if self.small().is_multiple_of(4) {
+            header.metadata.insert("pipestream.attempt".to_owned(), (self.small() % 4).to_string());
+            header.completion_policy = Some(layer2::policy(self));
+        }
         Some(header)
     }
 }
@@ -372,11 +476,16 @@ pub fn hostile(input: &[u8], start: Now) {
     let mut choices = Choices { octets: input };
     let Some(first) = choices.next() else { return };
     let role = if first & 1 == 0 { Role::Server } else { Role::Client };
-    let layer1 = first & 2 == 0;
+    let layer = layer(first >> 1);
     let mut now = start;
-    let mut session = Session::new(role, config(layer1), now).expect("a valid configuration");
+    let mut session = Session::new(role, config(layer), now).expect("a valid configuration");
     let mut octets = BytesMut::new();
-    Frame::Capabilities(config(layer1).capabilities).encode(&mut octets);
+    Frame::Capabilities(config(layer).capabilities).encode(&mut octets);
+    if layer == 2 && first & 8 == 0 {
+        let named = SessionFrame::named(SessionId::new([3; 16]));
+        let received = Some(0).filter(|_| first & 0x10 == 0);
+        Frame::Layer2(Layer2Frame::Session(SessionFrame { received, ..named })).encode(&mut octets);
+    }
     session.handle_control(now, octets.freeze()).expect("capabilities");
     let mut accepted: Vec<EntityKey> = Vec::new();
     let mut closes = 0;
@@ -411,7 +520,12 @@ pub fn hostile(input: &[u8], start: Now) {
                 None
             }
         };
-        while session.poll_event().is_some() {}
+        while let Some(event) = session.poll_event() {
+            if let Event::Layer2(Layer2Event::AttemptFailed { key, owned: false, .. }) = &event {
+                accepted.retain(|accepted| accepted != key);
+            }
+        }
+        while session.poll_record().is_some() {}
         while let Some(transmit) = session.poll_transmit(usize::MAX) {
             closes += usize::from(matches!(transmit, Transmit::Close { .. }));
         }

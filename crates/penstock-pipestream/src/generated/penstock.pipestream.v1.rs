@@ -16,3 +16,70 @@ pub struct Error {
     #[prost(string, optional, tag = "4")]
     pub message: ::core::option::Option<::prost::alloc::string::String>,
 }
+/// ClaimQuery (frame 0xC1, layer 2) asks what has become of a claim check.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClaimQuery {
+    /// The claim check's ID.
+    #[prost(uint64, optional, tag = "1")]
+    pub claim_id: ::core::option::Option<u64>,
+}
+/// ClaimResponse (frame 0xC2, layer 2) answers a ClaimQuery, and a ClaimRedeem that succeeded.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClaimResponse {
+    /// The ID that was asked for.
+    #[prost(uint64, optional, tag = "1")]
+    pub claim_id: ::core::option::Option<u64>,
+    /// Whether the claim check is known and has not expired.
+    #[prost(bool, optional, tag = "2")]
+    pub found: ::core::option::Option<bool>,
+    /// The claim check, if it was found.
+    #[prost(message, optional, tag = "3")]
+    pub claim_check: ::core::option::Option<
+        super::super::super::pipestream::protocol::v1::ClaimCheck,
+    >,
+    /// What has become of the entity: DEFERRED until the claim check is redeemed, then PROCESSING, then the status that
+    /// ended it.
+    #[prost(
+        enumeration = "super::super::super::pipestream::protocol::v1::EntityStatus",
+        optional,
+        tag = "4"
+    )]
+    pub status: ::core::option::Option<i32>,
+}
+/// ClaimRedeem (frame 0xC3, layer 2) takes a deferred entity over. It succeeds once.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClaimRedeem {
+    /// The claim check's ID.
+    #[prost(uint64, optional, tag = "1")]
+    pub claim_id: ::core::option::Option<u64>,
+    /// The session in which the entity was deferred.
+    #[prost(string, optional, tag = "2")]
+    pub session_id: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Resume (frame 0xC4, layer 2) hands a yield token back: the entity's processing goes on.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Resume {
+    /// Scope of the entity.
+    #[prost(uint32, optional, tag = "1")]
+    pub scope_id: ::core::option::Option<u32>,
+    /// The entity that was paused.
+    #[prost(uint32, optional, tag = "2")]
+    pub entity_id: ::core::option::Option<u32>,
+    /// The token of its STATUS YIELDED.
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub yield_token: ::core::option::Option<::prost::bytes::Bytes>,
+}
+/// Session (frame 0xC5, layer 2) names the session, first by the client, then by the server in answer.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Session {
+    /// 16 octets as lower-case hex.
+    #[prost(string, optional, tag = "1")]
+    pub session_id: ::core::option::Option<::prost::alloc::string::String>,
+    /// How many frames of the peer's control stream the sender has taken since the session began. Where both ends set it, the
+    /// session survives its connection, and either may say it again at any time, which acknowledges those frames.
+    #[prost(uint64, optional, tag = "2")]
+    pub received: ::core::option::Option<u64>,
+    /// How many frames the sender has sent since the session began. Set on a later connection: the session goes on.
+    #[prost(uint64, optional, tag = "3")]
+    pub sent: ::core::option::Option<u64>,
+}

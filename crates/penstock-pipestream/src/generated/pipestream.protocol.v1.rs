@@ -276,6 +276,7 @@ pub struct OwnershipContext {
 }
 /// FileStorageReference provides a location for external data.
 #[derive(Clone, PartialEq, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct FileStorageReference {
     /// Storage provider identifier.
     #[prost(string, optional, tag = "1")]
@@ -301,6 +302,7 @@ pub struct FileStorageReference {
 }
 /// EncryptionMetadata defines encryption parameters.
 #[derive(Clone, PartialEq, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct EncryptionMetadata {
     /// Encryption algorithm.
     #[prost(string, optional, tag = "1")]

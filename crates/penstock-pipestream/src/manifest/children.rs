@@ -108,6 +108,12 @@ pub(super) fn is_terminal(status: Option<Status>) -> bool {
     status.is_some_and(Status::is_terminal)
 }
 
+crate::stored::stored!(Children { first, statuses });
+crate::stored::stored_enum!(Statuses {
+    0 => Dense(statuses),
+    1 => Sparse(statuses),
+});
+
 #[cfg(test)]
 mod tests {
     use super::*;

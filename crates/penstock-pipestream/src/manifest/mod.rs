@@ -12,7 +12,7 @@
 //! even before the entry was opened, which makes them orphans. Only sealed entries are in the heap, so a key there
 //! only ever falls. An entry leaves the manifest when [`Manifest::pop_resolved`] gives it out.
 //!
-//! The outcome is that of the STRICT policy, the only one below layer 2 (decision 11). Entries expire in the order
+//! The outcome is that of the entry's policy, or of STRICT, the only one below layer 2 (decision 11). Entries expire in the order
 //! in which they were opened, so a list in that order is all that time-outs need.
 
 mod children;
@@ -28,7 +28,9 @@ use penstock_wire::FastMap;
 use crate::entity_id::is_assignable;
 use crate::error::{Error, ErrorCode, Result};
 use crate::heap::{Handle, IndexedHeap};
+use crate::policy::Policy;
 use crate::status::Status;
+use crate::stored::{In, Out, Stored};
 use crate::time::Now;
 
 use self::children::{Change, Children, is_terminal};
@@ -49,6 +51,8 @@ struct Entry {
     unresolved: u32,
     /// Where the entry is in the heap, once it is sealed.
     sealed: Option<Handle>,
+    /// What governs the children; `None` is STRICT.
+    policy: Option<Box<Policy>>,
     /// The entries opened before and after this one.
     older: u32,
     newer: u32,
@@ -66,7 +70,7 @@ impl Entry {
             }
         }
         let children = self.children.len() as u64;
-        let state = if succeeded == children { ResolutionState::Resolved } else { ResolutionState::Failed };
+        let state = self.policy.as_deref().unwrap_or(&Policy::STRICT).outcome(children, succeeded);
         Resolution { key: self.key, state, children, succeeded, failed, deferred }
     }
 
@@ -139,6 +143,7 @@ impl Manifest {
             children,
             unresolved: 0,
             sealed: None,
+            policy: None,
             older: self.newest,
             newer: NIL,
         });
@@ -197,6 +202,14 @@ impl Manifest {
             entry.sealed = Some(self.heap.insert(entry.unresolved, slot)?);
         }
         Ok(())
+    }
+
+    /// Says what governs the children of an entry, if there is one (layer 2). Without it that is STRICT.
+    pub fn set_policy(&mut self, key: EntryKey, policy: Policy) {
+        let slot = self.slot(key);
+        if let Some(entry) = entry_mut(&mut self.slots, slot) {
+            entry.policy = Some(Box::new(policy));
+        }
     }
 
     /// Takes out an entry all of whose children are terminal, if there is one.
@@ -260,6 +273,7 @@ impl Manifest {
             children: entry.children.iter().collect(),
             created_at: entry.created_at,
             state: entry.state(),
+            policy: entry.policy.as_deref().copied(),
         })
     }
 
@@ -289,6 +303,11 @@ impl Manifest {
         }
         self.counters.expired += expired.len() as u64;
         expired
+    }
+
+    /// The same entries under other limits.
+    pub(crate) fn with_limits(self, limits: ManifestLimits) -> Self {
+        Self { limits, ..self }
     }
 
     fn keep_orphan(&mut self, now: Now, key: EntryKey, child: u32, status: Status) -> Result<Completion> {
@@ -354,6 +373,53 @@ impl Manifest {
             self.heap.remove(handle);
         }
         Some(entry)
+    }
+}
+
+/// The entries, the oldest first; the limits are the configuration's.
+impl Stored for Manifest {
+    fn put(&self, out: &mut Out) {
+        self.counters.put(out);
+        self.orphans.put(out);
+        self.by_key.len().put(out);
+        let mut next = self.oldest;
+        while let Some(entry) = self.entry_at(next) {
+            let Entry { key, created, created_at, children, unresolved, sealed, policy, older: _, newer } = entry;
+            key.put(out);
+            created.put(out);
+            created_at.put(out);
+            children.put(out);
+            unresolved.put(out);
+            sealed.is_some().put(out);
+            policy.put(out);
+            next = *newer;
+        }
+    }
+
+    fn take(from: &mut In<'_>) -> Result<Self> {
+        let counters = Stored::take(from)?;
+        let orphans = Stored::take(from)?;
+        let mut manifest = Self { counters, orphans, ..Self::default() };
+        for _ in 0..usize::take(from)? {
+            let entry = Entry {
+                key: Stored::take(from)?,
+                created: Stored::take(from)?,
+                created_at: Stored::take(from)?,
+                children: Stored::take(from)?,
+                unresolved: Stored::take(from)?,
+                sealed: None,
+                policy: None,
+                older: manifest.newest,
+                newer: NIL,
+            };
+            let (key, sealed) = (entry.key, bool::take(from)?);
+            let policy = Stored::take(from)?;
+            manifest.link(Entry { policy, ..entry });
+            if sealed {
+                manifest.seal(key)?;
+            }
+        }
+        Ok(manifest)
     }
 }
 

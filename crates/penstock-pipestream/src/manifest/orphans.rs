@@ -89,3 +89,6 @@ impl Orphans {
         self.by_parent.get(&(parent, child)).is_some_and(|orphan| orphan.kept == kept)
     }
 }
+
+crate::stored::stored!(Orphan { status, kept });
+crate::stored::stored!(Orphans { by_parent, expiry });

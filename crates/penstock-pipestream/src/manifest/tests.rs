@@ -413,3 +413,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_entry_has_the_outcome_of_its_policy() {
+    use crate::messages::CompletionMode;
+    let now = Now { instant: Instant::now(), unix_micros: 0 };
+    let cases =
+        [(CompletionMode::BestEffort, ResolutionState::Partial), (CompletionMode::Strict, ResolutionState::Failed)];
+    for (mode, expected) in cases {
+        let mut manifest = Manifest::default();
+        manifest.open(now, key(1)).expect("room");
+        let policy = Policy { mode, ..Policy::STRICT };
+        manifest.set_policy(key(1), policy);
+        manifest.set_policy(key(2), policy);
+        for (child, status) in
+            [(1, Status::Complete), (2, Status::Skipped), (3, Status::Deferred), (4, Status::Abandoned)]
+        {
+            manifest.complete_child(now, key(1), child, status).expect("known");
+        }
+        manifest.seal(key(1)).expect("open");
+        assert_eq!(manifest.entry(key(1)).map(|entry| (entry.state, entry.policy)), Some((expected, Some(policy))));
+        let resolution = manifest.pop_resolved().expect("resolved");
+        assert_eq!(
+            (resolution.state, resolution.succeeded, resolution.failed, resolution.deferred),
+            (expected, 1, 1, 1)
+        );
+    }
+}

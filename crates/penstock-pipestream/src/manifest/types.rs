@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::policy::Policy;
 use crate::status::Status;
 
 /// Names an entry by the parent that was taken apart.
@@ -56,10 +57,18 @@ impl ResolutionState {
     pub const fn code(self) -> u8 {
         self as u8
     }
+
+    /// The status that it gives the parent: COMPLETE, or FAILED while it is not resolved.
+    pub const fn status(self) -> Status {
+        match self {
+            Self::Resolved | Self::Partial => Status::Complete,
+            Self::Active | Self::Failed => Status::Failed,
+        }
+    }
 }
 
-/// An entry as section 9.2 describes it. The policy is layer 2's.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An entry as section 9.2 describes it.
+#[derive(Debug, Clone, PartialEq)]
 pub struct AssemblyManifestEntry {
     /// The parent's entity ID.
     pub parent_id: u32,
@@ -71,6 +80,8 @@ pub struct AssemblyManifestEntry {
     pub created_at: u64,
     /// How far it is.
     pub state: ResolutionState,
+    /// What governs the children, where the parent's header says so (layer 2).
+    pub policy: Option<Policy>,
 }
 
 /// A parent all of whose children are terminal.
@@ -78,7 +89,7 @@ pub struct AssemblyManifestEntry {
 pub struct Resolution {
     /// The parent.
     pub key: EntryKey,
-    /// The outcome: `Resolved` or `Failed`.
+    /// The outcome: `Resolved`, `Failed` or, where a policy allows it, `Partial`.
     pub state: ResolutionState,
     /// All children.
     pub children: u64,
@@ -127,3 +138,24 @@ pub struct ManifestCounters {
     /// Orphans refused at `max_orphans`.
     pub orphans_refused: u64,
 }
+
+crate::stored::stored!(EntryKey { scope, entity });
+crate::stored::stored!(ManifestCounters {
+    opened,
+    resolved,
+    removed,
+    expired,
+    entries_refused,
+    repeated,
+    strangers_refused,
+    orphans_kept,
+    orphans_adopted,
+    orphans_dropped,
+    orphans_refused,
+});
+crate::stored::stored_enum!(ResolutionState {
+    1 => Active,
+    2 => Resolved,
+    3 => Partial,
+    4 => Failed,
+});

@@ -219,6 +219,9 @@ fn to_digest(state: &[u32; 8]) -> Digest {
     digest
 }
 
+crate::stored::stored!(MerkleTree { peaks, pending });
+crate::stored::stored!(Peaks { nodes, len });
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

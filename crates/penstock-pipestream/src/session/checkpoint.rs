@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Session;
+use super::journal::Input;
 use super::seen::Limit;
 use super::types::{EntityKey, Event};
 use crate::error::{Error, ErrorCode, Result};
@@ -18,7 +19,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_OPEN_OCTETS: usize = 16 << 20;
 
 /// A checkpoint of the peer that is not answered yet.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct OpenCheckpoint {
     frame: Checkpoint,
     scope_id: u16,
@@ -27,7 +28,7 @@ struct OpenCheckpoint {
     deadline: Instant,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Checkpoints {
     open: Vec<OpenCheckpoint>,
     open_octets: usize,
@@ -47,7 +48,7 @@ impl Checkpoints {
 }
 
 /// Parents at layer 0, whose children are known only by their headers.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct LevelZero {
     /// Dehydrated roots that no CHECKPOINT has closed yet, in the order of their announcements.
     pub(super) parents: VecDeque<EntityKey>,
@@ -68,11 +69,16 @@ impl Session {
     /// # Errors
     ///
     /// Misuse before the negotiation, or after the session was closed.
-    pub fn checkpoint(&mut self, _now: Now, scope: u32, entity: u32, timeout: Option<Duration>) -> Result<u64> {
+    pub fn checkpoint(&mut self, now: Now, scope: u32, entity: u32, timeout: Option<Duration>) -> Result<u64> {
         self.agreed()?;
         if self.is_closed() {
             return Err(Error::misuse("the session is closed"));
         }
+        self.note(Some(now), || Input::Checkpoint { scope, entity, timeout });
+        Ok(self.ask_checkpoint(scope, entity, timeout))
+    }
+
+    pub(super) fn ask_checkpoint(&mut self, scope: u32, entity: u32, timeout: Option<Duration>) -> u64 {
         self.checkpoints.next_sequence += 1;
         let sequence_number = self.checkpoints.next_sequence;
         let frame = Checkpoint {
@@ -85,7 +91,7 @@ impl Session {
         };
         self.send_frame(&Frame::Checkpoint(frame.clone()));
         self.checkpoints.asked.insert(sequence_number, frame);
-        Ok(sequence_number)
+        sequence_number
     }
 
     pub(super) fn handle_checkpoint(&mut self, now: Now, frame: Checkpoint) -> Result<()> {
@@ -256,11 +262,18 @@ impl Session {
 
     /// One of our parents at layer 0 has no more children to come. The CHECKPOINT that completes it covers all that
     /// was announced, so it waits until no other parent has children to come.
-    pub(super) fn end_own_level_zero(&mut self, now: Now) -> Result<()> {
+    pub(super) fn end_own_level_zero(&mut self) -> Result<()> {
         self.level_zero.own_open = self.level_zero.own_open.saturating_sub(1);
         match self.level_zero.own_open {
-            0 => self.checkpoint(now, u32::from(self.role.root_scope()), 0, None).map(drop),
+            0 => {
+                self.agreed()?;
+                self.ask_checkpoint(u32::from(self.role.root_scope()), 0, None);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
 }
+
+crate::stored::stored!(OpenCheckpoint { frame, scope_id, covers, deadline });
+crate::stored::stored!(Checkpoints { open, open_octets, next_sequence, asked });

@@ -1,6 +1,7 @@
 //! The end of a session: graceful (decision 17), by an error (decision 14), or because the connection is gone
 //! (decision 4, section 5.4).
 
+use super::journal::Input;
 use super::types::{EntityKey, Event, Reason, Role, Transmit};
 use super::{Session, State};
 use crate::error::{Error, ErrorCode, Result};
@@ -13,6 +14,7 @@ impl Session {
     /// server, whose clients do that, closes at once: with NO_ERROR only if nothing is open, so that nobody takes a
     /// session that was cut off for one that ended well.
     pub fn close(&mut self, now: Now) {
+        self.note(Some(now), || Input::Close);
         match (self.state, self.role) {
             (State::Closed, _) | (State::Draining { .. }, Role::Client) => {}
             (State::Open | State::Draining { .. }, Role::Server) if self.open_owned + self.open_received > 0 => {
@@ -35,7 +37,9 @@ impl Session {
     pub fn close_when_idle(&mut self, now: Now) -> bool {
         match self.state {
             State::Negotiating => self.close(now),
+            State::Open if self.open_owned + self.open_received == 0 && !self.may_send() => {}
             State::Open if self.open_owned + self.open_received == 0 => {
+                self.note(Some(now), || Input::CloseWhenIdle);
                 self.state = State::Draining { awaiting: None };
                 self.advance_close(now);
             }
@@ -81,26 +85,28 @@ impl Session {
     }
 
     /// Goes on with a graceful close when nothing is open any more.
-    pub(super) fn advance_close(&mut self, now: Now) {
+    pub(super) fn advance_close(&mut self, _now: Now) {
         let State::Draining { awaiting } = self.state else { return };
-        if self.open_owned > 0 || self.open_received > 0 || awaiting.is_some() {
+        if self.open_owned > 0 || self.open_received > 0 || awaiting.is_some() || self.resilience.is_asking() {
+            return;
+        }
+        if !self.may_send() {
+            // The peer is to hear of it.
             return;
         }
         if self.counters.received == 0 {
             self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
             return;
         }
-        match self.checkpoint(now, u32::from(self.role.root_scope()), 0, None) {
-            Ok(sequence) => self.state = State::Draining { awaiting: Some(sequence) },
-            Err(error) => self.close_with(&error),
-        }
+        let sequence = self.ask_checkpoint(u32::from(self.role.root_scope()), 0, None);
+        self.state = State::Draining { awaiting: Some(sequence) };
     }
 
     pub(super) fn checkpoint_answered(&mut self, now: Now, sequence: u64) {
         if (self.state == State::Draining { awaiting: Some(sequence) }) {
             // Entities may have come meanwhile; if not, this was the last word.
             self.state = State::Draining { awaiting: None };
-            if self.open_owned == 0 && self.open_received == 0 {
+            if self.open_owned == 0 && self.open_received == 0 && !self.resilience.is_asking() {
                 self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
             } else {
                 self.advance_close(now);
@@ -113,6 +119,7 @@ impl Session {
             return;
         }
         self.state = State::Closed;
+        self.resilience.end();
         self.fail_what_is_open(&reason);
         if close_connection {
             self.transmits.push_back(Transmit::Close { code: reason.code, message: reason.message.clone() });

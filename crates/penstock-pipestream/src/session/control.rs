@@ -1,6 +1,10 @@
 //! What comes on stream 0: negotiation (decisions 1 to 3) and the way of each frame to the end of the session that
 //! it is for.
 
+use std::time::Duration;
+
+use super::journal::Input;
+use super::survival::Link;
 use super::types::{Event, Reason, Role};
 use super::{Session, State};
 use crate::entity_id::{CONNECTION_LEVEL, is_assignable};
@@ -12,6 +16,11 @@ use crate::{Barrier, Capabilities, ErrorFrame, Frame, ScopeDigest, StatusFrame};
 /// Octets of a peer's error message that are kept: it is for people.
 const MAX_MESSAGE: usize = 4_096;
 
+/// A STATUS that says that the connection lives (section 5.1.3).
+pub(super) fn is_heartbeat(frame: &StatusFrame) -> bool {
+    frame.entity_id == CONNECTION_LEVEL && frame.status == Status::Unspecified && frame.scope_id == 0
+}
+
 impl Session {
     pub(super) fn handle_frame(&mut self, now: Now, frame: Frame) -> Result<()> {
         if self.agreement.is_none() && !matches!(frame, Frame::Capabilities(_)) {
@@ -20,8 +29,21 @@ impl Session {
                 format!("frame type 0x{:02X} came before CAPABILITIES", frame.frame_type()),
             ));
         }
+        let counted = self.count_frame(&frame)?;
+        // Between PENDING and its DEHYDRATING there may be the beginning of another connection.
+        let follows =
+            counted || matches!(&frame, Frame::Status(status) if self.survival.is_up() && is_heartbeat(status));
+        let fresh = self.resilience.fresh.take_if(|_| follows);
+        if counted || fresh.is_some() {
+            self.note(Some(now), || Input::Frame { frame: frame.clone() });
+        }
         self.dispatch(now, frame)?;
-        self.follow_up(now)
+        if let Some(fresh) = fresh {
+            self.start_timer(now, fresh, Duration::ZERO);
+        }
+        self.follow_up(now)?;
+        self.catch_up(now);
+        Ok(())
     }
 
     fn dispatch(&mut self, now: Now, frame: Frame) -> Result<()> {
@@ -32,14 +54,18 @@ impl Session {
             Frame::Barrier(barrier) => self.handle_barrier(now, barrier),
             Frame::Checkpoint(checkpoint) => self.handle_checkpoint(now, checkpoint),
             Frame::Error(error) => {
-                self.handle_error_frame(error);
+                self.handle_error_frame(now, error);
                 Ok(())
             }
+            Frame::Layer2(frame) => self.handle_layer2(now, frame),
             Frame::Private(frame_type) => self.handle_private(frame_type),
         }
     }
 
     fn handle_capabilities(&mut self, now: Now, theirs: &Capabilities) -> Result<()> {
+        if matches!(self.survival.link, Link::Greeting { .. }) {
+            return self.handle_capabilities_again(theirs);
+        }
         if self.agreement.is_some() {
             return Err(Error::violation(ErrorCode::EntityInvalid, "a second CAPABILITIES came"));
         }
@@ -52,6 +78,12 @@ impl Session {
             self.state = State::Open;
         }
         self.events.push_back(Event::Agreed(agreement));
+        if agreement.layer == 2 {
+            self.begin_layer2();
+        } else {
+            self.survival.kept = None;
+            self.journal = None;
+        }
         self.admit_early_streams(now)?;
         self.advance_close(now);
         Ok(())
@@ -62,7 +94,7 @@ impl Session {
         if frame.status == Status::Checkpoint {
             return Ok(());
         }
-        if frame.entity_id == CONNECTION_LEVEL && frame.status == Status::Unspecified && frame.scope_id == 0 {
+        if is_heartbeat(frame) {
             self.counters.heartbeats += 1;
             return Ok(());
         }
@@ -86,6 +118,9 @@ impl Session {
         };
         if layer < 2 && frame.status.is_layer2() {
             return unsupported(format!("STATUS {} without layer 2", frame.status));
+        }
+        if frame.status.is_layer2() {
+            self.check_named(&format!("STATUS {}", frame.status))?;
         }
         if layer < 1 && (frame.depth != 0 || frame.scope_id > 1) {
             return unsupported(format!("STATUS with depth {} in scope {} at layer 0", frame.depth, frame.scope_id));
@@ -128,7 +163,7 @@ impl Session {
     }
 
     /// The peer says why something failed (decision 14); its terminal STATUS says that it did.
-    fn handle_error_frame(&mut self, frame: ErrorFrame) {
+    fn handle_error_frame(&mut self, now: Now, frame: ErrorFrame) {
         let mut message = frame.message;
         if message.len() > MAX_MESSAGE {
             let end = (0..=MAX_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
@@ -137,7 +172,9 @@ impl Session {
         let reason = Reason { code: ErrorCode::from_code(u64::from(frame.code)), message };
         if let Ok(scope) = u16::try_from(frame.scope_id) {
             self.remember_reason(scope, frame.entity_id, &reason);
+            self.hear_reason(scope, frame.entity_id, &reason);
         }
+        self.hear_refusal(now, frame.entity_id, &reason);
         let entity = Some(frame.entity_id).filter(|entity| is_assignable(*entity));
         self.events.push_back(Event::Error { reason, scope: entity.map(|_| frame.scope_id), entity, by_peer: true });
     }
@@ -155,7 +192,7 @@ impl Session {
     }
 
     /// 0xC1 to 0xC5 belong to layer 2; the rest of the private-use range is skipped (decision 3).
-    fn handle_private(&mut self, frame_type: u8) -> Result<()> {
+    pub(super) fn handle_private(&mut self, frame_type: u8) -> Result<()> {
         if (0xC1..=0xC5).contains(&frame_type) && self.layer() < 2 {
             let message = format!("frame type 0x{frame_type:02X} without layer 2");
             return Err(Error::violation(ErrorCode::LayerUnsupported, message));

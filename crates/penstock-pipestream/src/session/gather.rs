@@ -2,21 +2,22 @@
 //! digest and the barrier go out, or, at layer 0, the CHECKPOINT moves on (decisions 10 to 12).
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::Session;
 use super::owner::entry;
 use super::receiver::Payload;
 use super::seen::Limit;
-use super::types::{EntityKey, Event, Reason, ScopeKey};
+use super::types::{EntityKey, Event, Layer2Event, Reason, ScopeKey};
 use crate::error::{Error, ErrorCode, Result};
-use crate::manifest::{EntryKey, Resolution, ResolutionState};
+use crate::manifest::{EntryKey, Resolution};
 use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, Frame};
 
 /// Scopes whose BARRIER came before they were bound, and dehydrated entities whose children's scope is not known yet,
 /// both by the parent's ID.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Orphans {
     scopes: HashMap<u32, Vec<u16>>,
     parents: HashMap<u32, Vec<EntityKey>>,
@@ -93,6 +94,9 @@ impl Session {
         }
         scope.depth = Some(depth);
         scope.parent = Some(parent);
+        let policy = self.inbound(parent).and_then(|entity| entity.policy.clone());
+        let Some(scope) = self.inbound.get_mut(&scope_id) else { return Ok(()) };
+        scope.policy = policy;
         let announced: Vec<EntityKey> = scope.iter_open().map(|(key, _)| key).collect();
         let resolved = scope.announced() - announced.len() as u64;
         if let Some(entity) = self.inbound_mut(parent) {
@@ -102,6 +106,9 @@ impl Session {
         self.orphans.remove_parent(parent);
         for child in &announced {
             self.track_child(now, parent, *child)?;
+            if self.resilience.fresh != Some(*child) {
+                self.start_timer(now, *child, Duration::ZERO);
+            }
         }
         for child in announced {
             self.admit_held(now, child)?;
@@ -306,7 +313,7 @@ impl Session {
             while self.gathering.pop_resolved().is_some() {}
         }
         let Some(scope) = self.inbound.get(&scope_id) else { return };
-        let (key, parent, digest, outcome) = (scope.key(), scope.parent, scope.digest(), scope.strict_outcome());
+        let (key, parent, digest, state) = (scope.key(), scope.parent, scope.digest(), scope.outcome());
         self.send_frame(&Frame::ScopeDigest(digest.clone()));
         self.events.push_back(Event::Digest { digest: digest.clone(), by_peer: false });
         self.send_barrier(Barrier {
@@ -314,7 +321,10 @@ impl Session {
             barrier_id: scope_id,
             parent_id: parent.map_or(0, |parent| parent.entity),
         });
-        self.announce_gathered(parent, key, Some(digest), outcome);
+        if let Some(parent) = parent.filter(|_| self.layer() == 2) {
+            self.tell(Layer2Event::Outcome { parent, state, owned: false });
+        }
+        self.announce_gathered(parent, key, Some(digest), state.status());
         if let Some(parent) = parent {
             self.inbound.remove(&scope_id);
             self.peer_scopes.release(scope_id);
@@ -340,11 +350,7 @@ impl Session {
     pub(super) fn gather_level_zero(&mut self, now: Now, resolution: &Resolution) {
         let Some(scope) = self.inbound.get(&resolution.key.scope) else { return };
         let key = scope.entity_key(resolution.key.entity);
-        let outcome = match resolution.state {
-            ResolutionState::Resolved => Status::Complete,
-            ResolutionState::Active | ResolutionState::Partial | ResolutionState::Failed => Status::Failed,
-        };
-        self.announce_gathered(Some(key), key.scope_key(), None, outcome);
+        self.announce_gathered(Some(key), key.scope_key(), None, resolution.state.status());
         self.settle_parent(now, key);
     }
 
@@ -382,3 +388,5 @@ impl Session {
         self.counters.exceeded(Limit::ParentTime, expired);
     }
 }
+
+crate::stored::stored!(Orphans { scopes, parents, fresh });

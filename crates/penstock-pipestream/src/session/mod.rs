@@ -22,15 +22,20 @@
 //! The scopes that we own are in `outbound`, the peer's in `inbound`; a received entity's own states stand in
 //! `receiver.rs`, a sent one's in `owner.rs`.
 
+mod again;
 mod checkpoint;
+mod claims;
 mod closing;
 mod control;
 mod gather;
+mod journal;
 mod owner;
 mod receiver;
+mod resilience;
 mod scopes;
 mod seen;
 mod streams;
+mod survival;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -41,10 +46,11 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use penstock_wire::FastMap;
 
+pub use journal::Restored;
 pub use seen::{Counters, Limit, Usage};
 pub use types::{
-    Accepted, AcceptedChunk, Admission, ChunkProgress, EntityKey, Event, Reason, Role, ScopeKey, SessionConfig, Ticket,
-    Transmit,
+    Accepted, AcceptedChunk, Admission, ChunkProgress, ClaimAsk, EntityKey, Event, Layer2Config, Layer2Event, Reason,
+    Role, ScopeKey, SentOpen, SessionConfig, Ticket, Transmit,
 };
 
 use crate::error::{Error, ErrorCode, Result};
@@ -52,13 +58,16 @@ use crate::manifest::Manifest;
 use crate::scope::Scope;
 use crate::status::Status;
 use crate::time::Now;
-use crate::{Agreement, Capabilities, ErrorFrame, Frame, FrameDecoder, StatusFrame};
+use crate::{Agreement, Capabilities, ErrorFrame, Extension, Frame, FrameDecoder, StatusFrame};
 use checkpoint::{Checkpoints, LevelZero};
+use claims::Resilience;
 use gather::Orphans;
+use journal::{Input, Journal};
 use owner::Outbound;
 use receiver::Inbound;
 use scopes::{OwnScopes, PeerScopes};
 use streams::HeldStreams;
+use survival::{Link, Survival};
 
 /// Where a session is; the diagram stands above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +82,9 @@ enum State {
 }
 
 /// One end of a connection. The module's documentation has the calling order and the states.
-#[derive(Debug)]
+///
+/// A copy is the same session in another life: for simulations that go more than one way from where it is.
+#[derive(Debug, Clone)]
 pub struct Session {
     role: Role,
     config: SessionConfig,
@@ -90,6 +101,13 @@ pub struct Session {
     orphans: Orphans,
     checkpoints: Checkpoints,
     level_zero: LevelZero,
+    resilience: Resilience,
+    survival: Survival,
+    /// When the session began.
+    epoch: Now,
+    journal: Option<Journal>,
+    /// What has come to its end while records are read again.
+    heard: Option<Vec<(Bytes, EntityKey, Status)>>,
     open_owned: usize,
     open_received: usize,
     blocked: bool,
@@ -106,8 +124,13 @@ impl Session {
     /// A new session. A client's CAPABILITIES are ready to be sent at once (decision 1).
     pub fn new(role: Role, config: SessionConfig, now: Now) -> Result<Self> {
         config.check()?;
+        let unnamed = config.layer2.as_ref().is_some_and(|layer2| layer2.session.is_none());
+        if role == Role::Client && config.capabilities.layer2 && unnamed {
+            return Err(Error::misuse("a client that offers layer 2 names the session"));
+        }
         let manifest = Manifest::new(config.manifest);
         let root = role.root_scope();
+        let survives = config.capabilities.layer2 && config.layer2.as_ref().is_some_and(|layer2| layer2.survives);
         let mut session = Self {
             role,
             state: State::Negotiating,
@@ -123,6 +146,12 @@ impl Session {
             orphans: Orphans::default(),
             checkpoints: Checkpoints::default(),
             level_zero: LevelZero::default(),
+            resilience: Resilience::default(),
+            survival: Survival::new(survives),
+            epoch: now,
+            journal: Some(Journal::new(now))
+                .filter(|_| survives && config.layer2.as_ref().is_some_and(|it| it.journal)),
+            heard: None,
             open_owned: 0,
             open_received: 0,
             blocked: false,
@@ -194,7 +223,12 @@ impl Session {
     }
 
     /// The next thing to do on the connection, or `None`. Octets for stream 0 come in pieces of at most `max`.
+    ///
+    /// Where records are stored, nothing while there is one: [`poll_record`](Self::poll_record).
     pub fn poll_transmit(&mut self, max: usize) -> Option<Transmit> {
+        if self.owes_record() {
+            return None;
+        }
         if !self.control.is_empty() {
             let length = self.control.len().min(max.max(1));
             return Some(Transmit::Control(self.control.split_to(length).freeze()));
@@ -207,11 +241,14 @@ impl Session {
         if self.state == State::Closed {
             return None;
         }
-        let heartbeat =
-            self.config.keepalive.filter(|_| self.agreement.is_some()).map(|after| self.last_status_sent + after);
-        let idle = self.config.idle_timeout.map(|after| self.last_control_received + after);
-        [heartbeat, idle, self.checkpoints.next_deadline(), self.gathering.poll_timeout(), self.sent.poll_timeout()]
+        let connected = self.survival.link != Link::Down;
+        let greeted = self.agreement.is_some() && self.survival.is_up();
+        let heartbeat = self.config.keepalive.filter(|_| greeted).map(|after| self.last_status_sent + after);
+        let idle = self.config.idle_timeout.filter(|_| connected).map(|after| self.last_control_received + after);
+        let entries = [self.gathering.poll_timeout(), self.sent.poll_timeout()];
+        [heartbeat, idle, self.checkpoints.next_deadline(), self.resilience.next_deadline()]
             .into_iter()
+            .chain(entries)
             .flatten()
             .min()
     }
@@ -221,23 +258,41 @@ impl Session {
         if self.state == State::Closed {
             return;
         }
-        if self.config.idle_timeout.is_some_and(|after| now.instant >= self.last_control_received + after) {
+        if self.survival.link != Link::Down
+            && self.config.idle_timeout.is_some_and(|after| now.instant >= self.last_control_received + after)
+        {
             let error =
                 Error::new(penstock_wire::ErrorKind::Deadline, ErrorCode::IdleTimeout, "nothing came on stream 0");
             self.close_with(&error);
             return;
         }
         if self.agreement.is_some()
+            && self.survival.is_up()
             && self.config.keepalive.is_some_and(|after| now.instant >= self.last_status_sent + after)
         {
             self.send_heartbeat(now);
         }
-        self.expire_checkpoints(now);
-        self.expire_entries(now);
-        let followed = self.follow_up(now);
-        if let Err(error) = followed {
+        let due = [
+            self.checkpoints.next_deadline(),
+            self.resilience.next_deadline(),
+            self.gathering.poll_timeout(),
+            self.sent.poll_timeout(),
+        ];
+        if due.into_iter().flatten().any(|at| at <= now.instant) {
+            self.note(Some(now), || Input::Timeout);
+        }
+        let expired = self.expire(now);
+        if let Err(error) = expired {
             self.close_with(&error);
         }
+    }
+
+    fn expire(&mut self, now: Now) -> Result<()> {
+        self.expire_checkpoints(now);
+        self.expire_entries(now);
+        self.expire_children(now);
+        self.expire_resends(now);
+        self.follow_up(now)
     }
 
     /// Runs what a peer caused; its error closes the connection.
@@ -258,17 +313,14 @@ impl Session {
 
     fn send_capabilities(&mut self) {
         let capabilities: Capabilities = self.config.capabilities.clone();
-        self.send_frame(&Frame::Capabilities(capabilities));
-    }
-
-    fn send_frame(&mut self, frame: &Frame) {
-        frame.encode(&mut self.control);
+        self.send_on_link(&Frame::Capabilities(capabilities));
     }
 
     /// Section 5.1.3.
     fn send_heartbeat(&mut self, now: Now) {
         self.last_status_sent = now.instant;
-        self.send_frame(&Frame::Status(StatusFrame {
+        self.acknowledge_all();
+        self.send_on_link(&Frame::Status(StatusFrame {
             status: Status::Unspecified,
             entity_id: crate::entity_id::CONNECTION_LEVEL,
             scope_id: 0,
@@ -279,6 +331,18 @@ impl Session {
     }
 
     fn send_status(&mut self, now: Now, key: EntityKey, status: Status, depth: u8, cursor: Option<u32>) {
+        self.send_status_with(now, key, status, depth, cursor, None);
+    }
+
+    fn send_status_with(
+        &mut self,
+        now: Now,
+        key: EntityKey,
+        status: Status,
+        depth: u8,
+        cursor: Option<u32>,
+        extension: Option<Extension>,
+    ) {
         self.last_status_sent = now.instant;
         self.send_frame(&Frame::Status(StatusFrame {
             status,
@@ -286,7 +350,7 @@ impl Session {
             scope_id: key.scope,
             depth,
             cursor,
-            extension: None,
+            extension,
         }));
         self.events.push_back(Event::Status { key, status, depth, cursor, by_peer: false });
     }
@@ -307,6 +371,10 @@ impl Session {
         });
     }
 
+    fn tell(&mut self, event: Layer2Event) {
+        self.events.push_back(Event::Layer2(event));
+    }
+
     fn stop_stream(&mut self, stream: u64, code: ErrorCode) {
         self.transmits.push_back(Transmit::StopStream { stream, code });
     }
@@ -324,8 +392,20 @@ impl Session {
             return Ok(());
         }
         self.last_control_received = now.instant;
+        let length = octets.len();
         self.decoder.push(octets);
+        self.take_frames(now)?;
+        let acknowledged = self.acknowledge(length);
+        self.guard(acknowledged)
+    }
+
+    /// Handles the frames that are whole.
+    fn take_frames(&mut self, now: Now) -> Result<()> {
         loop {
+            let aside = self.sets_octets_aside();
+            if self.guard(aside)? {
+                return Ok(());
+            }
             let frame = self.decoder.next_frame();
             match self.guard(frame)? {
                 Some(frame) => {

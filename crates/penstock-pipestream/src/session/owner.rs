@@ -9,18 +9,27 @@
 //!  a dehydrated one at layer 1:  open ──end_children()──► ended ──SCOPE_DIGEST, BARRIER S=1──► released ──► resolved
 //! ```
 
-use super::types::{EntityKey, Event, Reason, ScopeKey, Ticket};
+use bytes::Bytes;
+
+use super::again::Sent;
+use super::journal::Input;
+use super::types::{EntityKey, Event, Layer2Event, Reason, ScopeKey, Ticket};
 use super::{Session, State};
 use crate::entity_id::distance;
 use crate::error::{Error, ErrorCode, Result};
-use crate::manifest::EntryKey;
+use crate::manifest::{EntryKey, ResolutionState};
+use crate::messages::CompletionPolicy;
+use crate::policy::Policy;
 use crate::scope::{Place, Scope};
 use crate::status::Status;
 use crate::time::Now;
-use crate::{Barrier, EntityHeader, Frame, ScopeDigest, StatusFrame};
+use crate::{Barrier, EntityHeader, Extension, Frame, ScopeDigest, StatusFrame};
+
+/// Octets that an entity may be called by.
+const MAX_LABEL: usize = 1_024;
 
 /// What we know of an entity of ours that has no terminal status yet.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Outbound {
     parent_id: u32,
     /// Its children's scope at layer 1.
@@ -28,17 +37,40 @@ pub(super) struct Outbound {
     dehydrated: bool,
     /// Whether its last child has been announced.
     ended: bool,
-    /// What STRICT makes of it, once the receiver has released its children's scope.
-    released: Option<Status>,
-    /// Whether we have said FAILED.
+    /// What its policy makes of it, once the receiver has released its children's scope.
+    released: Option<ResolutionState>,
+    /// Whether we have said FAILED, SKIPPED or ABANDONED.
     gave_up: bool,
     /// Why it fails: ours, or the peer's 0xC0.
     pub(super) reason: Option<Box<Reason>>,
+    /// What layer 2 knows of it.
+    pub(super) layer2: Option<Box<Sent>>,
 }
 
 impl Outbound {
     pub(super) fn parent_id(&self) -> u32 {
         self.parent_id
+    }
+
+    pub(super) fn is_dehydrated(&self) -> bool {
+        self.dehydrated
+    }
+
+    pub(super) fn has_given_up(&self) -> bool {
+        self.gave_up
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    pub(super) fn child(&self) -> Option<ScopeKey> {
+        self.child
+    }
+
+    /// Whether its stream is to be opened again on a new connection: not if it is given up, or waits to be sent again.
+    pub(super) fn is_to_be_sent(&self) -> bool {
+        !self.gave_up && !self.layer2.as_ref().is_some_and(|layer2| layer2.waits())
     }
 }
 
@@ -59,6 +91,67 @@ impl Session {
     /// has had as many entities as the agreement allows, or, at layer 0, the parent has more children than the window
     /// holds (decision 12). Misuse otherwise.
     pub fn announce(&mut self, now: Now, parent: Option<EntityKey>, dehydrate: bool) -> Result<Option<Ticket>> {
+        self.announce_labelled(now, parent, dehydrate, None, Bytes::new())
+    }
+
+    /// [`announce`](Self::announce)s an entity that is dehydrated, and whose children a policy governs. The policy goes
+    /// into its header.
+    ///
+    /// # Errors
+    ///
+    /// Those of `announce`; misuse without layer 2; ENTITY_INVALID for a policy that cannot be.
+    pub fn announce_with_policy(
+        &mut self,
+        now: Now,
+        parent: Option<EntityKey>,
+        policy: &CompletionPolicy,
+    ) -> Result<Option<Ticket>> {
+        self.announce_labelled(now, parent, true, Some(policy), Bytes::new())
+    }
+
+    /// [`announce`](Self::announce)s an entity under a name that its owner finds it by after a restart, at most 1 KiB and
+    /// stored with the session; a policy makes it one of [`announce_with_policy`](Self::announce_with_policy).
+    ///
+    /// # Errors
+    ///
+    /// Those of both; misuse for a longer label, and for a policy of an entity that is not dehydrated.
+    pub fn announce_labelled(
+        &mut self,
+        now: Now,
+        parent: Option<EntityKey>,
+        dehydrate: bool,
+        policy: Option<&CompletionPolicy>,
+        label: Bytes,
+    ) -> Result<Option<Ticket>> {
+        if label.len() > MAX_LABEL {
+            return Err(Error::misuse(format!("a label of {} octets; {MAX_LABEL} are allowed", label.len())));
+        }
+        if policy.is_some() || !label.is_empty() {
+            self.named()?;
+        }
+        if policy.is_some() && !dehydrate {
+            return Err(Error::misuse("a policy governs the children of a dehydrated entity"));
+        }
+        let parsed = match policy {
+            Some(policy) => Some((*policy, Policy::of(policy)?)),
+            None => None,
+        };
+        let announced = self.announce_one(now, parent, dehydrate, parsed)?;
+        let Some(ticket) = announced else { return Ok(None) };
+        self.note(Some(now), || Input::Announce { parent, dehydrate, policy: policy.copied(), label: label.clone() });
+        if let Some(entity) = self.outbound_mut(ticket.key).filter(|_| !label.is_empty()) {
+            entity.layer2_mut().label = Some(label);
+        }
+        Ok(Some(ticket))
+    }
+
+    fn announce_one(
+        &mut self,
+        now: Now,
+        parent: Option<EntityKey>,
+        dehydrate: bool,
+        policy: Option<(CompletionPolicy, Policy)>,
+    ) -> Result<Option<Ticket>> {
         if self.state != State::Open {
             return Err(Error::misuse("entities can be announced only while the session is open"));
         }
@@ -84,7 +177,8 @@ impl Session {
             let message = format!("the parent has more children than the window of {}", agreement.max_window_size);
             return Err(Error::limit(ErrorCode::WindowExceeded, message).at(u32::from(scope_id), parent_id));
         }
-        if scope.is_full(agreement.max_window_size) || self.open_owned >= self.config.max_open_entities {
+        let full = scope.is_full(agreement.max_window_size) || self.open_owned >= self.config.max_open_entities;
+        if full || self.is_unacknowledged() {
             return Ok(self.block());
         }
         let child_scope = match dehydrate && agreement.layer > 0 {
@@ -98,6 +192,7 @@ impl Session {
             now,
             scope_id,
             Outbound { parent_id, child: child_scope, dehydrated: dehydrate, ..Outbound::default() },
+            policy,
         )
         .map(Some)
     }
@@ -126,7 +221,16 @@ impl Session {
         }
     }
 
-    fn commit_announcement(&mut self, now: Now, scope_id: u16, entity: Outbound) -> Result<Ticket> {
+    fn commit_announcement(
+        &mut self,
+        now: Now,
+        scope_id: u16,
+        mut entity: Outbound,
+        policy: Option<(CompletionPolicy, Policy)>,
+    ) -> Result<Ticket> {
+        if let Some((message, _)) = policy {
+            entity.layer2_mut().policy = Some(message);
+        }
         let (child, dehydrated, parent_id) = (entity.child, entity.dehydrated, entity.parent_id);
         let Some(scope) = self.outbound.get_mut(&scope_id) else {
             return Err(Error::misuse(format!("scope {scope_id} is not open")));
@@ -139,6 +243,9 @@ impl Session {
         let next = EntryKey { scope: scope_id, entity: scope.next_id() };
         if dehydrated {
             self.sent.open(now, next)?;
+            if let Some((_, policy)) = policy {
+                self.sent.set_policy(next, policy);
+            }
         }
         let key = scope.announce(entity);
         if let Some(parent) = parent.filter(|parent| self.sent.contains(*parent)) {
@@ -154,7 +261,9 @@ impl Session {
             self.level_zero.own_open += 1;
         }
         if let Some(child) = child {
-            self.outbound.insert(child.scope, Scope::child(child, Some(depth + 1), Some(key)));
+            let mut scope = Scope::child(child, Some(depth + 1), Some(key));
+            scope.policy = policy.map(|(_, policy)| Box::new(policy));
+            self.outbound.insert(child.scope, scope);
         }
         Ok(Ticket { key, parent_id, depth, child_scope: child })
     }
@@ -171,18 +280,26 @@ impl Session {
         if let Some(child) = ticket.child_scope {
             header.metadata.insert(metadata::CHILD_SCOPE.to_owned(), child.scope.to_string());
         }
-        let parent = self.outbound.get(&ticket.key.scope).and_then(|scope| scope.parent);
+        if let Some(policy) = known.and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.policy) {
+            header.completion_policy = Some(policy);
+        }
+        let scope = self.outbound.get(&ticket.key.scope);
+        let retried = scope.and_then(|scope| scope.policy.as_deref()).is_some_and(|policy| policy.retries(0));
+        if let Some(entity) = known.filter(|entity| retried && !entity.dehydrated) {
+            header.metadata.insert(metadata::ATTEMPT.to_owned(), entity.attempt().to_string());
+        }
+        let parent = scope.and_then(|scope| scope.parent);
         if let Some(parent) = parent.filter(|parent| parent.scope != 0) {
             header.metadata.insert(metadata::PARENT_SCOPE.to_owned(), parent.scope.to_string());
         }
     }
 
-    fn outbound(&self, key: EntityKey) -> Option<&Outbound> {
+    pub(super) fn outbound(&self, key: EntityKey) -> Option<&Outbound> {
         let scope = self.outbound.get(&key.scope).filter(|scope| scope.key() == key.scope_key())?;
         scope.get(key.entity).filter(|_| scope.entity_key(key.entity) == key)
     }
 
-    fn outbound_mut(&mut self, key: EntityKey) -> Option<&mut Outbound> {
+    pub(super) fn outbound_mut(&mut self, key: EntityKey) -> Option<&mut Outbound> {
         let scope = self.outbound.get_mut(&key.scope).filter(|scope| scope.key() == key.scope_key())?;
         if scope.entity_key(key.entity) != key {
             return None;
@@ -196,6 +313,7 @@ impl Session {
     ///
     /// Misuse when the parent was not dehydrated, is unknown, or its children were ended before.
     pub fn end_children(&mut self, now: Now, parent: EntityKey) -> Result<()> {
+        self.note(Some(now), || Input::EndChildren { parent });
         let known = self.outbound(parent).filter(|known| known.dehydrated && !known.ended);
         let child = match known {
             Some(known) => known.child,
@@ -211,7 +329,7 @@ impl Session {
         }
         match child {
             Some(child) => self.end_scope(child.scope, parent.entity),
-            None => self.end_own_level_zero(now),
+            None => self.end_own_level_zero(),
         }
     }
 
@@ -221,8 +339,9 @@ impl Session {
     /// # Errors
     ///
     /// Misuse when they were ended before, or nothing has been negotiated yet.
-    pub fn end_root(&mut self, _now: Now) -> Result<()> {
+    pub fn end_root(&mut self, now: Now) -> Result<()> {
         self.agreed()?;
+        self.note(Some(now), || Input::EndRoot);
         self.end_scope(self.role.root_scope(), 0)
     }
 
@@ -248,12 +367,20 @@ impl Session {
 
     /// An entity of ours that we cannot deliver (decision 8). The receiver's echo resolves it.
     pub(super) fn give_up(&mut self, now: Now, key: EntityKey, reason: Reason) {
-        let Some(entity) = self.outbound_mut(key).filter(|entity| !entity.gave_up) else { return };
+        let status = self.giving_up(key);
+        self.give_up_as(now, key, status, reason);
+    }
+
+    /// Gives an entity of ours up, and says whether that was news.
+    pub(super) fn give_up_as(&mut self, now: Now, key: EntityKey, status: Status, reason: Reason) -> bool {
+        let Some(entity) = self.outbound_mut(key).filter(|entity| !entity.gave_up) else { return false };
         entity.gave_up = true;
         entity.reason = Some(Box::new(reason.clone()));
+        self.note_given_up(key, status);
         let depth = self.outbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
         self.send_error(key, &reason);
-        self.send_status(now, key, Status::Failed, depth, None);
+        self.send_status(now, key, status, depth, None);
+        true
     }
 
     /// A STATUS of the receiver about an entity of ours.
@@ -286,32 +413,59 @@ impl Session {
         let key = scope.entity_key(frame.entity_id);
         self.events.push_back(Event::Status { key, status: frame.status, depth, cursor: frame.cursor, by_peer: true });
         match frame.status {
-            Status::Complete | Status::Failed if place == Place::Resolved => {
+            Status::Retrying => {
+                Err(Error::violation(ErrorCode::EntityInvalid, "RETRYING by another than the entity's owner"))
+            }
+            Status::Yielded | Status::Deferred if place == Place::Resolved => {
                 self.counters.late_statuses += 1;
                 Ok(())
             }
-            Status::Complete | Status::Failed => self.resolve_ours(now, key, frame.status),
-            // PENDING and DEHYDRATING were refused above.
-            Status::Unspecified
-            | Status::Pending
-            | Status::Processing
-            | Status::Checkpoint
-            | Status::Dehydrating
-            | Status::Rehydrating => Ok(()),
-            Status::Yielded | Status::Deferred | Status::Retrying | Status::Skipped | Status::Abandoned => {
-                Err(Error::violation(ErrorCode::LayerUnsupported, format!("STATUS {} without layer 2", frame.status)))
+            status if status.is_terminal() && place == Place::Resolved => {
+                self.counters.late_statuses += 1;
+                Ok(())
             }
+            Status::Failed if self.comes_again(key) => Ok(()),
+            Status::Complete | Status::Failed | Status::Skipped | Status::Abandoned | Status::Deferred => {
+                self.hear_extension(key, frame.extension.as_ref());
+                self.resolve_ours(now, key, frame.status)
+            }
+            Status::Yielded => {
+                self.hear_extension(key, frame.extension.as_ref());
+                Ok(())
+            }
+            Status::Processing => {
+                self.resume_accepted(key);
+                Ok(())
+            }
+            // PENDING and DEHYDRATING were refused above.
+            Status::Unspecified | Status::Pending | Status::Checkpoint | Status::Dehydrating | Status::Rehydrating => {
+                Ok(())
+            }
+        }
+    }
+
+    /// What YIELDED and DEFERRED carry.
+    fn hear_extension(&mut self, key: EntityKey, extension: Option<&Extension>) {
+        match extension {
+            Some(Extension::Yield { reason, token }) => {
+                self.keep_token(key, *reason, token);
+                self.tell(Layer2Event::Yielded { key, reason: *reason, token: token.clone() });
+            }
+            Some(Extension::Claim { claim_id, expiry_micros }) => {
+                self.tell(Layer2Event::Deferred { key, claim_id: *claim_id, expiry_micros: *expiry_micros });
+            }
+            None => {}
         }
     }
 
     fn resolve_ours(&mut self, now: Now, key: EntityKey, status: Status) -> Result<()> {
         let Some(entity) = self.outbound_mut(key) else { return Ok(()) };
         if status == Status::Complete && entity.child.is_some() {
-            // The receiver never completes a dehydrated entity before its barrier (decision 9), and below layer 2 the
-            // policy is STRICT (decision 11).
+            // The receiver never completes a dehydrated entity before its barrier (decision 9), and never against its
+            // policy, which below layer 2 is STRICT (decision 11).
             match entity.released {
-                Some(Status::Complete) => {}
-                Some(_) => {
+                Some(ResolutionState::Resolved | ResolutionState::Partial) => {}
+                Some(ResolutionState::Active | ResolutionState::Failed) => {
                     return Err(Error::violation(
                         ErrorCode::EntityInvalid,
                         "COMPLETE for a parent whose children are not",
@@ -325,8 +479,14 @@ impl Session {
                 }
             }
         }
+        self.stop_resend(key);
+        let Some(entity) = self.outbound_mut(key) else { return Ok(()) };
         let unended = entity.dehydrated && entity.child.is_none() && !entity.ended;
         let (parent_id, reason) = (entity.parent_id, entity.reason.take());
+        let label = entity.layer2.as_mut().and_then(|layer2| layer2.label.take());
+        if let (Some(heard), Some(label)) = (&mut self.heard, label) {
+            heard.push((label, key, status));
+        }
         let Some(scope) = self.outbound.get_mut(&key.scope) else { return Ok(()) };
         let parent = match scope.parent {
             Some(parent) => Some(entry(parent)),
@@ -343,7 +503,7 @@ impl Session {
         self.capacity_came_free();
         if unended {
             // A parent at layer 0 that failed before its last child: others may have waited for its end.
-            self.end_own_level_zero(now)?;
+            self.end_own_level_zero()?;
         }
         self.evaluate_checkpoints(now);
         self.advance_close(now);
@@ -394,12 +554,15 @@ impl Session {
         }
         scope.digest_agreed = false;
         let (key, parent, depth, digest) = (scope.key(), scope.parent, scope.depth.unwrap_or(0), scope.digest());
-        let outcome = scope.strict_outcome();
+        let state = scope.outcome();
         self.events.push_back(Event::Released { scope: key, parent, depth, digest });
         if let Some(parent) = parent {
             self.outbound.remove(&scope_id);
             if let Some(entity) = self.outbound_mut(parent) {
-                entity.released = Some(outcome);
+                entity.released = Some(state);
+            }
+            if self.layer() == 2 {
+                self.tell(Layer2Event::Outcome { parent, state, owned: true });
             }
             while self.sent.pop_resolved().is_some() {}
             self.capacity_came_free();
@@ -415,5 +578,9 @@ pub(super) mod metadata {
     pub(in crate::session) const DEHYDRATED: &str = "pipestream.dehydrated";
     pub(in crate::session) const CHILD_SCOPE: &str = "pipestream.child-scope";
     pub(in crate::session) const PARENT_SCOPE: &str = "pipestream.parent-scope";
+    /// Which attempt a stream belongs to, decimal, where a policy has retries.
+    pub(in crate::session) const ATTEMPT: &str = "pipestream.attempt";
     pub(in crate::session) const ORIGINAL_LENGTH: &str = "pipestream.original-length";
 }
+
+crate::stored::stored!(Outbound { parent_id, child, dehydrated, ended, released, gave_up, reason, layer2 });

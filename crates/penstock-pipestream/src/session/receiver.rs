@@ -11,17 +11,20 @@
 //!
 //! At layer 0 a CHECKPOINT stands for the BARRIER, and a failed payload does not wait (decisions 12 and 14).
 
+use super::journal::Input;
 use super::owner::entry;
+use super::resilience::Received;
 use super::seen::Limit;
 use super::types::{EntityKey, Event, Reason};
 use super::{Session, State};
-use crate::StatusFrame;
 use crate::chunk::ChunkTracker;
 use crate::entity_id::distance;
 use crate::error::{Error, ErrorCode, Result};
+use crate::policy::Policy;
 use crate::scope::{Place, Scope};
 use crate::status::Status;
 use crate::time::Now;
+use crate::{Extension, StatusFrame};
 
 /// How an entity's own octets are doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,10 +38,12 @@ pub(super) enum Payload {
     Delivered,
     /// Failed, ours or the owner's.
     Failed,
+    /// Failed, and its owner may send it again (layer 2).
+    SetAside,
 }
 
 /// The streams that an entity's payload comes by.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) enum Streams {
     #[default]
     None,
@@ -47,10 +52,12 @@ pub(super) enum Streams {
         tracker: Box<ChunkTracker>,
         streams: Vec<u64>,
     },
+    /// They came by a connection that was lost, and nothing is awaited: what is sent again is stopped.
+    Former,
 }
 
 /// What we know of a received entity that has no terminal status yet.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Inbound {
     pub(super) payload: Payload,
     pub(super) streams: Streams,
@@ -67,10 +74,14 @@ pub(super) struct Inbound {
     pub(super) max_children: u64,
     /// Children by header at layer 0.
     pub(super) children: u64,
-    /// What STRICT makes of it, once all its descendants are terminal.
+    /// What its policy makes of it, once all its descendants are terminal.
     pub(super) gathered: Option<Status>,
     /// Why it fails, where somebody said so.
     pub(super) reason: Option<Box<Reason>>,
+    /// What its header says of its children's failures (layer 2).
+    pub(super) policy: Option<Box<Policy>>,
+    /// What layer 2 knows of it.
+    pub(super) layer2: Option<Box<Received>>,
 }
 
 impl Session {
@@ -110,14 +121,16 @@ impl Session {
         match frame.status {
             Status::Pending => self.handle_pending(now, frame, place),
             Status::Dehydrating => self.handle_dehydrating(now, frame, place),
-            Status::Failed => self.handle_owner_failed(now, frame, place),
+            Status::Failed | Status::Skipped | Status::Abandoned => self.handle_owner_gave_up(now, frame, place),
+            Status::Retrying => self.handle_retrying(now, frame, place),
             Status::Complete => Err(Error::violation(ErrorCode::EntityInvalid, "COMPLETE by the entity's own owner")),
             Status::Unspecified | Status::Processing | Status::Rehydrating | Status::Checkpoint => {
                 self.log_status(frame);
                 Ok(())
             }
-            Status::Yielded | Status::Deferred | Status::Retrying | Status::Skipped | Status::Abandoned => {
-                Err(Error::violation(ErrorCode::LayerUnsupported, format!("STATUS {} without layer 2", frame.status)))
+            Status::Yielded | Status::Deferred => {
+                let message = format!("STATUS {} by the entity's own owner", frame.status);
+                Err(Error::violation(ErrorCode::EntityInvalid, message))
             }
         }
     }
@@ -158,7 +171,7 @@ impl Session {
         self.inbound.get_mut(&scope_id)
     }
 
-    fn log_status(&mut self, frame: &StatusFrame) {
+    pub(super) fn log_status(&mut self, frame: &StatusFrame) {
         if let Some(scope) = self.inbound.get(&frame.scope_id) {
             let key = scope.entity_key(frame.entity_id);
             let (status, depth, cursor) = (frame.status, frame.depth, frame.cursor);
@@ -205,6 +218,7 @@ impl Session {
         if let Some(parent) = self.inbound.get(&key.scope).and_then(|scope| scope.parent) {
             self.track_child(now, parent, key)?;
         }
+        self.resilience.fresh = Some(key);
         self.admit_held(now, key)
     }
 
@@ -255,7 +269,7 @@ impl Session {
     }
 
     /// The owner cannot deliver an entity; we echo that (decision 8).
-    fn handle_owner_failed(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
+    fn handle_owner_gave_up(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
         self.log_status(frame);
         if place == Place::Resolved {
             self.counters.late_statuses += 1;
@@ -266,20 +280,23 @@ impl Session {
         let Some(entity) = self.inbound.get(&frame.scope_id).and_then(|scope| scope.get(frame.entity_id)) else {
             return Ok(());
         };
-        if entity.payload == Payload::Failed {
+        let waits = entity.dehydrated && self.layer() > 0;
+        if entity.payload == Payload::Failed && waits {
             return Ok(());
         }
-        let waits = entity.dehydrated && self.layer() > 0;
         let reason = entity.reason.as_deref().cloned().unwrap_or_else(|| Reason {
             code: ErrorCode::InternalError,
             message: "its owner could not deliver it".to_owned(),
         });
         if waits {
             // Decision 14: the failure is reported at once, the STATUS waits for the barrier.
+            if let Some(entity) = self.inbound_mut(key).filter(|_| frame.status.is_layer2()) {
+                entity.layer2_mut().owner_gave = Some(frame.status);
+            }
             self.reject(now, key, reason);
         } else {
             self.drop_streams(key, ErrorCode::NoError);
-            self.resolve_theirs(now, key, Status::Failed, Some(reason));
+            self.resolve_theirs(now, key, frame.status, Some(reason));
         }
         Ok(())
     }
@@ -287,8 +304,9 @@ impl Session {
     /// The payload was verified and is safe where it goes. For a dehydrated entity the STATUS waits until its
     /// children are gathered. Nothing happens when the entity is resolved already.
     pub fn complete(&mut self, now: Now, key: EntityKey) {
+        self.note(Some(now), || Input::Complete { key });
         let Some(entity) = self.inbound_mut(key) else { return };
-        if entity.payload == Payload::Failed {
+        if matches!(entity.payload, Payload::Failed | Payload::SetAside) {
             return;
         }
         entity.payload = Payload::Delivered;
@@ -305,9 +323,10 @@ impl Session {
         if self.state == State::Closed {
             return;
         }
+        self.note(Some(now), || Input::Fail { key, reason: reason.clone() });
         if self.role.owns(key.scope) {
             self.give_up(now, key, reason);
-        } else {
+        } else if self.inbound(key).is_some_and(|entity| entity.payload != Payload::SetAside) {
             self.reject(now, key, reason);
         }
     }
@@ -315,7 +334,12 @@ impl Session {
     /// Decision 14: STOP_SENDING, an 0xC0 ERROR, STATUS FAILED; a dehydrated entity's STATUS waits at layer 1.
     pub(super) fn reject(&mut self, now: Now, key: EntityKey, reason: Reason) {
         let waits = self.layer() > 0;
-        let Some(entity) = self.inbound_mut(key).filter(|entity| entity.payload != Payload::Failed) else { return };
+        if self.inbound(key).is_none_or(|entity| entity.payload == Payload::Failed)
+            || self.sets_aside(now, key, &reason)
+        {
+            return;
+        }
+        let Some(entity) = self.inbound_mut(key) else { return };
         entity.payload = Payload::Failed;
         let waits = waits && entity.dehydrated;
         entity.reason = Some(Box::new(reason.clone()));
@@ -325,7 +349,7 @@ impl Session {
             self.orphans.look_again(key.entity);
             self.settle_parent(now, key);
         } else {
-            self.resolve_theirs(now, key, Status::Failed, Some(reason));
+            self.end_failed(now, key, Some(reason));
         }
     }
 
@@ -334,6 +358,11 @@ impl Session {
         let Some(entity) = self.inbound_mut(key) else { return };
         let streams = match std::mem::take(&mut entity.streams) {
             Streams::None => Vec::new(),
+            Streams::Former => {
+                // It still comes again once.
+                entity.streams = Streams::Former;
+                Vec::new()
+            }
             Streams::Whole(stream) => vec![stream],
             Streams::Chunks { streams, .. } => streams,
         };
@@ -354,18 +383,30 @@ impl Session {
             Payload::Delivered if outcome == Status::Complete => self.resolve_theirs(now, key, Status::Complete, None),
             Payload::Delivered => {
                 let reason = Reason { code: ErrorCode::NoError, message: "not every child is COMPLETE".to_owned() };
-                self.resolve_theirs(now, key, Status::Failed, Some(reason));
+                self.end_failed(now, key, Some(reason));
             }
             Payload::Failed => {
                 let reason = entity.reason.take().map(|reason| *reason);
-                self.resolve_theirs(now, key, Status::Failed, reason);
+                self.end_failed(now, key, reason);
             }
-            Payload::Awaited | Payload::Receiving => {}
+            Payload::Awaited | Payload::Receiving | Payload::SetAside => {}
         }
     }
 
     /// Gives a received entity its terminal status and tells the owner, with the cursor if that moved (decision 8).
     pub(super) fn resolve_theirs(&mut self, now: Now, key: EntityKey, status: Status, reason: Option<Reason>) {
+        self.resolve_with(now, key, status, reason, None);
+    }
+
+    pub(super) fn resolve_with(
+        &mut self,
+        now: Now,
+        key: EntityKey,
+        status: Status,
+        reason: Option<Reason>,
+        extension: Option<Extension>,
+    ) {
+        self.stop_timer(key);
         let Some(entity) = self.inbound(key) else { return };
         let parent_id = entity.parent_id;
         let Some(scope) = self.inbound.get_mut(&key.scope) else { return };
@@ -373,13 +414,23 @@ impl Session {
         let Some(moved) = scope.resolve(key.entity, status) else { return };
         let cursor = moved.then(|| scope.cursor());
         self.open_received -= 1;
-        if status == Status::Complete {
-            self.counters.completed += 1;
-        } else {
-            self.counters.failed += 1;
+        match status {
+            Status::Complete => self.counters.completed += 1,
+            Status::Deferred => self.counters.deferred += 1,
+            Status::Skipped => self.counters.skipped += 1,
+            Status::Failed
+            | Status::Abandoned
+            | Status::Unspecified
+            | Status::Pending
+            | Status::Processing
+            | Status::Checkpoint
+            | Status::Dehydrating
+            | Status::Rehydrating
+            | Status::Yielded
+            | Status::Retrying => self.counters.failed += 1,
         }
         self.gathering.remove(entry(key));
-        self.send_status(now, key, status, depth, cursor);
+        self.send_status_with(now, key, status, depth, cursor, extension);
         let parent_id = parent.map_or(parent_id, |parent| parent.entity);
         self.events.push_back(Event::Resolved { key, parent_id, status, reason, owned: false });
         self.child_resolved(now, key, parent, parent_id, status);
@@ -387,3 +438,32 @@ impl Session {
         self.advance_close(now);
     }
 }
+
+crate::stored::stored_enum!(Payload {
+    0 => Awaited,
+    1 => Receiving,
+    2 => Delivered,
+    3 => Failed,
+    4 => SetAside,
+});
+crate::stored::stored_enum!(Streams {
+    0 => None,
+    1 => Whole(stream),
+    2 => Chunks { tracker, streams },
+    3 => Former,
+});
+crate::stored::stored!(Inbound {
+    payload,
+    streams,
+    header_seen,
+    parent_id,
+    dehydrated,
+    child,
+    expected_child,
+    max_children,
+    children,
+    gathered,
+    reason,
+    policy,
+    layer2,
+});

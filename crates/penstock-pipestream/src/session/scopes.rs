@@ -8,7 +8,7 @@ use super::types::{Role, ScopeKey};
 const CHILD_SCOPES: u32 = 32_767;
 
 /// The scopes that we take: upwards, and again only after wrapping.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct OwnScopes {
     first: u16,
     /// How many were taken or passed over, ever.
@@ -47,14 +47,14 @@ impl OwnScopes {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Used {
     uses: u32,
     released_at: Option<u64>,
 }
 
 /// What we know of the IDs that the peer takes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct PeerScopes {
     /// How many entities the peer has dehydrated.
     pub(super) dehydrated: u64,
@@ -78,6 +78,12 @@ impl PeerScopes {
         key
     }
 
+    /// The latest use of an ID.
+    pub(super) fn latest(&self, scope: u16) -> ScopeKey {
+        let uses = self.used.get(&scope).map_or(0, |used| used.uses);
+        ScopeKey { scope, scope_use: uses.saturating_sub(1) }
+    }
+
     pub(super) fn release(&mut self, scope: u16) {
         if let Some(used) = self.used.get_mut(&scope) {
             used.released_at = Some(self.opened);
@@ -94,6 +100,10 @@ impl PeerScopes {
             .is_some_and(|at| self.opened - at < u64::from(CHILD_SCOPES) / 2)
     }
 }
+
+crate::stored::stored!(OwnScopes { first, taken, uses });
+crate::stored::stored!(Used { uses, released_at });
+crate::stored::stored!(PeerScopes { dehydrated, opened, used });
 
 #[cfg(test)]
 mod tests {

@@ -70,8 +70,16 @@ pub struct Counters {
     pub received: u64,
     /// Received entities that we completed.
     pub completed: u64,
-    /// Received entities that failed.
+    /// Received entities that failed, ABANDONED ones included.
     pub failed: u64,
+    /// Received entities that were DEFERRED.
+    pub deferred: u64,
+    /// Received entities that were SKIPPED.
+    pub skipped: u64,
+    /// Attempts, ours and the peer's, that failed and were not the last.
+    pub retries: u64,
+    /// Received entities that were made to wait.
+    pub yields: u64,
     /// STATUS frames for entities or scopes that were resolved already.
     pub late_statuses: u64,
     /// Entity streams that were stopped because their entity was resolved already.
@@ -118,6 +126,24 @@ pub struct Usage {
     /// Checkpoints of the peer that are not answered.
     pub checkpoints: usize,
 }
+
+crate::stored::stored!(Counters {
+    announced,
+    received,
+    completed,
+    failed,
+    deferred,
+    skipped,
+    retries,
+    yields,
+    late_statuses,
+    late_streams,
+    held_streams,
+    skipped_frames,
+    heartbeats,
+    blocked,
+    limits,
+});
 
 #[cfg(test)]
 mod tests {

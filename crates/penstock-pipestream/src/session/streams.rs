@@ -1,9 +1,13 @@
 //! Entity streams of the peer: their headers, those that came too early, and chunks (decisions 7, 9, 10, 14, 15).
 
+use std::time::Duration;
+
 use penstock_wire::FastMap;
 
+use super::journal::Input;
 use super::owner::metadata;
 use super::receiver::{Inbound, Payload, Streams};
+use super::resilience::Attempt;
 use super::seen::Limit;
 use super::types::{Accepted, AcceptedChunk, Admission, ChunkProgress, EntityKey, Event, Reason, Role};
 use super::{Session, State};
@@ -15,7 +19,7 @@ use crate::time::Now;
 use crate::{ChunkInfo, EntityHeader};
 
 /// Streams whose header came before its PENDING, or before its scope was bound.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct HeldStreams {
     by_entity: FastMap<(u16, u32), Vec<(u64, EntityHeader)>>,
     /// Streams of a server that overtook its CAPABILITIES (decision 2).
@@ -72,12 +76,18 @@ impl Session {
         if self.state == State::Closed {
             return Ok(Admission::Stopped(ErrorCode::NoError));
         }
+        self.note_header(now, stream, header);
         let place =
             |error: Error| if error.scope().is_some() { error } else { error.at(header.scope_id, header.entity_id) };
         let admission = self.place_stream(now, stream, header).map_err(place);
         let admission = self.guard(admission)?;
         if admission == Admission::Held {
             self.counters.held_streams += 1;
+        }
+        if let Some(fresh) = self.resilience.fresh.filter(|key| self.inbound(*key).is_some_and(|it| it.header_seen)) {
+            // Its header says whether it has children.
+            self.resilience.fresh = None;
+            self.start_timer(now, fresh, Duration::ZERO);
         }
         let followed = self.follow_up(now);
         self.guard(followed)?;
@@ -124,7 +134,11 @@ impl Session {
                 Place::Resolved => true,
                 Place::Open if scope.is_bound() => {
                     let key = scope.entity_key(header.entity_id);
-                    return self.admit(now, stream, key, header);
+                    match self.attempt_of(key, header)? {
+                        Attempt::Present => return self.admit(now, stream, key, header),
+                        Attempt::Past => true,
+                        Attempt::Early => false,
+                    }
                 }
                 Place::Open => false,
                 Place::Ahead => {
@@ -260,6 +274,10 @@ impl Session {
     fn admit_further(&mut self, now: Now, stream: u64, key: EntityKey, header: &EntityHeader) -> Result<Admission> {
         let Some(entity) = self.inbound_mut(key) else { return Ok(Admission::Stopped(ErrorCode::NoError)) };
         let outcome = match (&mut entity.streams, header.chunk_info) {
+            (Streams::Former, _) => {
+                self.counters.late_streams += 1;
+                return Ok(Admission::Stopped(ErrorCode::NoError));
+            }
             (_, Some(_)) if entity.payload == Payload::Failed => return Ok(Admission::Stopped(ErrorCode::NoError)),
             (Streams::Chunks { tracker, streams }, Some(_)) => {
                 let outcome = tracker.admit(header);
@@ -352,6 +370,10 @@ impl Session {
             let mib = original.unwrap_or(header.payload_length).div_ceil(1 << 20).max(1);
             entity.max_children = per_mib.saturating_mul(mib);
         }
+        let policy = self.policy_of_header(header);
+        if let Some(entity) = self.inbound_mut(key) {
+            entity.policy = policy.as_ref().ok().copied().flatten().map(Box::new);
+        }
         if agreement.layer == 0 {
             // Its children's headers may have come first.
             self.limit_children(now, key);
@@ -361,7 +383,18 @@ impl Session {
             Some(Some(child)) if self.inbound(key).is_some_and(|entity| entity.payload == Payload::Failed) => {
                 self.bind_late(now, key, child)
             }
-            Some(Some(child)) => self.bind_scope(now, key, child),
+            Some(Some(child)) => {
+                self.bind_scope(now, key, child)?;
+                match policy {
+                    Ok(Some(policy)) => self.gathering.set_policy(super::owner::entry(key), policy),
+                    Ok(None) => {}
+                    Err(error) => {
+                        let message = error.message().to_owned();
+                        self.reject(now, key, Reason { code: error.code(), message });
+                    }
+                }
+                Ok(())
+            }
             Some(None) => {
                 Err(Error::violation(ErrorCode::ScopeInvalid, format!("{} is malformed", metadata::CHILD_SCOPE)))
             }
@@ -399,6 +432,7 @@ impl Session {
 
     /// A chunk's stream has ended after `octets`. When the payload is whole, check its checksum.
     pub fn chunk_finished(&mut self, now: Now, key: EntityKey, index: u32, octets: u64) -> ChunkProgress {
+        self.note(Some(now), || Input::ChunkFinished { key, index, octets });
         let Some(entity) = self.inbound_mut(key) else { return ChunkProgress::Dropped };
         let Streams::Chunks { tracker, .. } = &mut entity.streams else { return ChunkProgress::Dropped };
         match tracker.finish_chunk(index, octets) {
@@ -420,3 +454,5 @@ fn is_dehydrated(header: &EntityHeader) -> bool {
 fn decimal_scope(value: &str) -> Option<u16> {
     value.parse::<u16>().ok().filter(|scope| scope.to_string() == value)
 }
+
+crate::stored::stored!(HeldStreams { by_entity, early, octets });

@@ -5,9 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorCode, Result};
-use crate::manifest::ManifestLimits;
+use crate::manifest::{ManifestLimits, ResolutionState};
+use crate::session_id::SessionId;
 use crate::status::Status;
-use crate::{Agreement, Capabilities, Checkpoint, ScopeDigest};
+use crate::yield_token::{StoppingPoint, TokenKey};
+use crate::{Agreement, Capabilities, Checkpoint, ClaimResponse, ScopeDigest, YieldReason};
 
 /// Which end of the connection this is. The client opens stream 0 and owns the even scopes; the server owns the odd
 /// ones (decision 6).
@@ -57,6 +59,41 @@ pub struct SessionConfig {
     /// After this long without an octet on stream 0, the connection is closed with IDLE_TIMEOUT. Default: never, as
     /// heartbeats are optional; the transport notices a dead peer.
     pub idle_timeout: Option<Duration>,
+    /// What layer 2 needs, where `capabilities` offer it. Default: nothing.
+    pub layer2: Option<Layer2Config>,
+}
+
+/// What layer 2 needs that the core has no source for.
+#[derive(Debug, Clone)]
+pub struct Layer2Config {
+    /// A client's: the session's name, 16 octets from a secure random source (decision 18). A server takes its client's.
+    pub session: Option<SessionId>,
+    /// What our yield tokens are sealed with. Tokens are good as long as the key is the same.
+    pub token_key: TokenKey,
+    /// Questions about claim checks that are not answered yet, for each end; one more of the peer's closes with
+    /// WINDOW_EXCEEDED.
+    pub max_claim_requests: usize,
+    /// Whether the session can go on after its connection is lost, if the peer can too. Default: no.
+    pub survives: bool,
+    /// Whether a session that survives gives out records, by which another process can restore it. Default: no.
+    pub journal: bool,
+    /// Octets of stream 0 that the peer may not have acknowledged, where the session survives: nothing more is announced
+    /// at half of it, and more closes with WINDOW_EXCEEDED. Default: 16 MiB; at least 256 KiB.
+    pub max_unacknowledged: usize,
+}
+
+impl Layer2Config {
+    /// A client's under this name, a server's without one; 1,024 open questions, and the session ends with its connection.
+    pub const fn new(session: Option<SessionId>, token_key: TokenKey) -> Self {
+        Self {
+            session,
+            token_key,
+            max_claim_requests: 1_024,
+            survives: false,
+            journal: false,
+            max_unacknowledged: 16 << 20,
+        }
+    }
 }
 
 impl Default for SessionConfig {
@@ -78,6 +115,7 @@ impl Default for SessionConfig {
             manifest: ManifestLimits::default(),
             keepalive: Some(Duration::from_secs(30)),
             idle_timeout: None,
+            layer2: None,
         }
     }
 }
@@ -122,6 +160,19 @@ pub struct Ticket {
     pub depth: u8,
     /// The scope of its children, for a dehydrated entity at layer 1.
     pub child_scope: Option<ScopeKey>,
+}
+
+/// An entity of ours without a terminal status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentOpen {
+    /// What it got when it was announced.
+    pub ticket: Ticket,
+    /// What its owner calls it.
+    pub label: Option<Bytes>,
+    /// Whether it has children.
+    pub dehydrated: bool,
+    /// Whether its last child has been announced.
+    pub ended: bool,
 }
 
 /// What becomes of an entity stream whose header came.
@@ -283,12 +334,131 @@ pub enum Event {
         /// Whether the peer reported it.
         by_peer: bool,
     },
+    /// Something of layer 2; only where it was agreed on.
+    Layer2(Layer2Event),
     /// The session is over; the last event.
     Closed {
         /// Code and message; NO_ERROR for a graceful close.
         reason: Reason,
         /// Whether the peer closed.
         by_peer: bool,
+    },
+}
+
+/// A question about a claim check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimAsk {
+    /// What has become of it?
+    Query {
+        /// The claim check's ID.
+        claim_id: u64,
+    },
+    /// Takes its entity over.
+    Redeem {
+        /// The claim check's ID.
+        claim_id: u64,
+        /// The session in which the entity was deferred.
+        session: SessionId,
+    },
+}
+
+impl ClaimAsk {
+    /// The claim check's ID.
+    pub const fn claim_id(&self) -> u64 {
+        match self {
+            Self::Query { claim_id } | Self::Redeem { claim_id, .. } => *claim_id,
+        }
+    }
+}
+
+/// What the user of a session learns at layer 2.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Layer2Event {
+    /// Both ends know the session's name; from here on everything of layer 2 may be used.
+    Named(SessionId),
+    /// The peer of a server's new connection goes on with this session: [`adopt`](super::Session::adopt) or
+    /// [`refuse_return`](super::Session::refuse_return). Nothing else comes before.
+    Returns(SessionId),
+    /// The session goes on by a new connection, and all that the peer had sent before has come.
+    Reconnected,
+    /// An attempt has failed, and the entity may come again. One of ours waits for
+    /// [`retry`](super::Session::retry) or [`fail`](super::Session::fail). Of a received one whatever has come is void:
+    /// drop it, and do not complete or fail the entity before its next stream.
+    AttemptFailed {
+        /// The entity.
+        key: EntityKey,
+        /// How often it has failed.
+        failures: u32,
+        /// Why.
+        reason: Reason,
+        /// Whether we sent it.
+        owned: bool,
+    },
+    /// Open a new stream for the entity: the delay after RETRYING is over, or the session goes on after
+    /// [`Reconnected`](Self::Reconnected).
+    SendAgain(Ticket),
+    /// The receiver waits with an entity of ours. Its token goes back by [`resume`](super::Session::resume).
+    Yielded {
+        /// The entity.
+        key: EntityKey,
+        /// Why.
+        reason: YieldReason,
+        /// The token: good once, in this session.
+        token: Bytes,
+    },
+    /// The receiver's answer to [`resume`](super::Session::resume).
+    ResumeAnswered {
+        /// The entity.
+        key: EntityKey,
+        /// Why not, if it does not go on from where it was.
+        refused: Option<Reason>,
+    },
+    /// A received entity that waits goes on, from `point`; without one, its state has changed since: from its beginning.
+    Resumed {
+        /// The entity.
+        key: EntityKey,
+        /// Where it had stopped.
+        point: Option<StoppingPoint>,
+    },
+    /// By its parent's policy a received entity that has failed is to be set aside: issue a claim check, store it, and
+    /// call [`defer`](super::Session::defer).
+    ClaimWanted {
+        /// The entity.
+        key: EntityKey,
+        /// Why it failed.
+        reason: Reason,
+    },
+    /// The receiver has set an entity of ours aside; its terminal status follows.
+    Deferred {
+        /// The entity.
+        key: EntityKey,
+        /// The claim check's ID.
+        claim_id: u64,
+        /// Unix microseconds from which it is refused.
+        expiry_micros: u64,
+    },
+    /// The peer asks about a claim check of ours: answer by [`answer_claim`](super::Session::answer_claim).
+    ClaimAsked {
+        /// Names the question.
+        request: u64,
+        /// The question.
+        ask: ClaimAsk,
+    },
+    /// The answer to [`ask_claim`](super::Session::ask_claim).
+    ClaimAnswered {
+        /// The question.
+        ask: ClaimAsk,
+        /// What is known of the claim check; a redemption may be refused.
+        answer: Result<ClaimResponse, Reason>,
+    },
+    /// All children of a parent are terminal: what its policy makes of that.
+    Outcome {
+        /// The parent.
+        parent: EntityKey,
+        /// RESOLVED, PARTIAL or FAILED.
+        state: ResolutionState,
+        /// Whether we sent it.
+        owned: bool,
     },
 }
 
@@ -319,9 +489,27 @@ impl SessionConfig {
         if !self.capabilities.layer0 {
             return Err(Error::misuse("capabilities.layer0 must be offered"));
         }
-        if self.capabilities.layer2 {
-            return Err(Error::misuse("capabilities.layer2 is not supported"));
+        if self.capabilities.layer2 && !self.capabilities.layer1 {
+            return Err(Error::misuse("capabilities.layer2 needs layer1"));
+        }
+        if self.capabilities.layer2 && self.layer2.is_none() {
+            return Err(Error::misuse("capabilities.layer2 needs what `layer2` configures"));
+        }
+        if self.layer2.as_ref().is_some_and(|layer2| layer2.survives && layer2.max_unacknowledged < 256 << 10) {
+            return Err(Error::misuse("layer2.max_unacknowledged is at least 256 KiB"));
         }
         Ok(())
     }
 }
+
+crate::stored::stored!(ScopeKey { scope, scope_use });
+crate::stored::stored!(EntityKey { scope, scope_use, entity, entity_use });
+crate::stored::stored!(Reason { code, message });
+crate::stored::stored_enum!(Role {
+    0 => Client,
+    1 => Server,
+});
+crate::stored::stored_enum!(ClaimAsk {
+    0 => Query { claim_id },
+    1 => Redeem { claim_id, session },
+});

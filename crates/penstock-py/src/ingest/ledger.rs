@@ -8,6 +8,8 @@ use penstock_documents::{Part, Payload};
 use penstock_net::pipestream::{EntityKey, Resolution, ScopeDigest, ScopeKey, SentEntity, Status};
 use tempfile::SpooledTempFile;
 
+use super::manner::{Manner, Padding};
+use super::policy::{self, DocumentPolicy};
 use super::previous::Kept;
 
 /// Texts and contents stay in memory up to here, then go to a temporary file without a name: those of a document have
@@ -44,9 +46,15 @@ pub(crate) struct Record {
     failed_by_parts: bool,
     /// What it was announced as; none if it never was.
     pub(crate) key: Option<EntityKey>,
+    /// How often it was sent, where it was.
+    sent: u32,
+    /// The claim check under which it was set aside, here or, if it is not DEFERRED, in an earlier session.
+    claim: Option<u64>,
     /// The scope of its children.
     pub(crate) scope: Option<ScopeKey>,
     pub(crate) digest: Option<ScopeDigest>,
+    /// What was sent beside its children.
+    pub(crate) padding: Vec<Padding>,
     children: u64,
     incomplete: u64,
     text: Option<Span>,
@@ -78,14 +86,38 @@ pub(crate) struct Ledger {
     pub(crate) inflated: u64,
     /// Why the first record's container was not found in the document.
     pub(crate) missing: Option<String>,
+    pub(crate) manner: Manner,
+    /// What becomes of parts that fail, and so of their containers; without one every part counts.
+    pub(crate) policy: Option<DocumentPolicy>,
 }
 
 impl Ledger {
-    pub(crate) fn new(document: String, session: Arc<str>, wanted: Wanted) -> Self {
+    pub(crate) fn new(document: String, session: Arc<str>, wanted: Wanted, policy: Option<DocumentPolicy>) -> Self {
         let spool = SpooledTempFile::new(SPOOL_IN_MEMORY);
         let (records, base, places) = (Vec::new(), Vec::new(), None);
         let (whole, inflated, missing) = (None, 0, None);
-        Self { document, session, records, wanted, spool, spool_end: 0, base, whole, places, inflated, missing }
+        let manner = Manner::default();
+        Self {
+            document,
+            session,
+            records,
+            wanted,
+            spool,
+            spool_end: 0,
+            base,
+            whole,
+            places,
+            inflated,
+            missing,
+            manner,
+            policy,
+        }
+    }
+
+    /// Its parts go out like that.
+    pub(crate) fn with_manner(mut self, manner: Manner) -> Self {
+        self.manner = manner;
+        self
     }
 
     /// Makes it that of some children of a container within the document.
@@ -117,8 +149,11 @@ impl Ledger {
             reason: None,
             failed_by_parts: false,
             key: None,
+            sent: 1,
+            claim: None,
             scope: None,
             digest: None,
+            padding: Vec::new(),
             children: 0,
             incomplete: 0,
             text: None,
@@ -208,7 +243,18 @@ impl Ledger {
     pub(crate) fn keep(&mut self, index: usize, kept: Kept) {
         if let Some(record) = self.records.get_mut(index) {
             record.status = Status::Complete;
+            record.claim = kept.claim;
             record.kept = Some(Box::new(kept));
+        }
+    }
+
+    /// The part stays DEFERRED where an earlier session has set it aside: its work was done without a session.
+    pub(crate) fn keep_deferred(&mut self, index: usize, mut kept: Kept) {
+        let reason = kept.reason.take();
+        self.keep(index, kept);
+        if let Some(record) = self.records.get_mut(index) {
+            record.status = Status::Deferred;
+            record.reason = reason;
         }
     }
 
@@ -216,6 +262,7 @@ impl Ledger {
     pub(crate) fn renew(&mut self, index: usize) {
         if let Some(record) = self.records.get_mut(index) {
             record.status = Status::Pending;
+            record.claim = None;
             record.kept = None;
         }
     }
@@ -233,6 +280,13 @@ impl Ledger {
         self.records.first().map_or((0, 0), |record| (record.children, record.incomplete))
     }
 
+    /// What its policy made of the document.
+    pub(crate) fn outcome(&self) -> &'static str {
+        let root = self.records.first();
+        let status = root.map_or(Status::Failed, |root| root.status);
+        policy::name(policy::outcome(status, root.map_or(0, |root| root.incomplete)))
+    }
+
     /// The part will never be announced.
     pub(crate) fn unsent(&mut self, index: usize, reason: &str) {
         self.blame(index, reason);
@@ -244,10 +298,19 @@ impl Ledger {
         }
     }
 
+    /// The part comes again under the claim check that it was set aside under.
+    pub(crate) fn redeemed(&mut self, index: usize, claim: u64) {
+        if let Some(record) = self.records.get_mut(index) {
+            record.claim = Some(claim);
+        }
+    }
+
     /// The part has ended.
     pub(crate) fn settle(&mut self, index: usize, resolution: Resolution) {
         let Some(record) = self.records.get_mut(index) else { return };
         record.status = resolution.status;
+        record.sent = resolution.attempts;
+        record.claim = resolution.claim.or(record.claim);
         if resolution.status == Status::Complete {
             record.reason = None;
         } else if let Some(reason) = resolution.reason {
@@ -264,7 +327,7 @@ impl Ledger {
             record.failed_by_parts = incomplete && record.reason.is_none() && record.incomplete > 0;
             if incomplete && record.reason.is_none() {
                 record.reason = Some(match record.incomplete {
-                    0 => "no reason was given".to_owned(),
+                    0 => unsaid(record.status).to_owned(),
                     count => format!("{count} of {} parts are not COMPLETE", record.children),
                 });
             }
@@ -293,12 +356,11 @@ impl Ledger {
 
     /// What an entity says of itself in its header.
     pub(crate) fn metadata(&self, index: usize, dehydrated: bool) -> BTreeMap<String, String> {
+        let (document, path) = self.manner.named(&self.document, &self.path(index));
         // A list of strings is always JSON.
-        let path = serde_json::to_string(&self.path(index)).unwrap_or_default();
-        let mut metadata = BTreeMap::from([
-            ("penstock.document".to_owned(), self.document.clone()),
-            ("penstock.path".to_owned(), path),
-        ]);
+        let path = serde_json::to_string(&path).unwrap_or_default();
+        let mut metadata =
+            BTreeMap::from([("penstock.document".to_owned(), document), ("penstock.path".to_owned(), path)]);
         if let Some(record) = self.records.get(index).filter(|_| dehydrated) {
             let own = record.sha256.as_ref().map(crate::documents::hex);
             metadata.extend(own.map(|digest| ("penstock.sha256".to_owned(), digest)));
@@ -312,7 +374,12 @@ impl Ledger {
 impl Record {
     /// How often it was sent. Nothing is sent again below layer 2.
     pub(crate) fn attempts(&self) -> u32 {
-        self.kept.as_ref().map_or(u32::from(self.key.is_some()), |kept| kept.attempts)
+        self.kept.as_ref().map_or(if self.key.is_some() { self.sent } else { 0 }, |kept| kept.attempts)
+    }
+
+    /// The claim check under which it was set aside, as receipts have it.
+    pub(crate) fn claim(&self) -> Option<String> {
+        self.claim.map(|claim| format!("{claim:016x}"))
     }
 
     /// The session that has it.
@@ -336,8 +403,33 @@ impl Record {
         }
         let arrived = self.status == Status::Complete || self.failed_by_parts;
         let key = self.key.filter(|_| arrived && !self.hollow)?;
-        let (scope, entity) = (component(key.scope.into(), key.scope_use), component(key.entity, key.entity_use));
-        Some(format!("{session}/{scope}/{entity}"))
+        Some(file_of(key, session))
+    }
+}
+
+/// The name of an entity's payload below the sink.
+pub(crate) fn file_of(key: EntityKey, session: &str) -> String {
+    let (scope, entity) = (component(key.scope.into(), key.scope_use), component(key.entity, key.entity_use));
+    format!("{session}/{scope}/{entity}")
+}
+
+/// Why a part is not COMPLETE, where nobody has said it: a receiver that sets aside, or leaves out, keeps its reason in its
+/// own list.
+fn unsaid(status: Status) -> &'static str {
+    match status {
+        Status::Deferred => "set aside by the receiver",
+        Status::Skipped => "left out by the receiver",
+        Status::Unspecified
+        | Status::Pending
+        | Status::Processing
+        | Status::Complete
+        | Status::Failed
+        | Status::Checkpoint
+        | Status::Dehydrating
+        | Status::Rehydrating
+        | Status::Yielded
+        | Status::Retrying
+        | Status::Abandoned => "no reason was given",
     }
 }
 

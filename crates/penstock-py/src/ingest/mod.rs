@@ -4,7 +4,9 @@
 
 mod apart;
 mod ledger;
+mod manner;
 mod outcome;
+mod policy;
 mod previous;
 mod rows;
 mod sending;
@@ -23,6 +25,8 @@ use pyo3::prelude::*;
 
 use self::apart::{ContainerFields, Selected};
 use self::ledger::{Ledger, Wanted};
+use self::manner::{Manner, MannerFields};
+use self::policy::DocumentPolicy;
 use self::previous::Previous;
 use self::sending::{Sending, Stopped};
 use crate::documents::{Dehydrator, Interrupts, LimitFields, PythonWorkspace, SourceArgument};
@@ -44,6 +48,8 @@ pub(crate) struct DocumentSender {
     keep_whole: bool,
     in_flight: usize,
     wanted: Wanted,
+    manner: Manner,
+    policy: Option<DocumentPolicy>,
     /// Documents whose outcomes may not all be there, oldest first.
     pending: Mutex<VecDeque<Arc<Sent>>>,
     /// At layer 0 the parts of all documents share scope 0, so two that are sent at once could fill its window with
@@ -56,6 +62,8 @@ pub(crate) struct DocumentSender {
 #[pymethods]
 impl DocumentSender {
     #[new]
+    #[pyo3(signature = (session, dehydrate, limits, in_flight, text, max_content, manner, policy = None))]
+    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn new(
         session: &Session,
         dehydrate: bool,
@@ -63,11 +71,30 @@ impl DocumentSender {
         in_flight: usize,
         text: bool,
         max_content: u64,
+        manner: MannerFields,
+        policy: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let session = session.handle.clone();
         let agreement = session.agreement().map_err(IntoPyErr::into_py_err)?;
+        let policy = policy.map(DocumentPolicy::new).transpose()?;
+        if policy.is_some() && agreement.layer < 2 {
+            let problem = format!("a policy needs layer 2, and layer {} was agreed on", agreement.layer);
+            return Err(penstock_net::Error::Misuse(problem).into_py_err());
+        }
         let mut limits = Limits::try_from(limits)?;
         let flat = agreement.layer == 0;
+        let manner = Manner::try_from(manner)?;
+        if manner.pads() && flat {
+            return Err(PyValueError::new_err("pad_children needs layer 1: at layer 0 no scope says what is in it"));
+        }
+        if manner.pads() && policy.as_ref().is_some_and(|policy| !policy.is_strict()) {
+            return Err(PyValueError::new_err(
+                "pad_children goes with the policy strict only: padding counts as COMPLETE",
+            ));
+        }
+        if manner.refers() && dehydrate {
+            return Err(PyValueError::new_err("by_reference is for whole documents: dehydrate=False"));
+        }
         let keep_whole = !dehydrate || flat;
         limits.max_depth = match (dehydrate, flat) {
             (false, _) => 0,
@@ -79,7 +106,8 @@ impl DocumentSender {
         let turn = flat.then(Mutex::default);
         let (pending, stop) = (Mutex::default(), Arc::default());
         let wanted = Wanted { text, max_content };
-        Ok(Self { session, limits, keep_whole, in_flight: in_flight.max(1), wanted, pending, turn, stop })
+        let in_flight = in_flight.max(1);
+        Ok(Self { session, limits, keep_whole, in_flight, wanted, manner, policy, pending, turn, stop })
     }
 
     /// Takes a document apart and sends it. Returns when every part was announced and handed over. What the receipt
@@ -92,12 +120,14 @@ impl DocumentSender {
         source: SourceArgument,
         previous: Option<&str>,
     ) -> PyResult<SentDocument> {
-        let previous = parse(previous)?;
+        let note = self.manner.note(&name);
+        let previous = parse(previous)?.sent_like(note.as_ref());
         let file = if let SourceArgument::Path(path) = &source { Some(PathBuf::from(path)) } else { None };
         self.begin(py, &name, |interrupts| {
             let dehydrator = self.dehydrator(&name, source.open(interrupts), interrupts);
             let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
-            let ledger = Ledger::new(name.clone(), session, self.wanted);
+            let ledger = Ledger::new(name.clone(), session, self.wanted, self.policy.clone());
+            let ledger = ledger.with_manner(self.manner.clone());
             let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, file);
             Ok(sending.with_previous(previous).run(dehydrator))
         })
@@ -117,7 +147,8 @@ impl DocumentSender {
         self.begin(py, &name, |interrupts| {
             let dehydrator = some.select(self.dehydrator(&name, source.open_in_place(interrupts), interrupts));
             let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
-            let ledger = Ledger::new(name.clone(), session, self.wanted).with_some(some.sha256, some.each());
+            let ledger = Ledger::new(name.clone(), session, self.wanted, self.policy.clone())
+                .with_some(some.sha256, some.each());
             let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, None);
             let sending = sending.with_previous(previous).with_base(some.depth, some.children());
             Ok(sending.run(dehydrator))
@@ -139,7 +170,7 @@ impl DocumentSender {
         let previous = parse(previous)?;
         self.begin(py, &name, |interrupts| {
             let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
-            let ledger = Ledger::new(name.clone(), session, self.wanted);
+            let ledger = Ledger::new(name.clone(), session, self.wanted, self.policy.clone());
             let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, None);
             let chain = chain.into_iter().map(Into::into).collect();
             Ok(sending.with_previous(previous).run_hollow(chain, children, incomplete))
@@ -284,6 +315,7 @@ impl Settling {
                 let resolution = self.resolution(key).await;
                 self.ledger.settle(self.next, resolution);
             }
+            self.settle_padding().await;
             // A scope is released before its parent ends.
             if let Some(scope) = scope {
                 let digest = self.digest(scope).await;
@@ -295,9 +327,26 @@ impl Settling {
         }
     }
 
+    async fn settle_padding(&mut self) {
+        let keys = |ledger: &Ledger, at: usize| -> Vec<(usize, EntityKey)> {
+            let padding = ledger.records.get(at).map(|record| record.padding.iter().enumerate());
+            let open = padding.into_iter().flatten().filter(|(_, padding)| padding.status == Status::Pending);
+            open.map(|(index, padding)| (index, padding.key)).collect()
+        };
+        for (index, key) in keys(&self.ledger, self.next) {
+            let status = self.resolution(key).await.status;
+            let record = self.ledger.records.get_mut(self.next);
+            if let Some(padding) = record.and_then(|record| record.padding.get_mut(index)) {
+                padding.status = status;
+            }
+        }
+    }
+
     async fn resolution(&self, key: EntityKey) -> Resolution {
         self.session.wait_resolved(key).await.unwrap_or_else(|error| Resolution {
             status: Status::Failed,
+            attempts: 1,
+            claim: None,
             reason: Some(penstock_net::pipestream::Reason {
                 code: error.code().unwrap_or(penstock_net::pipestream::ErrorCode::InternalError),
                 message: error.to_string(),

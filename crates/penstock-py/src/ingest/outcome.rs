@@ -8,7 +8,9 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use serde::Serialize;
 
-use super::ledger::{Ledger, Record};
+use super::ledger::{Ledger, Record, file_of};
+use super::manner::PrivacyNote;
+use super::policy::DocumentPolicy;
 use super::rows;
 use crate::documents::hex;
 use crate::error::IntoPyErr;
@@ -39,6 +41,14 @@ struct Receipt<'a> {
     session: &'a str,
     root: Option<(u16, u32)>,
     file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    privacy: Option<PrivacyNote>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claim: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'static str>,
     scopes: Vec<Scope<'a>>,
     parts: Vec<Part<'a>>,
 }
@@ -54,6 +64,16 @@ pub(super) struct Scope<'a> {
     succeeded: u64,
     failed: u64,
     deferred: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    padding: Vec<PaddingNote>,
+}
+
+/// An entity in a scope that is no part.
+#[derive(Serialize)]
+struct PaddingNote {
+    entity: u32,
+    status: &'static str,
+    file: Option<String>,
 }
 
 /// Some children of a container that were sent apart from the others.
@@ -79,6 +99,11 @@ struct Part<'a> {
     scope: Option<u16>,
     entity: Option<u32>,
     file: Option<String>,
+    /// The pseudonym of the last step of its path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alias: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claim: Option<String>,
 }
 
 impl DocumentOutcome {
@@ -122,8 +147,8 @@ impl DocumentOutcome {
     }
 
     /// Rows from the one numbered `start` on, the document's own being 0: at most `max_rows`, and no more than
-    /// `max_bytes` of text unless one alone has more; and where the next ones start, if there are any. `placed` adds
-    /// the columns that a receipt needs.
+    /// `max_bytes` of text unless one alone has more; and where the next ones start, if there are any. `claims` adds
+    /// the column of claim checks, `placed` all that a receipt needs.
     fn rows(
         &self,
         py: Python<'_>,
@@ -131,8 +156,10 @@ impl DocumentOutcome {
         max_rows: usize,
         max_bytes: usize,
         placed: bool,
+        claims: bool,
     ) -> PyResult<(Py<PyAny>, Option<usize>)> {
-        let made = py.detach(|| self.with(|ledger| rows::batch(ledger, &self.key, start, max_rows, max_bytes, placed)));
+        let shape = rows::Shape::of(placed, claims);
+        let made = py.detach(|| self.with(|ledger| rows::batch(ledger, &self.key, start, max_rows, max_bytes, shape)));
         let (batch, next) = made.map_err(|error| PyOSError::new_err(error.to_string()))?;
         Ok((pyo3_arrow::PyRecordBatch::new(batch).into_pyarrow(py)?.unbind(), next))
     }
@@ -162,6 +189,10 @@ impl DocumentOutcome {
             session: root.map_or(session, |root| root.session(session)),
             root: root.and_then(Record::ids),
             file: root.and_then(|root| root.file(session)),
+            privacy: ledger.manner.note(&ledger.document),
+            claim: root.and_then(Record::claim),
+            policy: ledger.policy.as_ref().map(DocumentPolicy::text),
+            outcome: ledger.policy.as_ref().map(|_| ledger.outcome()),
             scopes: ledger.records.iter().take(end).filter_map(|record| scope(record, session)).collect(),
             parts: (1..end).filter_map(|index| part(ledger, index)).collect(),
         })
@@ -180,7 +211,17 @@ pub(super) fn scope<'a>(record: &Record, session: &'a str) -> Option<Scope<'a>> 
         succeeded: digest.succeeded,
         failed: digest.failed,
         deferred: digest.deferred,
+        padding: padding(record, session),
     })
+}
+
+fn padding(record: &Record, session: &str) -> Vec<PaddingNote> {
+    let note = |padding: &super::manner::Padding| PaddingNote {
+        entity: padding.key.entity,
+        status: padding.status.name(),
+        file: (padding.status == Status::Complete).then(|| file_of(padding.key, session)),
+    };
+    record.padding.iter().map(note).collect()
 }
 
 fn part(ledger: &Ledger, index: usize) -> Option<Part<'_>> {
@@ -197,14 +238,16 @@ fn part(ledger: &Ledger, index: usize) -> Option<Part<'_>> {
         scope: record.ids().map(|(scope, _)| scope),
         entity: record.ids().map(|(_, entity)| entity),
         file: record.file(&ledger.session),
+        alias: ledger.manner.alias(&ledger.document, &ledger.path(index)),
+        claim: record.claim(),
     })
 }
 
-/// The schema of rows; with the columns that a receipt needs if they are `placed`.
+/// The schema of rows; with the column of claim checks, or all columns that a receipt needs.
 #[pyfunction]
-#[pyo3(signature = (placed = false))]
-pub(crate) fn part_schema(py: Python<'_>, placed: bool) -> PyResult<Py<PyAny>> {
-    let schema = if placed { rows::placed_schema() } else { rows::schema() };
+#[pyo3(signature = (*, placed = false, claims = false))]
+pub(crate) fn part_schema(py: Python<'_>, placed: bool, claims: bool) -> PyResult<Py<PyAny>> {
+    let schema = rows::Shape::of(placed, claims).schema();
     Ok(pyo3_arrow::PySchema::new(schema).into_pyarrow(py)?.unbind())
 }
 

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use penstock_documents::Part;
+use penstock_pipestream::SessionId;
 use serde::Deserialize;
+
+use super::manner::PrivacyNote;
 
 /// Where a part lies since an earlier session.
 #[derive(Debug)]
@@ -13,11 +16,33 @@ pub(crate) struct Kept {
     pub(crate) ids: (u16, u32),
     pub(crate) file: Option<String>,
     pub(crate) attempts: u32,
+    /// The claim check that it was set aside under before.
+    pub(crate) claim: Option<u64>,
+    /// Why it is not COMPLETE, where it is DEFERRED.
+    pub(crate) reason: Option<String>,
 }
 
-/// The parts of an earlier receipt that are COMPLETE, by the way down to them.
+/// A part that an earlier session has set aside, and the claim check under which it may come again.
+#[derive(Debug)]
+pub(crate) struct Deferred {
+    pub(crate) claim: u64,
+    pub(crate) session: SessionId,
+    /// Where it stays if its work was done without a session.
+    pub(crate) kept: Kept,
+}
+
+/// The parts of an earlier receipt that are COMPLETE or DEFERRED, by the way down to them.
 #[derive(Debug, Default)]
-pub(crate) struct Previous(HashMap<Vec<String>, Vec<Entry>>);
+pub(crate) struct Previous {
+    parts: HashMap<Vec<String>, Vec<Entry>>,
+    privacy: Option<PrivacyNote>,
+}
+
+#[derive(Debug)]
+enum Found {
+    Kept(Kept),
+    Deferred(Deferred),
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -25,17 +50,22 @@ struct Entry {
     bytes: u64,
     /// The document itself has none in its receipt.
     media_type: Option<String>,
-    kept: Kept,
+    found: Found,
 }
 
 #[derive(Deserialize)]
 struct Receipt {
+    privacy: Option<PrivacyNote>,
     status: String,
     sha256: Option<String>,
     bytes: Option<u64>,
     session: String,
     root: Option<(u16, u32)>,
     file: Option<String>,
+    #[serde(default)]
+    claim: Option<String>,
+    #[serde(default)]
+    reason: Option<String>,
     parts: Vec<ReceiptPart>,
 }
 
@@ -51,12 +81,39 @@ struct ReceiptPart {
     scope: Option<u16>,
     entity: Option<u32>,
     file: Option<String>,
+    #[serde(default)]
+    claim: Option<String>,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+impl ReceiptPart {
+    /// What a later session may make of it; nothing of what has failed.
+    fn found(&mut self) -> Option<Found> {
+        let (scope, entity) = (self.scope?, self.entity?);
+        let claim = self.claim.as_deref().and_then(|claim| u64::from_str_radix(claim, 16).ok());
+        let id = u128::from_str_radix(&self.session, 16).map(|id| SessionId::new(id.to_be_bytes()));
+        let kept = Kept {
+            session: std::mem::take(&mut self.session),
+            ids: (scope, entity),
+            file: self.file.take(),
+            attempts: self.attempts,
+            claim,
+            reason: self.reason.take(),
+        };
+        match self.status.as_str() {
+            "COMPLETE" => Some(Found::Kept(kept)),
+            "DEFERRED" => Some(Found::Deferred(Deferred { claim: claim?, session: id.ok()?, kept })),
+            _ => None,
+        }
+    }
 }
 
 impl Previous {
     /// Reads a receipt.
     pub(crate) fn new(receipt: &str) -> serde_json::Result<Self> {
         let receipt: Receipt = serde_json::from_str(receipt)?;
+        let privacy = receipt.privacy;
         let root = ReceiptPart {
             path: Vec::new(),
             r#type: String::new(),
@@ -68,34 +125,51 @@ impl Previous {
             scope: receipt.root.map(|(scope, _)| scope),
             entity: receipt.root.map(|(_, entity)| entity),
             file: receipt.file,
+            claim: receipt.claim,
+            reason: receipt.reason,
         };
-        let mut found: HashMap<Vec<String>, Vec<Entry>> = HashMap::new();
-        for (index, part) in std::iter::once(root).chain(receipt.parts).enumerate() {
-            let (Some(sha256), Some(bytes), Some(scope), Some(entity)) =
-                (part.sha256, part.bytes, part.scope, part.entity)
-            else {
-                continue;
-            };
-            if part.status == "COMPLETE" {
-                let ReceiptPart { session, file, attempts, .. } = part;
-                let kept = Kept { session, ids: (scope, entity), file, attempts };
+        let mut entries: HashMap<Vec<String>, Vec<Entry>> = HashMap::new();
+        for (index, mut part) in std::iter::once(root).chain(receipt.parts).enumerate() {
+            let Some(found) = part.found() else { continue };
+            if let (Some(sha256), Some(bytes)) = (part.sha256, part.bytes) {
                 let media_type = (index > 0).then_some(part.r#type);
-                found.entry(part.path).or_default().push(Entry { sha256, bytes, media_type, kept });
+                entries.entry(part.path).or_default().push(Entry { sha256, bytes, media_type, found });
             }
         }
-        Ok(Self(found))
+        Ok(Self { parts: entries, privacy })
+    }
+
+    /// Nothing, unless its parts went out as those do that are sent now: under the same pseudonyms, for instance.
+    pub(crate) fn sent_like(self, note: Option<&PrivacyNote>) -> Self {
+        if self.privacy.as_ref() == note { self } else { Self::default() }
     }
 
     /// The place of the part that is the same as `part`, for nobody else from now on. A container's octets are not in
     /// the sink, a leaf's are.
     pub(crate) fn take(&mut self, part: &Part, hollow: bool) -> Option<Kept> {
+        let kept = |found: &Found| matches!(found, Found::Kept(kept) if kept.file.is_none() == hollow);
+        match self.take_if(part, kept)? {
+            Found::Kept(kept) => Some(kept),
+            Found::Deferred(_) => None,
+        }
+    }
+
+    /// The claim check of the part that is the same as `part` and was set aside, for nobody else from now on.
+    pub(crate) fn take_deferred(&mut self, part: &Part) -> Option<Deferred> {
+        match self.take_if(part, |found| matches!(found, Found::Deferred(_)))? {
+            Found::Deferred(deferred) => Some(deferred),
+            Found::Kept(_) => None,
+        }
+    }
+
+    fn take_if(&mut self, part: &Part, wanted: impl Fn(&Found) -> bool) -> Option<Found> {
+        let entries = self.parts.get_mut(&part.path)?;
         let (sha256, bytes) = (crate::documents::hex(part.sha256.as_ref()?), part.bytes?);
-        let entries = self.0.get_mut(&part.path)?;
         let same = |entry: &Entry| {
             let of_type = entry.media_type.as_ref().is_none_or(|media_type| *media_type == part.media_type);
-            entry.sha256 == sha256 && entry.bytes == bytes && of_type && entry.kept.file.is_none() == hollow
+            entry.sha256 == sha256 && entry.bytes == bytes && of_type && wanted(&entry.found)
         };
         let at = entries.iter().position(same)?;
-        Some(entries.remove(at).kept)
+        Some(entries.remove(at).found)
     }
 }

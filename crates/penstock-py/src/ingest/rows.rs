@@ -10,22 +10,42 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use super::ledger::{Ledger, Record};
 use crate::documents::hex;
 
-/// The columns of a part.
-pub(super) fn schema() -> SchemaRef {
-    Arc::new(Schema::new(fields()))
+/// Which columns rows have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Those of a part.
+    Parts,
+    /// And its claim check.
+    Claims,
+    /// And those that its document's receipt needs besides.
+    Placed,
 }
 
-/// The columns of a part and those that its document's receipt needs besides.
-pub(super) fn placed_schema() -> SchemaRef {
-    let mut fields = fields();
-    fields.extend([
-        Field::new("place", DataType::Int64, true),
-        Field::new("step", DataType::Int64, true),
-        Field::new("session", DataType::Utf8, true),
-        Field::new("file", DataType::Utf8, true),
-        Field::new("digest", DataType::Utf8, true),
-    ]);
-    Arc::new(Schema::new(fields))
+impl Shape {
+    pub(super) fn of(placed: bool, claims: bool) -> Self {
+        match (placed, claims) {
+            (true, _) => Self::Placed,
+            (false, true) => Self::Claims,
+            (false, false) => Self::Parts,
+        }
+    }
+
+    pub(super) fn schema(self) -> SchemaRef {
+        let mut fields = fields();
+        if self != Self::Parts {
+            fields.push(Field::new("claim", DataType::Utf8, true));
+        }
+        if self == Self::Placed {
+            fields.extend([
+                Field::new("place", DataType::Int64, true),
+                Field::new("step", DataType::Int64, true),
+                Field::new("session", DataType::Utf8, true),
+                Field::new("file", DataType::Utf8, true),
+                Field::new("digest", DataType::Utf8, true),
+            ]);
+        }
+        Arc::new(Schema::new(fields))
+    }
 }
 
 fn fields() -> Vec<Field> {
@@ -60,10 +80,10 @@ pub(super) fn batch(
     start: usize,
     max_rows: usize,
     max_bytes: usize,
-    placed: bool,
+    shape: Shape,
 ) -> io::Result<(RecordBatch, Option<usize>)> {
     let mut columns = Columns::default();
-    let mut places = placed.then(Places::default);
+    let mut places = (shape == Shape::Placed).then(Places::default);
     let mut at = start;
     let mut bytes = 0_usize;
     while at < ledger.records.len() && at - start < max_rows.max(1) {
@@ -77,7 +97,7 @@ pub(super) fn batch(
         }
         at += 1;
     }
-    let batch = columns.finish(places).map_err(io::Error::other)?;
+    let batch = columns.finish(shape, places).map_err(io::Error::other)?;
     Ok((batch, (at < ledger.records.len()).then_some(at)))
 }
 
@@ -96,6 +116,7 @@ struct Columns {
     entity: Int64Builder,
     text: StringBuilder,
     content: BinaryBuilder,
+    claim: StringBuilder,
 }
 
 impl Default for Columns {
@@ -115,6 +136,7 @@ impl Default for Columns {
             entity: Int64Builder::new(),
             text: StringBuilder::new(),
             content: BinaryBuilder::new(),
+            claim: StringBuilder::new(),
         }
     }
 }
@@ -146,10 +168,10 @@ impl Columns {
         self.depth.append_value(i32::try_from(record.depth).unwrap_or(i32::MAX));
         self.scope.append_option(record.ids().map(|(scope, _)| i32::from(scope)));
         self.entity.append_option(record.ids().map(|(_, entity)| i64::from(entity)));
+        self.claim.append_option(record.claim());
     }
 
-    fn finish(mut self, places: Option<Places>) -> Result<RecordBatch, arrow_schema::ArrowError> {
-        let schema = if places.is_some() { placed_schema() } else { schema() };
+    fn finish(mut self, shape: Shape, places: Option<Places>) -> Result<RecordBatch, arrow_schema::ArrowError> {
         let mut columns: Vec<ArrayRef> = vec![
             Arc::new(self.document.finish()),
             Arc::new(self.key.finish()),
@@ -166,8 +188,11 @@ impl Columns {
             Arc::new(self.text.finish()),
             Arc::new(self.content.finish()),
         ];
+        if shape != Shape::Parts {
+            columns.push(Arc::new(self.claim.finish()));
+        }
         columns.extend(places.map(Places::finish).into_iter().flatten());
-        RecordBatch::try_new(schema, columns)
+        RecordBatch::try_new(shape.schema(), columns)
     }
 }
 

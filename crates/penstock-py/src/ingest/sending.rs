@@ -16,11 +16,13 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use penstock_documents::{Event, Failure, FailureKind, Part, Payload as Octets};
-use penstock_net::pipestream::{EntityDraft, EntityKey, ErrorCode, Payload, Reason, SentEntity, SessionHandle};
+use penstock_net::pipestream::{EntityDraft, EntityKey, ErrorCode, Payload, Reason, SentEntity, SessionHandle, Status};
 use penstock_net::runtime::{self, WaitError};
 
 use super::ledger::Ledger;
-use super::previous::Previous;
+use super::manner::{Manner, Padding};
+use super::policy::DocumentPolicy;
+use super::previous::{Deferred, Previous};
 use crate::documents::{Dehydrator, Interrupts};
 
 /// Parts of more octets go by a temporary file.
@@ -48,6 +50,8 @@ pub(super) struct Sending<'a> {
     /// Why the session is over; the rest is accounted for without being sent.
     lost: Option<String>,
     previous: Previous,
+    /// What the next part that is offered redeems.
+    deferred: Option<Deferred>,
     /// How deep the container lies of which some children are sent; 0 is the document itself. What is above it is
     /// somebody else's.
     base: u32,
@@ -65,6 +69,9 @@ struct Open {
     refused: Option<String>,
     /// Children that were announced as failed: the receiver has no header of theirs.
     headless: u64,
+    /// Children that were announced, and the octets of the last one of them.
+    announced: u64,
+    last: u64,
     /// It is where an earlier session has put it, so far; its own octets, if it has some, wait here.
     kept: Option<Payload>,
 }
@@ -89,6 +96,7 @@ impl<'a> Sending<'a> {
             batch_octets: 0,
             lost: None,
             previous: Previous::default(),
+            deferred: None,
             base: 0,
             children: None,
             inflated_before: 0,
@@ -160,7 +168,8 @@ impl<'a> Sending<'a> {
         if incomplete > 0 {
             // The receiver cannot know: those that failed are in other sessions.
             self.announce_kept()?;
-            if let Some(key) = self.stack.last().and_then(|open| open.key) {
+            let fails = self.ledger.policy.as_ref().is_none_or(|policy| policy.fails(children, incomplete));
+            if let Some(key) = self.stack.last().and_then(|open| open.key).filter(|_| fails) {
                 let message = format!("{incomplete} of {children} parts are not COMPLETE");
                 let reason = Reason { code: ErrorCode::EntityInvalid, message };
                 if let Err(error) = self.wait(self.session.fail(key, reason))? {
@@ -198,10 +207,12 @@ impl<'a> Sending<'a> {
             if let Some(place) = place {
                 self.ledger.keep(index, place);
             }
-            self.stack.push(Open { index, key: None, refused: None, headless: 0, kept: Some(payload) });
+            self.stack.push(Open { key: None, refused: None, kept: Some(payload), ..self.open(index) });
             return Ok(());
         }
+        let deferred = self.previous.take_deferred(&part);
         self.announce_kept()?;
+        self.deferred = deferred;
         self.offer(index, true, payload)?;
         self.flush()?;
         self.stack.push(self.open(index));
@@ -213,7 +224,7 @@ impl<'a> Sending<'a> {
     fn open(&self, index: usize) -> Open {
         let key = self.ledger.records.get(index).and_then(|record| record.key);
         let refused = key.is_none().then(|| "the container that it lies in could not be sent".to_owned());
-        Open { index, key, refused, headless: 0, kept: None }
+        Open { index, key, refused, headless: 0, announced: 0, last: 0, kept: None }
     }
 
     /// Announces the containers that are open and were to stay where they are: something below them is not the same.
@@ -254,12 +265,21 @@ impl<'a> Sending<'a> {
             self.ledger.keep(index, place);
             return Ok(());
         }
+        let deferred = self.previous.take_deferred(&part);
+        let deferred = match deferred {
+            Some(deferred) if self.is_done(deferred.claim)? => {
+                self.ledger.keep_deferred(index, deferred.kept);
+                return Ok(());
+            }
+            other => other,
+        };
         self.announce_kept()?;
+        self.deferred = deferred;
         let made = match (failure, octets) {
             (Some(failure), _) => Err(failure),
             (None, None) => Err(Failure::new(FailureKind::Io, "its octets are not there")),
             (None, Some(octets)) => {
-                let made = kept.and_then(|()| self.file_or(&part).unwrap_or_else(|| payload(&part, octets)));
+                let made = kept.and_then(|()| self.instead(&part).unwrap_or_else(|| payload(&part, octets)));
                 made.map_err(|error| unkept(&error))
             }
         };
@@ -271,6 +291,7 @@ impl<'a> Sending<'a> {
 
     fn leave(&mut self) -> Result<(), Stopped> {
         self.flush()?;
+        self.pad()?;
         let Some(Open { key: Some(key), headless, .. }) = self.stack.pop() else { return Ok(()) };
         if self.lost.is_some() {
             return Ok(());
@@ -292,6 +313,40 @@ impl<'a> Sending<'a> {
         }
     }
 
+    /// Sends entities that stand for nothing, so that the number of children tells less (section 10.6).
+    fn pad(&mut self) -> Result<(), Stopped> {
+        let Some(Open { index, key: Some(key), refused: None, announced, last, .. }) = self.stack.last() else {
+            return Ok(());
+        };
+        let (index, key, octets) = (*index, *key, *last);
+        let original = self.ledger.records.get(index).and_then(|record| record.bytes);
+        let count = self.ledger.manner.padding(*announced, original);
+        if count == 0 || self.lost.is_some() {
+            return Ok(());
+        }
+        let (document, _) = self.ledger.manner.named(&self.ledger.document, &[]);
+        let draft = EntityDraft {
+            parent: Some(key),
+            content_type: "application/octet-stream".to_owned(),
+            metadata: [("penstock.document".to_owned(), document), ("penstock.padding".to_owned(), "1".to_owned())]
+                .into(),
+            ..EntityDraft::default()
+        };
+        let padding = (0..count).map(|_| (draft.clone(), Manner::random(octets))).collect();
+        for result in self.wait(self.session.send_many(padding))? {
+            match result {
+                Ok(ticket) => {
+                    let padding = Padding { key: ticket.key, status: Status::Pending };
+                    if let Some(record) = self.ledger.records.get_mut(index) {
+                        record.padding.push(padding);
+                    }
+                }
+                Err(error) => self.fail(key, &error)?,
+            }
+        }
+        Ok(())
+    }
+
     fn parent(&self) -> Option<usize> {
         self.stack.last().map(|open| open.index)
     }
@@ -300,6 +355,12 @@ impl<'a> Sending<'a> {
     fn keep(&mut self, index: usize, part: &Part, text: Option<String>, octets: Option<&mut Octets>) -> io::Result<()> {
         text.map_or(Ok(()), |text| self.ledger.keep_text(index, part, &text))?;
         octets.map_or(Ok(()), |octets| self.ledger.keep_content(index, part, octets))
+    }
+
+    /// What is sent of a document instead of its octets as they were read: a reference, or the file itself.
+    fn instead(&self, part: &Part) -> Option<io::Result<Payload>> {
+        let referred = self.ledger.manner.reference(&self.ledger.document, part).filter(|_| part.depth == 0);
+        referred.or_else(|| self.file_or(part))
     }
 
     /// The payload of a document that is sent whole, straight from its file.
@@ -320,24 +381,63 @@ impl<'a> Sending<'a> {
         if index == 0 {
             metadata.extend(self.children.iter().map(|children| ("penstock.children".to_owned(), children.clone())));
         }
+        let media_type = self.ledger.records.get(index).map_or("", |record| record.media_type.as_str());
         EntityDraft {
             parent: self.stack.last().and_then(|open| open.key),
             dehydrate,
-            content_type: self.ledger.records.get(index).map(|record| record.media_type.clone()).unwrap_or_default(),
+            content_type: self.ledger.manner.content_type(media_type, index == 0).to_owned(),
             metadata,
+            policy: self.ledger.policy.as_ref().filter(|_| dehydrate).map(DocumentPolicy::message),
             ..EntityDraft::default()
+        }
+    }
+
+    /// Whether the work that a claim check stands for was done without a session: by a worker of a task queue.
+    fn is_done(&self, claim: u64) -> Result<bool, Stopped> {
+        if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2) {
+            return Ok(false);
+        }
+        let known = self.wait(self.session.claim(claim))?;
+        Ok(known.is_ok_and(|check| check.status == Status::Complete))
+    }
+
+    /// Takes over what an earlier session has set aside; gives what the header says then. A claim check that is not good
+    /// any more does no harm: the part is sent anew like any other.
+    fn redeem(&mut self, index: usize) -> Result<Option<(String, String)>, Stopped> {
+        let Some(Deferred { claim, session, .. }) = self.deferred.take() else { return Ok(None) };
+        if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2) {
+            return Ok(None);
+        }
+        match self.wait(self.session.redeem(claim, session))? {
+            Ok(_) => {
+                self.ledger.redeemed(index, claim);
+                Ok(Some(("pipestream.claim".to_owned(), format!("{claim:016x}"))))
+            }
+            Err(error) => {
+                tracing::info!(
+                    target: "penstock.documents",
+                    document = self.ledger.document,
+                    claim = format!("{claim:016x}"),
+                    %error,
+                    "a claim check is not good any more: its part is sent anew"
+                );
+                Ok(None)
+            }
         }
     }
 
     /// Puts a part among those that are announced next.
     fn offer(&mut self, index: usize, dehydrate: bool, payload: Payload) -> Result<(), Stopped> {
         if let Some(reason) = self.refusal() {
+            self.deferred = None;
             self.ledger.unsent(index, &reason);
             return Ok(());
         }
+        let mut draft = self.draft(index, dehydrate);
+        draft.metadata.extend(self.redeem(index)?);
         // What is in a file costs no memory.
         self.batch_octets += if payload.len() > IN_MEMORY { 0 } else { payload.len() };
-        self.batch.push((self.draft(index, dehydrate), payload));
+        self.batch.push((draft, payload));
         self.batch_parts.push(index);
         if self.batch.len() < MAX_BATCH && self.batch_octets < MAX_BATCH_OCTETS { Ok(()) } else { self.flush() }
     }
@@ -351,8 +451,14 @@ impl<'a> Sending<'a> {
             self.ledger.unsent(index, &reason);
             return Ok(());
         }
-        let reason = Reason { code: code(failure.kind), message: failure.reason.clone() };
-        let announced = self.wait(self.session.announce_failed(self.draft(index, false), reason))?;
+        let reason = Reason { code: code(failure.kind), message: self.ledger.manner.told(&failure.reason) };
+        // The policy is that of containers, and the document itself lies in none.
+        let skips = index > 0 && self.ledger.policy.as_ref().is_some_and(DocumentPolicy::skips);
+        let draft = self.draft(index, false);
+        let announced = match skips {
+            true => self.wait(self.session.announce_skipped(draft, reason))?,
+            false => self.wait(self.session.announce_failed(draft, reason))?,
+        };
         if let Some(open) = self.stack.last_mut() {
             open.headless += 1;
         }
@@ -377,6 +483,10 @@ impl<'a> Sending<'a> {
         let error = match result {
             Ok(ticket) => {
                 self.ledger.announced(index, &ticket);
+                let octets = self.ledger.records.get(index).and_then(|record| record.bytes).unwrap_or(0);
+                if let Some(open) = self.stack.last_mut() {
+                    (open.announced, open.last) = (open.announced + 1, octets);
+                }
                 return Ok(());
             }
             Err(error) => error,

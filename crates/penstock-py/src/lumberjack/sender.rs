@@ -59,13 +59,14 @@ impl LumberjackSender {
 
     /// Lines of text: JSON objects as they are, others as the message of one. Gives how many events were given so far, or
     /// `None` where `stop` said to give up.
-    #[pyo3(signature = (text, map, host, path, offset, stop))]
+    #[pyo3(signature = (text, map, time, host, path, offset, stop))]
     #[allow(clippy::too_many_arguments)]
     fn send_lines(
         &self,
         py: Python<'_>,
         text: PyBackedBytes,
         map: bool,
+        time: &str,
         host: &str,
         path: Option<&str>,
         offset: u64,
@@ -73,7 +74,7 @@ impl LumberjackSender {
     ) -> PyResult<Option<u64>> {
         let chunk = py.detach(|| {
             let mut chunk = Chunk::default();
-            Line { host, path }.push_all(&mut chunk, &text, offset, map);
+            Line { time, host, path }.push_all(&mut chunk, &text, offset, map);
             chunk
         });
         let sending = self.sender.send(&chunk);

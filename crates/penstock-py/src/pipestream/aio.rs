@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use penstock_net::Error;
 use penstock_net::pipestream::{Client, Payload};
 use penstock_net::runtime;
@@ -23,13 +24,13 @@ use pyo3::prelude::*;
 
 use super::address;
 use super::events::EventFields;
-use super::fields::{CheckpointFields, DigestFields};
-use super::incoming::{Borrowed, IncomingEntity};
+use super::fields::{CheckpointFields, ClaimFields, ClaimRowFields, DigestFields};
+use super::incoming::{Borrowed, IncomingEntity, deferring, yield_reason};
 use super::keys::{KeyTuple, ReasonFields, ScopeTuple, TicketFields, entity_key, reason, scope_key};
 use super::options::{ConnectOptions, ServeOptions};
 use super::payload::make_payload;
-use super::server::Server;
-use super::session::{DraftFields, Session};
+use super::server::{Server, status_of};
+use super::session::{DraftFields, Session, outcome, session_id};
 use crate::documents::SourceArgument;
 use crate::error::IntoPyErr;
 
@@ -235,6 +236,33 @@ impl Futures {
         )
     }
 
+    fn skip(&self, session: &Session, key: KeyTuple, code: u64, message: String) -> Operation {
+        let handle = session.handle.clone();
+        self.start(
+            async move { handle.skip(entity_key(key), reason(code, message)).await.map_err(IntoPyErr::into_py_err) },
+        )
+    }
+
+    /// Hands a yield token back.
+    fn resume(&self, session: &Session, key: KeyTuple, token: Bytes) -> Operation {
+        let handle = session.handle.clone();
+        self.start(async move {
+            let refused = handle.resume(entity_key(key), token).await.map_err(IntoPyErr::into_py_err)?;
+            Ok(refused.map(ReasonFields::from))
+        })
+    }
+
+    fn claim(&self, session: &Session, id: u64) -> Operation {
+        let handle = session.handle.clone();
+        self.start(async move { handle.claim(id).await.map(ClaimFields::from).map_err(IntoPyErr::into_py_err) })
+    }
+
+    fn redeem(&self, session: &Session, id: u64, of: &str) -> PyResult<Operation> {
+        let (handle, of) = (session.handle.clone(), session_id(of)?);
+        Ok(self
+            .start(async move { handle.redeem(id, of).await.map(ClaimFields::from).map_err(IntoPyErr::into_py_err) }))
+    }
+
     fn end_children(&self, session: &Session, parent: KeyTuple) -> Operation {
         let handle = session.handle.clone();
         self.start(async move { handle.end_children(entity_key(parent)).await.map_err(IntoPyErr::into_py_err) })
@@ -248,10 +276,9 @@ impl Futures {
     /// Takes the outcome of an entity of ours.
     fn wait_resolved(&self, session: &Session, key: KeyTuple) -> Operation {
         let handle = session.handle.clone();
-        self.start(async move {
-            let outcome = handle.wait_resolved(entity_key(key)).await.map_err(IntoPyErr::into_py_err)?;
-            Ok((outcome.status.code(), outcome.reason.map(ReasonFields::from)))
-        })
+        self.start(
+            async move { handle.wait_resolved(entity_key(key)).await.map(outcome).map_err(IntoPyErr::into_py_err) },
+        )
     }
 
     /// Takes the digest of a scope of ours.
@@ -315,6 +342,42 @@ impl Futures {
             while entity.chunk().await.map_err(IntoPyErr::into_py_err)?.is_some() {}
             Borrowed::keep(entity)?.complete().await.map_err(IntoPyErr::into_py_err)
         }))
+    }
+
+    /// Tells the owner that it waits, and gives the state when it goes on; `None`: it begins anew.
+    fn wait(&self, entity: &IncomingEntity, reason: u8, state: Bytes) -> PyResult<Operation> {
+        let (mut entity, reason) = (entity.borrow()?, yield_reason(reason)?);
+        Ok(self.start(async move {
+            entity.wait(reason, state).await.map_err(IntoPyErr::into_py_err)?;
+            entity.resumed().await.map_err(IntoPyErr::into_py_err)
+        }))
+    }
+
+    /// Goes on to wait, where a `wait` was given up.
+    fn wait_resumed(&self, entity: &IncomingEntity) -> PyResult<Operation> {
+        let mut entity = entity.borrow()?;
+        Ok(self.start(async move { entity.resumed().await.map_err(IntoPyErr::into_py_err) }))
+    }
+
+    /// Sets it aside under a claim check.
+    fn defer(&self, entity: &IncomingEntity, message: String, life: Option<f64>) -> PyResult<Operation> {
+        let ((why, life), entity) = (deferring(message, life)?, entity.take_aside()?);
+        Ok(self
+            .start(async move { entity.defer(why, life).await.map(ClaimFields::from).map_err(IntoPyErr::into_py_err) }))
+    }
+
+    /// Waits for claim checks that are open and were not given before; `None`: the server is closed.
+    fn wait_claims(&self, server: Py<Server>) -> Operation {
+        self.start(async move {
+            let rows = server.get().fresh_claims().await.map_err(IntoPyErr::into_py_err)?;
+            Ok(rows.map(|rows| rows.into_iter().map(ClaimRowFields::from).collect::<Vec<_>>()))
+        })
+    }
+
+    /// Ends what a claim check stands for, if nobody has redeemed it.
+    fn settle(&self, server: Py<Server>, id: u64, status: u8) -> PyResult<Operation> {
+        let status = status_of(status)?;
+        Ok(self.start(async move { server.get().net().settle(id, status).await.map_err(IntoPyErr::into_py_err) }))
     }
 
     fn listen(&self, listen: String, options: ServeOptions) -> PyResult<Operation> {

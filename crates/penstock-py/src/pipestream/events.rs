@@ -1,6 +1,7 @@
 //! What happens in a session, in the fields of the dataclasses of `penstock.pipestream`; `kind` says which.
 
-use penstock_net::pipestream::Event;
+use bytes::Bytes;
+use penstock_net::pipestream::{Event, Layer2Event, ResolutionState};
 use penstock_pipestream::Barrier;
 use pyo3::prelude::*;
 
@@ -70,6 +71,35 @@ pub(crate) enum EventFields {
         reason: ReasonFields,
         by_peer: bool,
     },
+    Yielded {
+        kind: &'static str,
+        key: KeyTuple,
+        reason: u8,
+        token: Bytes,
+    },
+    Deferred {
+        kind: &'static str,
+        key: KeyTuple,
+        claim_id: u64,
+        expiry_timestamp: u64,
+    },
+    AttemptFailed {
+        kind: &'static str,
+        key: KeyTuple,
+        failures: u32,
+        reason: ReasonFields,
+        owned: bool,
+    },
+    Resumed {
+        kind: &'static str,
+        key: KeyTuple,
+    },
+    Outcome {
+        kind: &'static str,
+        parent: KeyTuple,
+        state: &'static str,
+        owned: bool,
+    },
     /// Of interest to the driver only.
     Internal {
         kind: &'static str,
@@ -117,7 +147,43 @@ impl From<Event> for EventFields {
                 Self::Failure { kind: "error", reason: reason.into(), scope_id: scope, entity_id: entity, by_peer }
             }
             Event::Closed { reason, by_peer } => Self::Closed { kind: "closed", reason: reason.into(), by_peer },
+            Event::Layer2(event) => event.into(),
             Event::Admitted { .. } | Event::Capacity => Self::Internal { kind: "internal" },
+        }
+    }
+}
+
+impl From<Layer2Event> for EventFields {
+    fn from(event: Layer2Event) -> Self {
+        match event {
+            Layer2Event::Yielded { key, reason, token } => {
+                Self::Yielded { kind: "yielded", key: key_tuple(key), reason: reason.code(), token }
+            }
+            Layer2Event::Deferred { key, claim_id, expiry_micros } => {
+                Self::Deferred { kind: "deferred", key: key_tuple(key), claim_id, expiry_timestamp: expiry_micros }
+            }
+            Layer2Event::AttemptFailed { key, failures, reason, owned } => {
+                let (key, reason) = (key_tuple(key), reason.into());
+                Self::AttemptFailed { kind: "attempt_failed", key, failures, reason, owned }
+            }
+            Layer2Event::Resumed { key, .. } => Self::Resumed { kind: "resumed", key: key_tuple(key) },
+            Layer2Event::Outcome { parent, state, owned } => {
+                let state = match state {
+                    ResolutionState::Active => "ACTIVE",
+                    ResolutionState::Resolved => "RESOLVED",
+                    ResolutionState::Partial => "PARTIAL",
+                    ResolutionState::Failed => "FAILED",
+                };
+                Self::Outcome { kind: "outcome", parent: key_tuple(parent), state, owned }
+            }
+            Layer2Event::Named(_)
+            | Layer2Event::SendAgain(_)
+            | Layer2Event::ResumeAnswered { .. }
+            | Layer2Event::ClaimWanted { .. }
+            | Layer2Event::ClaimAsked { .. }
+            | Layer2Event::ClaimAnswered { .. }
+            | Layer2Event::Returns(_)
+            | Layer2Event::Reconnected => Self::Internal { kind: "internal" },
         }
     }
 }

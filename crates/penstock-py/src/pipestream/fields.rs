@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use penstock_net::pipestream as net;
+use penstock_pipestream::claims::Claim;
 use penstock_pipestream::messages::{ClaimCheck, CompletionPolicy, StoppingPointValidation};
 use penstock_pipestream::{
-    Agreement, Barrier, Capabilities, Checkpoint, ChunkInfo, EntityHeader, Error, Extension, ScopeDigest, Status,
-    StatusFrame, YieldReason,
+    Agreement, Barrier, Capabilities, Checkpoint, ChunkInfo, EntityHeader, Error, Extension, ScopeDigest, SessionId,
+    Status, StatusFrame, YieldReason,
 };
 use pyo3::prelude::*;
 
@@ -26,7 +28,7 @@ pub(crate) struct StatusFields {
 #[derive(FromPyObject, IntoPyObject)]
 pub(crate) enum ExtensionFields {
     Yield { reason: u8, token: Bytes },
-    Claim { claim_id: u64, expiry_timestamp: u64 },
+    Claim { id: u64, expiry_timestamp: u64 },
 }
 
 #[derive(FromPyObject, IntoPyObject)]
@@ -95,7 +97,7 @@ pub(crate) struct ChunkFields {
     chunk_offset: u64,
 }
 
-#[derive(FromPyObject, IntoPyObject)]
+#[derive(Debug, Clone, FromPyObject, IntoPyObject)]
 pub(crate) struct PolicyFields {
     mode: Option<i32>,
     max_retries: Option<u32>,
@@ -108,10 +110,14 @@ pub(crate) struct PolicyFields {
 
 #[derive(FromPyObject, IntoPyObject)]
 pub(crate) struct ClaimFields {
-    claim_id: Option<u64>,
-    entity_id: Option<u32>,
-    scope_id: Option<u32>,
+    id: Option<u64>,
+    /// Not in the message: the session in which the entity was deferred.
+    session: Option<String>,
+    scope: Option<u32>,
+    entity: Option<u32>,
     expiry_timestamp: Option<u64>,
+    /// Not in the message: what has become of it.
+    status: u8,
     validation: Option<ValidationFields>,
 }
 
@@ -150,8 +156,8 @@ impl TryFrom<ExtensionFields> for Extension {
     fn try_from(fields: ExtensionFields) -> Result<Self, Error> {
         Ok(match fields {
             ExtensionFields::Yield { reason, token } => Self::Yield { reason: YieldReason::try_from(reason)?, token },
-            ExtensionFields::Claim { claim_id, expiry_timestamp } => {
-                Self::Claim { claim_id, expiry_micros: expiry_timestamp }
+            ExtensionFields::Claim { id, expiry_timestamp } => {
+                Self::Claim { claim_id: id, expiry_micros: expiry_timestamp }
             }
         })
     }
@@ -161,7 +167,9 @@ impl From<Extension> for ExtensionFields {
     fn from(extension: Extension) -> Self {
         match extension {
             Extension::Yield { reason, token } => Self::Yield { reason: reason.code(), token },
-            Extension::Claim { claim_id, expiry_micros } => Self::Claim { claim_id, expiry_timestamp: expiry_micros },
+            Extension::Claim { claim_id, expiry_micros } => {
+                Self::Claim { id: claim_id, expiry_timestamp: expiry_micros }
+            }
         }
     }
 }
@@ -244,14 +252,90 @@ impl From<EntityHeader> for HeaderFields {
 
 impl From<ClaimFields> for ClaimCheck {
     fn from(fields: ClaimFields) -> Self {
-        let ClaimFields { claim_id, entity_id, scope_id, expiry_timestamp, validation } = fields;
-        Self { claim_id, entity_id, scope_id, expiry_timestamp, validation: validation.map(Into::into) }
+        let ClaimFields { id, scope, entity, expiry_timestamp, validation, session: _, status: _ } = fields;
+        let validation = validation.map(Into::into);
+        Self { claim_id: id, entity_id: entity, scope_id: scope, expiry_timestamp, validation }
     }
 }
 
 impl From<ClaimCheck> for ClaimFields {
     fn from(message: ClaimCheck) -> Self {
+        Self::known(message, None, Status::Deferred)
+    }
+}
+
+impl From<net::ClaimCheck> for ClaimFields {
+    fn from(check: net::ClaimCheck) -> Self {
+        Self {
+            id: Some(check.id),
+            session: check.session.map(|session| session.to_string()),
+            scope: Some(check.scope.into()),
+            entity: Some(check.entity),
+            expiry_timestamp: Some(check.expiry_micros),
+            status: check.status.code(),
+            validation: check.validation.map(Into::into),
+        }
+    }
+}
+
+/// A claim check of a server, and what it stands for.
+#[derive(IntoPyObject)]
+pub(crate) struct ClaimRowFields {
+    claim_id: u64,
+    session: Option<String>,
+    scope_id: u16,
+    entity_id: u32,
+    status: u8,
+    expiry_timestamp: u64,
+    reason: String,
+    document: Option<String>,
+    path: Option<String>,
+    content_type: Option<String>,
+    bytes: Option<u64>,
+    sha256: Option<String>,
+    file: Option<String>,
+}
+
+impl From<net::ClaimRow> for ClaimRowFields {
+    fn from(row: net::ClaimRow) -> Self {
+        let net::ClaimRow { check, details } = row;
+        let net::ClaimDetails { reason, document, path, content_type, bytes, sha256, file } = details;
+        Self {
+            claim_id: check.id,
+            session: check.session.map(|session| session.to_string()),
+            scope_id: check.scope,
+            entity_id: check.entity,
+            status: check.status.code(),
+            expiry_timestamp: check.expiry_micros,
+            reason,
+            document,
+            path,
+            content_type,
+            bytes,
+            sha256,
+            file,
+        }
+    }
+}
+
+impl From<&Claim> for ClaimFields {
+    fn from(claim: &Claim) -> Self {
+        Self::known(claim.check(), Some(claim.session), claim.status())
+    }
+}
+
+impl ClaimFields {
+    /// A claim check of which more is known than its message says.
+    pub(crate) fn known(message: ClaimCheck, session: Option<SessionId>, status: Status) -> Self {
         let ClaimCheck { claim_id, entity_id, scope_id, expiry_timestamp, validation } = message;
-        Self { claim_id, entity_id, scope_id, expiry_timestamp, validation: validation.map(Into::into) }
+        Self {
+            id: claim_id,
+            session: session.map(|session| session.to_string()),
+            scope: scope_id,
+            entity: entity_id,
+            expiry_timestamp,
+            status: status.code(),
+            validation: validation.map(Into::into),
+        }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use penstock_net::{Error, pipestream as net};
 use pyo3::prelude::*;
 
-use super::fields::HeaderFields;
+use super::fields::{ClaimFields, HeaderFields};
 use super::keys::{KeyTuple, ScopeTuple, key_tuple, reason, scope_tuple};
 use super::waiting::{Timeout, wait};
 use crate::error::IntoPyErr;
@@ -38,6 +38,22 @@ impl Borrowed {
         }
     }
 
+    /// Tells the owner that it waits.
+    pub(crate) async fn wait(&mut self, reason: net::YieldReason, state: Bytes) -> Result<(), Error> {
+        match &mut self.entity {
+            Some(entity) => entity.wait(reason, state).await,
+            None => Err(taken()),
+        }
+    }
+
+    /// Where it goes on, once the owner says so.
+    pub(crate) async fn resumed(&mut self) -> Result<Option<Bytes>, Error> {
+        match &mut self.entity {
+            Some(entity) => entity.resumed().await,
+            None => Err(taken()),
+        }
+    }
+
     /// Takes it away for good.
     pub(crate) fn keep(mut self) -> PyResult<net::IncomingEntity> {
         self.entity.take().ok_or_else(|| taken().into_py_err())
@@ -50,6 +66,16 @@ impl Drop for Borrowed {
             *self.home.lock().unwrap_or_else(PoisonError::into_inner) = Some(entity);
         }
     }
+}
+
+/// Why an entity is set aside, and for how long.
+pub(crate) fn deferring(message: String, life: Option<f64>) -> PyResult<(net::Reason, Option<std::time::Duration>)> {
+    let life = life.map(net::claim_life).transpose().map_err(IntoPyErr::into_py_err)?;
+    Ok((net::Reason { code: net::ErrorCode::NoError, message }, life))
+}
+
+pub(crate) fn yield_reason(code: u8) -> PyResult<net::YieldReason> {
+    net::YieldReason::try_from(code).map_err(|error| Error::Protocol(error).into_py_err())
 }
 
 fn taken() -> Error {
@@ -95,6 +121,31 @@ impl IncomingEntity {
         wait(py, Timeout::NEVER, self.take()?.complete())
     }
 
+    /// Tells the peer SKIPPED and why.
+    fn skip(&self, py: Python<'_>, code: u64, message: String) -> PyResult<()> {
+        wait(py, Timeout::NEVER, self.take_aside()?.skip(reason(code, message)))
+    }
+
+    /// Sets it aside under a claim check, which is good for so many seconds, or as long as the server allows.
+    fn defer(&self, py: Python<'_>, message: String, life: Option<f64>) -> PyResult<ClaimFields> {
+        let (why, life) = deferring(message, life)?;
+        wait(py, Timeout::NEVER, self.take_aside()?.defer(why, life)).map(Into::into)
+    }
+
+    /// Tells the owner that it waits, and gives the state when the owner lets it go on; `None`: it begins anew.
+    fn wait(&self, py: Python<'_>, reason: u8, state: Bytes, timeout: Timeout) -> PyResult<Option<Bytes>> {
+        let reason = yield_reason(reason)?;
+        let mut entity = self.borrow()?;
+        wait(py, Timeout::NEVER, entity.wait(reason, state))?;
+        wait(py, timeout, entity.resumed())
+    }
+
+    /// Goes on to wait for the owner, where `wait` took too long.
+    fn wait_resumed(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Bytes>> {
+        let mut entity = self.borrow()?;
+        wait(py, timeout, entity.resumed())
+    }
+
     /// Tells the peer FAILED and why.
     fn fail(&self, py: Python<'_>, code: u64, message: String) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.take()?.fail(reason(code, message)))
@@ -113,6 +164,14 @@ impl IncomingEntity {
     /// Takes it out to be read.
     pub(crate) fn borrow(&self) -> PyResult<Borrowed> {
         Ok(Borrowed { entity: Some(self.take()?), home: Arc::clone(&self.entity) })
+    }
+
+    /// Takes it out to be left out or set aside; where that cannot be it stays.
+    pub(crate) fn take_aside(&self) -> PyResult<net::IncomingEntity> {
+        let mut entity = self.entity();
+        let found = entity.as_ref().ok_or_else(|| taken().into_py_err())?;
+        found.check_layer2().map_err(IntoPyErr::into_py_err)?;
+        entity.take().ok_or_else(|| taken().into_py_err())
     }
 
     fn take(&self) -> PyResult<net::IncomingEntity> {

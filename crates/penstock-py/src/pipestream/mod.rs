@@ -15,6 +15,7 @@ pub(crate) mod manifest;
 pub(crate) mod options;
 pub(crate) mod payload;
 pub(crate) mod reader;
+pub(crate) mod references;
 pub(crate) mod rows;
 pub(crate) mod server;
 pub(crate) mod session;

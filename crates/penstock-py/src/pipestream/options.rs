@@ -4,16 +4,22 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use penstock_net::pipestream::reading::{ReadKey, Store};
-use penstock_net::pipestream::{EventLog, Reading, SessionOptions, check_mtu};
+use penstock_net::pipestream::{Claims, DeferTypes, EventLog, Reading, References, SessionOptions, check_mtu};
 use penstock_net::storage::{self, Place, StorageOptions};
 use penstock_net::tls::{ClientCertificates, ClientTls, Identity, ServerTls, Trust};
 use penstock_net::{Error, Result};
 use pyo3::prelude::*;
 
 use super::address;
+use super::fields::PolicyFields;
+use super::references::ReferenceOptions;
 use super::waiting::Timeout;
+
+/// The longest that a session waits, in seconds: a day.
+const LONGEST: f64 = 86_400.0;
 
 /// The attributes of the dataclass that `penstock.pipestream.Session.connect` makes.
 #[derive(FromPyObject)]
@@ -28,6 +34,12 @@ pub(crate) struct ConnectOptions {
     pub(crate) window: Option<u32>,
     pub(crate) mtu: Option<i64>,
     pub(crate) timeout: Timeout,
+    /// Of root entities that have children and none of their own.
+    #[pyo3(default)]
+    pub(crate) policy: Option<PolicyFields>,
+    /// Seconds that the session goes on without a connection.
+    #[pyo3(default)]
+    pub(crate) survive: Option<f64>,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.Server` makes.
@@ -48,6 +60,16 @@ pub(crate) struct ServeOptions {
     pub(crate) metrics: Option<String>,
     pub(crate) read_key: Option<String>,
     pub(crate) reader_certificates: String,
+    pub(crate) references: Option<ReferenceOptions>,
+    /// Where claim checks are kept; beside the sessions of a sink that is a folder, else in memory.
+    #[pyo3(default)]
+    pub(crate) claims: Option<PathBuf>,
+    /// Content types that a sink stores and sets aside.
+    #[pyo3(default)]
+    pub(crate) defer_types: Vec<String>,
+    /// Seconds that a session waits for its client, where that survives.
+    #[pyo3(default)]
+    pub(crate) survive: Option<f64>,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.SinkReader` makes.
@@ -81,7 +103,9 @@ impl ConnectOptions {
     }
 
     pub(crate) fn session(&self) -> Result<SessionOptions> {
-        session(self.layers, self.window, self.mtu)
+        let policy = self.policy.clone().map(Into::into);
+        let survives = survives(self.survive, self.layers)?;
+        Ok(SessionOptions { policy, survives, ..session(self.layers, self.window, self.mtu)? })
     }
 }
 
@@ -97,6 +121,11 @@ impl ServeOptions {
         Ok(address::resolve(listen)?.0.first().copied())
     }
 
+    /// What becomes of entities that refer to objects.
+    pub(crate) fn references(&self) -> Result<References> {
+        self.references.as_ref().map_or_else(|| Ok(References::keep()), |options| options.references(self.max_payload))
+    }
+
     /// The prefix, where the sink is one.
     pub(crate) fn place(&self) -> Result<Option<Place>> {
         place(self.sink.as_deref(), &self.storage)
@@ -109,14 +138,54 @@ impl ServeOptions {
         key.map(|key| Ok(Reading { certificates, ..Reading::new(key, store()?) })).transpose()
     }
 
+    /// Where claim checks are kept. Blocks on the disk.
+    pub(crate) fn claims(&self) -> Result<Arc<Claims>> {
+        let folder = self.sink.as_deref().filter(|sink| sink.to_str().is_none_or(|sink| !storage::is_uri(sink)));
+        match (&self.claims, folder) {
+            (Some(claims), sink) => {
+                let claims = Claims::open(claims)?;
+                sink.map_or(Ok(()), |sink| claims.settle_from(sink))?;
+                Ok(claims)
+            }
+            (None, Some(sink)) => Ok(Claims::beside(sink)),
+            (None, None) => Ok(Claims::in_memory()),
+        }
+    }
+
+    /// What is set aside, for servers that can.
+    pub(crate) fn defer_types(&self) -> Result<DeferTypes> {
+        let types = DeferTypes::new(self.defer_types.iter().cloned())?;
+        if !types.is_empty() && self.sink.is_none() {
+            return Err(Error::Misuse(
+                "defer_types are for servers with a sink: an application defers by itself".into(),
+            ));
+        }
+        if !types.is_empty() && self.layers < 2 {
+            return Err(Error::Misuse(format!("layers={}: defer_types need layer 2", self.layers)));
+        }
+        Ok(types)
+    }
+
     pub(crate) fn session(&self) -> Result<SessionOptions> {
         let mut options = session(self.layers, self.window, self.mtu)?;
         if let Some(max_payload) = self.max_payload {
             options.session.max_payload = max_payload;
         }
+        options.survives = survives(self.survive, self.layers)?;
         options.events = self.events.as_deref().map(EventLog::create).transpose()?;
         Ok(options)
     }
+}
+
+/// How long a session goes on without a connection.
+fn survives(seconds: Option<f64>, layers: u8) -> Result<Option<Duration>> {
+    let Some(seconds) = seconds.filter(|seconds| *seconds != 0.0) else { return Ok(None) };
+    let survives = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= LONGEST);
+    let wrong = || Error::Misuse(format!("survive={seconds}: 0 to {LONGEST} seconds"));
+    if layers < 2 {
+        return Err(Error::Misuse(format!("layers={layers}: sessions survive at layer 2")));
+    }
+    survives.map(Some).ok_or_else(wrong)
 }
 
 /// The certificate that a server shows: that of the files, or one for development.
@@ -168,10 +237,11 @@ pub(crate) fn pair(cert: Option<&PathBuf>, key: Option<&PathBuf>) -> Result<Opti
 fn session(layers: u8, window: Option<u32>, mtu: Option<i64>) -> Result<SessionOptions> {
     let mut options = SessionOptions { mtu: mtu.map(check_mtu).transpose()?, ..SessionOptions::default() };
     let capabilities = &mut options.session.capabilities;
-    capabilities.layer1 = match layers {
-        0 => false,
-        1 => true,
-        other => return Err(Error::Misuse(format!("layers={other}: this end has layers 0 and 1"))),
+    (capabilities.layer1, capabilities.layer2) = match layers {
+        0 => (false, false),
+        1 => (true, false),
+        2 => (true, true),
+        other => return Err(Error::Misuse(format!("layers={other}: this end has layers 0 to 2"))),
     };
     match window {
         Some(0) => return Err(Error::Misuse("window=0: nothing could be sent".into())),

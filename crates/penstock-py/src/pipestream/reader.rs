@@ -1,7 +1,7 @@
 //! Reading a sink for Python; `penstock.pipestream.SinkReader` wraps it.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
@@ -9,6 +9,7 @@ use penstock_net::pipestream::reading::{
     BatchLimits, ClosedSession, FolderStore, Followed, Journal, MAX_CONTENT, ObjectReader, Piece, Plan, PlanLimits,
     Refiner, RemoteSink, Selection, Store, closed_session, closed_sessions, plan, read_batch, read_rows,
 };
+use penstock_net::pipestream::{ClaimRow, read_claims};
 use penstock_net::storage::StorageOptions;
 use penstock_net::{Error, Result, runtime};
 use pyo3::prelude::*;
@@ -16,6 +17,7 @@ use pyo3_arrow::PyRecordBatch;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::address;
+use super::fields::ClaimRowFields;
 use super::options::{ReaderOptions, place};
 use super::rows::{Columns, record_batch};
 use super::waiting::{Timeout, wait};
@@ -34,6 +36,8 @@ enum Sink {
 }
 
 struct Here {
+    /// None for a prefix in an object store.
+    folder: Option<PathBuf>,
     store: Arc<dyn Store>,
     journal: Journal,
     /// Sessions that were looked through.
@@ -68,7 +72,9 @@ impl SinkReader {
             (Some(folder), _) => {
                 let store = py.detach(|| store(folder, &options.storage)).map_err(IntoPyErr::into_py_err)?;
                 let journal = Journal::new(Arc::clone(&store)).map_err(IntoPyErr::into_py_err)?;
-                Sink::Here(Arc::new(Here { store, journal, examined: Mutex::default() }))
+                let is_folder = folder.to_str().is_none_or(|folder| !penstock_net::storage::is_uri(folder));
+                let folder = is_folder.then(|| folder.clone());
+                Sink::Here(Arc::new(Here { folder, store, journal, examined: Mutex::default() }))
             }
             (None, Some(address)) => Sink::There(connect(py, address, &options)?),
             (None, None) => return Err(Error::Misuse("a folder or an address must be given".into()).into_py_err()),
@@ -132,6 +138,13 @@ impl SinkReader {
         };
         let range = Range { sink: self.sink.clone(), session: session.into(), end, limits };
         SinkRows { state: Mutex::new(State { range, next: Some(start), ahead: None }) }
+    }
+
+    /// The claim checks of the server that keeps the sink, by their expiry.
+    fn claims(&self, py: Python<'_>) -> PyResult<Vec<ClaimRowFields>> {
+        let sink = self.sink.clone();
+        let rows = wait(py, Timeout::NEVER, background(async move { sink.claims().await }))?;
+        Ok(rows.into_iter().map(Into::into).collect())
     }
 
     /// Removes a session of a folder.
@@ -260,6 +273,13 @@ impl Sink {
         }
     }
 
+    async fn claims(self) -> Result<Vec<ClaimRow>> {
+        match self {
+            Self::Here(here) => blocking(move || here.claims()).await,
+            Self::There(remote) => remote.claims().await,
+        }
+    }
+
     async fn follow(self, after: u64, max: usize) -> Result<Followed> {
         match self {
             Self::Here(here) => blocking(move || here.journal.follow(after, max)).await,
@@ -306,6 +326,11 @@ impl Sink {
 }
 
 impl Here {
+    fn claims(&self) -> Result<Vec<ClaimRow>> {
+        let none = || Error::Misuse("an object store has no claim checks: ask the server".into());
+        read_claims(self.folder.as_ref().ok_or_else(none)?)
+    }
+
     /// Every closed session that may be read, by the time when its list was written last.
     fn closed(&self) -> Result<Vec<ClosedSession>> {
         let found = closed_sessions(&*self.store)?;

@@ -32,6 +32,8 @@ pub(super) fn schema() -> SchemaRef {
         field("metadata", pairs()),
         field("file", DataType::Utf8),
         field("content", DataType::Binary),
+        field("attempts", DataType::Int32),
+        field("claim", DataType::Utf8),
     ]))
 }
 
@@ -78,6 +80,8 @@ pub(super) struct Columns {
     /// Where each content ends in the octets of all of them, and whether there is one.
     ends: Vec<i32>,
     content: NullBufferBuilder,
+    attempts: Int32Builder,
+    claim: StringBuilder,
 }
 
 impl Default for Columns {
@@ -100,6 +104,8 @@ impl Default for Columns {
             file: StringBuilder::new(),
             ends: vec![0],
             content: NullBufferBuilder::new(0),
+            attempts: Int32Builder::new(),
+            claim: StringBuilder::new(),
         }
     }
 }
@@ -136,6 +142,8 @@ impl Columns {
         let end = i64::from(self.ends.last().copied().unwrap_or(0)).saturating_add_unsigned(size.unwrap_or(0));
         self.ends.push(i32::try_from(end).map_err(|_| Error::Misuse("a batch has more than 2 GiB".into()))?);
         self.content.append(size.is_some());
+        self.attempts.append_value(i32::try_from(line.attempts.unwrap_or(1)).unwrap_or(i32::MAX));
+        self.claim.append_option(line.claim.as_ref());
         Ok(())
     }
 
@@ -172,6 +180,8 @@ impl Columns {
             Arc::new(self.metadata.finish()),
             Arc::new(self.file.finish()),
             Arc::new(content),
+            Arc::new(self.attempts.finish()),
+            Arc::new(self.claim.finish()),
         ];
         RecordBatch::try_new(schema(), columns)
     }

@@ -1,6 +1,7 @@
 //! A server for Python; `penstock.pipestream.Server` wraps it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use penstock_net::pipestream::reading::{FolderStore, ObjectReader};
@@ -12,6 +13,7 @@ use pyo3::prelude::*;
 use tokio::sync::watch;
 
 use super::address;
+use super::fields::ClaimRowFields;
 use super::options::ServeOptions;
 use super::session::Session;
 use super::waiting::{Timeout, wait, wait_or_not};
@@ -28,6 +30,8 @@ pub(crate) struct Server {
     sessions: Option<IncomingSessions>,
     /// Ends the wait of those who want another session.
     closed: watch::Sender<bool>,
+    /// The number of the last claim check that `wait_claims` has given.
+    given: AtomicU64,
 }
 
 /// What a server has seen, in the fields of the dataclass.
@@ -39,6 +43,13 @@ pub(crate) struct CounterFields {
     entities: u64,
     completed: u64,
     failed: u64,
+    abandoned: u64,
+    skipped: u64,
+    deferred: u64,
+    retries: u64,
+    yields: u64,
+    reconnects: u64,
+    claims: u64,
     octets: u64,
     failures: Vec<(u64, u64)>,
     events_lost: u64,
@@ -74,6 +85,13 @@ impl Server {
             entities: counters.entities,
             completed: counters.completed,
             failed: counters.failed,
+            abandoned: counters.abandoned,
+            skipped: counters.skipped,
+            deferred: counters.deferred,
+            retries: counters.retries,
+            yields: counters.yields,
+            reconnects: counters.reconnects,
+            claims: counters.claims,
             octets: counters.octets,
             failures: counters.failures.into_iter().map(|(code, count)| (code.code(), count)).collect(),
             events_lost: counters.events_lost,
@@ -86,6 +104,26 @@ impl Server {
         let next = wait_or_not(py, timeout, async { Ok(self.next().await) })?;
         let late = || Error::Deadline("it has taken longer than the time-out".into()).into_py_err();
         Ok(next.ok_or_else(late)??.map(|handle| Session { handle }))
+    }
+
+    /// The claim checks that are known, by their expiry.
+    fn claims(&self, py: Python<'_>) -> PyResult<Vec<ClaimRowFields>> {
+        let rows = py.detach(|| self.server.claims()).map_err(IntoPyErr::into_py_err)?;
+        Ok(rows.into_iter().map(Into::into).collect())
+    }
+
+    /// Waits for claim checks that are open and were not given before; none: the time is over; `None`: the server is closed.
+    fn wait_claims(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Vec<ClaimRowFields>>> {
+        let fresh = wait_or_not(py, timeout, async { Ok(self.fresh_claims().await) })?;
+        let Some(fresh) = fresh else { return Ok(Some(Vec::new())) };
+        let rows = fresh.map_err(IntoPyErr::into_py_err)?;
+        Ok(rows.map(|rows| rows.into_iter().map(Into::into).collect()))
+    }
+
+    /// Ends what a claim check stands for, if nobody has redeemed it.
+    fn settle(&self, py: Python<'_>, id: u64, status: u8) -> PyResult<()> {
+        let status = status_of(status)?;
+        wait(py, Timeout::NEVER, self.server.settle(id, status))
     }
 
     /// Takes no more connections, lets the sessions end for so many seconds, then closes.
@@ -109,6 +147,26 @@ impl Server {
         }
     }
 
+    /// Open claim checks that were not given before; `None` when the server is closed.
+    pub(crate) async fn fresh_claims(&self) -> Result<Option<Vec<net::ClaimRow>>> {
+        let mut closed = self.closed.subscribe();
+        let after = self.given.load(Ordering::Relaxed);
+        tokio::select! {
+            biased;
+            fresh = self.server.fresh_claims(after) => {
+                let (rows, last) = fresh?;
+                self.given.store(last, Ordering::Relaxed);
+                Ok(Some(rows))
+            }
+            // An error means that this server is gone, which it is not while this borrows it.
+            _ = closed.wait_for(|closed| *closed) => Ok(None),
+        }
+    }
+
+    pub(crate) fn net(&self) -> &net::Server {
+        &self.server
+    }
+
     pub(crate) async fn shutdown(&self, grace: f64) -> Result<()> {
         let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
         self.closed.send_replace(true);
@@ -125,22 +183,31 @@ impl Server {
         let mut listening = ServerOptions::new(*address, options.tls()?);
         listening.session = session;
         listening.metrics = options.metrics()?;
+        listening.defer_types = options.defer_types()?;
+        listening.claims = options.claims()?;
         let (server, sessions) = if let Some(place) = options.place()? {
-            let sink = ObjectSink::open(place.clone(), events)?;
+            let sink = ObjectSink::open_with(place.clone(), events, options.references()?)?;
             listening.reading = options.reading(|| Ok(Arc::new(ObjectReader::open(place)?)))?;
             (net::Server::bind(listening, sink)?, None)
         } else if let Some(folder) = &options.sink {
-            let sink = FolderSink::open(folder, events)?;
+            let sink = FolderSink::open_with(folder, events, options.references()?)?;
             listening.reading = options.reading(|| Ok(Arc::new(FolderStore::open(folder)?)))?;
             (net::Server::bind(listening, sink)?, None)
         } else if options.read_key.is_some() {
             return Err(Error::Misuse("a read key is for servers with a sink: there is nothing to read".into()));
+        } else if options.references.is_some() {
+            return Err(Error::Misuse("references are for servers with a sink: the application takes its own".into()));
         } else {
             let (consumer, sessions) = channel(WAITING_SESSIONS);
             (net::Server::bind(listening, consumer)?, Some(sessions))
         };
-        Ok(Self { server, sessions, closed: watch::Sender::new(false) })
+        Ok(Self { server, sessions, closed: watch::Sender::new(false), given: AtomicU64::new(0) })
     }
+}
+
+/// A status by its number.
+pub(crate) fn status_of(code: u8) -> PyResult<net::Status> {
+    net::Status::try_from(code).map_err(|error| Error::Protocol(error).into_py_err())
 }
 
 /// Writes ca.pem, cert.pem and key.pem for localhost, and gives the certificate's fingerprint.

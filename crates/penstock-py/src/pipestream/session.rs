@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use penstock_net::Error;
-use penstock_net::pipestream::{Client, EntityDraft, Role, SessionHandle};
+use penstock_net::pipestream::{Client, EntityDraft, Resolution, Role, SessionHandle, SessionId};
 use pyo3::prelude::*;
 
 use super::address;
 use super::events::EventFields;
-use super::fields::{AgreementFields, CheckpointFields, DigestFields};
+use super::fields::{AgreementFields, CheckpointFields, ClaimFields, DigestFields, PolicyFields};
 use super::incoming::IncomingEntity;
 use super::keys::{KeyTuple, ReasonFields, ScopeTuple, TicketFields, entity_key, reason, scope_key};
 use super::options::ConnectOptions;
@@ -33,17 +34,30 @@ pub(crate) struct DraftFields {
     content_type: String,
     metadata: BTreeMap<String, String>,
     chunk_size: Option<u64>,
+    #[pyo3(default)]
+    policy: Option<PolicyFields>,
 }
 
 impl From<DraftFields> for EntityDraft {
     fn from(fields: DraftFields) -> Self {
-        let DraftFields { parent, dehydrate, layer, content_type, metadata, chunk_size } = fields;
-        Self { parent: parent.map(entity_key), dehydrate, layer, content_type, metadata, chunk_size }
+        let DraftFields { parent, dehydrate, layer, content_type, metadata, chunk_size, policy } = fields;
+        let (parent, policy) = (parent.map(entity_key), policy.map(Into::into));
+        Self { parent, dehydrate, layer, content_type, metadata, chunk_size, policy }
     }
 }
 
-/// How an entity of ours ended: its status and the reason.
-type Outcome = (u8, Option<ReasonFields>);
+/// How an entity of ours ended: its status, the reason, how many attempts there were, and its claim check.
+pub(crate) type Outcome = (u8, Option<ReasonFields>, u32, Option<u64>);
+
+pub(crate) fn outcome(resolution: Resolution) -> Outcome {
+    let Resolution { status, reason, attempts, claim } = resolution;
+    (status.code(), reason.map(Into::into), attempts, claim)
+}
+
+/// The session that is named by its 32 hex digits.
+pub(crate) fn session_id(text: &str) -> PyResult<SessionId> {
+    SessionId::parse(text).map_err(|error| Error::Protocol(error).into_py_err())
+}
 
 #[pymethods]
 impl Session {
@@ -104,6 +118,26 @@ impl Session {
         wait(py, Timeout::NEVER, self.handle.fail(entity_key(key), reason(code, message)))
     }
 
+    /// Leaves an entity of ours out.
+    fn skip(&self, py: Python<'_>, key: KeyTuple, code: u64, message: String) -> PyResult<()> {
+        wait(py, Timeout::NEVER, self.handle.skip(entity_key(key), reason(code, message)))
+    }
+
+    /// Hands a yield token back. Gives the receiver's reason where the entity does not go on from where it was.
+    fn resume(&self, py: Python<'_>, key: KeyTuple, token: Bytes, timeout: Timeout) -> PyResult<Option<ReasonFields>> {
+        Ok(wait(py, timeout, self.handle.resume(entity_key(key), token))?.map(Into::into))
+    }
+
+    /// What has become of one of the peer's claim checks.
+    fn claim(&self, py: Python<'_>, id: u64, timeout: Timeout) -> PyResult<ClaimFields> {
+        wait(py, timeout, self.handle.claim(id)).map(Into::into)
+    }
+
+    /// Takes the entity over that the peer has set aside in another session.
+    fn redeem(&self, py: Python<'_>, id: u64, session: &str, timeout: Timeout) -> PyResult<ClaimFields> {
+        wait(py, timeout, self.handle.redeem(id, session_id(session)?)).map(Into::into)
+    }
+
     fn end_children(&self, py: Python<'_>, parent: KeyTuple) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.handle.end_children(entity_key(parent)))
     }
@@ -114,8 +148,7 @@ impl Session {
 
     /// Takes the outcome of an entity of ours.
     fn wait_resolved(&self, py: Python<'_>, key: KeyTuple, timeout: Timeout) -> PyResult<Option<Outcome>> {
-        let outcome = wait_or_not(py, timeout, self.handle.wait_resolved(entity_key(key)))?;
-        Ok(outcome.map(|outcome| (outcome.status.code(), outcome.reason.map(Into::into))))
+        Ok(wait_or_not(py, timeout, self.handle.wait_resolved(entity_key(key)))?.map(outcome))
     }
 
     /// Takes the digest of a scope of ours.

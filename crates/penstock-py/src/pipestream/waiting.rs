@@ -67,7 +67,13 @@ pub(crate) fn wait_or_not<T: Send>(
     let mut raised = None;
     let waited = py.detach(|| {
         runtime::wait(future, timeout.0, &mut || {
-            Python::attach(|py| py.check_signals()).map_err(|error| {
+            let Some(checked) = Python::try_attach(|py| py.check_signals()) else {
+                // The interpreter ends, and nobody may come back to it: this thread goes with the process.
+                loop {
+                    std::thread::park();
+                }
+            };
+            checked.map_err(|error| {
                 raised = Some(error);
                 Interrupted
             })

@@ -83,6 +83,14 @@ pub(crate) fn quicx_stats(futures: &Futures, producer: Py<QuicxProducer>) -> Ope
     futures.start(async move { producer.stats().await.map(stats_tuple).map_err(|error| raised(&error)) })
 }
 
+/// Which of these are done, or so long over that nobody knows them any more.
+#[pyfunction]
+pub(crate) fn quicx_done_before(futures: &Futures, producer: Py<QuicxProducer>, ids: Vec<u32>) -> Operation {
+    let producer = Arc::clone(&producer.get().producer);
+    let ids: Vec<TaskId> = ids.into_iter().map(TaskId).collect();
+    futures.start(async move { producer.done_before(&ids).await.map_err(|error| raised(&error)) })
+}
+
 /// The dead list.
 #[pyfunction]
 pub(crate) fn quicx_dead_list(futures: &Futures, producer: Py<QuicxProducer>) -> Operation {

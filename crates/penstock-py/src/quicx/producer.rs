@@ -94,6 +94,12 @@ impl QuicxProducer {
         wait(py, timeout, self.producer.stats()).map(stats_tuple)
     }
 
+    /// Which of these are done, or so long over that nobody knows them any more.
+    fn done_before(&self, py: Python<'_>, ids: Vec<u32>, timeout: Timeout) -> PyResult<Vec<bool>> {
+        let ids: Vec<TaskId> = ids.into_iter().map(TaskId).collect();
+        wait(py, timeout, self.producer.done_before(&ids))
+    }
+
     fn dead_list(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Vec<DeadTuple>> {
         wait(py, timeout, self.list())
     }

@@ -12,15 +12,23 @@ use super::columns::Names;
 const MAX_FAILURES: usize = 10;
 
 /// Shared by whoever sends and by the task that takes outcomes.
-#[derive(Default)]
 pub(super) struct Account {
     state: Mutex<State>,
     changed: Notify,
 }
 
+impl Account {
+    /// `tolerant`: a policy says which rows may be left out, and only documents fail.
+    pub(super) fn new(tolerant: bool) -> Self {
+        let state = State { tolerant, ..State::default() };
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+}
+
 #[derive(Default)]
 struct State {
     totals: Totals,
+    tolerant: bool,
     /// Rows and octets that were handed over and have not ended.
     open: (usize, u64),
     waiting: HashMap<EntityKey, Sent>,
@@ -42,6 +50,8 @@ pub(super) struct Totals {
     /// Documents whose scopes' digests have matched.
     pub(super) scopes: u64,
     pub(super) failed: u64,
+    /// Rows that are not COMPLETE and whose document's policy has the last word.
+    pub(super) left_out: u64,
 }
 
 /// A row, or the root of a document's rows, on its way.
@@ -89,7 +99,10 @@ impl Account {
             Err(error) => {
                 let code = error.code().unwrap_or(ErrorCode::InternalError);
                 let reason = Reason { code, message: error.to_string() };
-                state.settle(&sent, Resolution { status: Status::Failed, reason: Some(reason) });
+                state.settle(
+                    &sent,
+                    Resolution { status: Status::Failed, reason: Some(reason), attempts: 1, claim: None },
+                );
             }
         }
         drop(state);
@@ -162,6 +175,10 @@ impl State {
             self.totals.rows += u64::from(!sent.root);
             self.totals.octets += sent.octets;
             self.scopes.extend(sent.scope);
+            return;
+        }
+        if self.tolerant && !sent.root {
+            self.totals.left_out += 1;
             return;
         }
         self.totals.failed += 1;

@@ -54,6 +54,8 @@ pub(crate) struct Totals {
     octets: u64,
     scopes: u64,
     failed: u64,
+    /// Rows that are not COMPLETE, under a policy.
+    left_out: u64,
     /// Document, path as JSON, code, the code's name and message of the first rows that failed.
     failures: Vec<FailureTuple>,
     /// The Merkle root over the root scope; none at layer 0, and before `finish`.
@@ -62,10 +64,12 @@ pub(crate) struct Totals {
 
 #[pymethods]
 impl RowSender {
-    /// `metadata` is that of every entity; with `scopes`, each run of rows of one document is a scope.
+    /// `metadata` is that of every entity; with `scopes`, each run of rows of one document is a scope. `tolerant`: the
+    /// session's policy says which rows may be left out, and only documents fail.
     #[new]
-    fn new(session: &Session, metadata: BTreeMap<String, String>, scopes: bool) -> PyResult<Self> {
-        let account = Arc::<Account>::default();
+    #[pyo3(signature = (session, metadata, scopes, tolerant = false))]
+    fn new(session: &Session, metadata: BTreeMap<String, String>, scopes: bool, tolerant: bool) -> PyResult<Self> {
+        let account = Arc::new(Account::new(tolerant));
         let sender = Sender::new(session.handle.clone(), Arc::clone(&account), metadata, scopes);
         Ok(Self { account, state: Mutex::new(sender.map_err(IntoPyErr::into_py_err)?) })
     }
@@ -90,7 +94,7 @@ impl RowSender {
 
     /// How the rows ended, as far as it is known.
     fn totals(&self) -> Totals {
-        let account::Totals { rows, octets, scopes, failed } = self.account.totals();
+        let account::Totals { rows, octets, scopes, failed, left_out } = self.account.totals();
         let failures = self.account.failures().into_iter();
         let failures = failures
             .map(|failure| {
@@ -98,7 +102,7 @@ impl RowSender {
                 (document, path, code.code(), code.name().to_owned(), message)
             })
             .collect();
-        Totals { rows, octets, scopes, failed, failures, merkle_root: None }
+        Totals { rows, octets, scopes, failed, left_out, failures, merkle_root: None }
     }
 }
 

@@ -38,6 +38,12 @@ pub(crate) fn misuse(message: &str) -> PyErr {
     Error::new(ErrorKind::Misuse, message).into_vgi_err()
 }
 
+/// How long a call may take, as Python says it.
+pub(super) fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    let parsed = seconds.map(Duration::try_from_secs_f64).transpose();
+    parsed.map_err(|error| PyValueError::new_err(format!("timeout: {error}")))
+}
+
 /// Two threads want one connection.
 pub(crate) fn busy() -> Error {
     Error::new(ErrorKind::Misuse, "another thread is using this connection; each thread needs its own")
@@ -236,8 +242,7 @@ impl VgiClient {
     /// How many seconds the server may take for one answer; `None` is for ever.
     #[setter]
     fn set_timeout(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
-        let timeout = seconds.map(Duration::try_from_secs_f64).transpose();
-        let timeout = timeout.map_err(|error| PyValueError::new_err(format!("timeout: {error}")))?;
+        let timeout = self::timeout(seconds)?;
         self.shared.with(py, |connection, _| {
             connection.set_timeout(timeout);
             Ok(())

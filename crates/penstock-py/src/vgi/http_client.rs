@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, to_python};
-use super::client::{IntoVgiErr, Logger, expect_batch, method_of, misuse, params, result_of, rpc_error};
+use super::client::{IntoVgiErr, Logger, expect_batch, method_of, misuse, params, result_of, rpc_error, timeout};
 use super::external::{External, VgiExternal, given, receive};
 use super::files::waiting;
 use super::protocol::VgiProtocol;
@@ -192,8 +192,7 @@ impl VgiHttpClient {
     /// How many seconds the server may take for one answer; `None` is for ever.
     #[setter]
     fn set_timeout(&self, seconds: Option<f64>) -> PyResult<()> {
-        let timeout = seconds.map(Duration::try_from_secs_f64).transpose();
-        self.shared.client.set_timeout(timeout.map_err(|error| PyValueError::new_err(format!("timeout: {error}")))?);
+        self.shared.client.set_timeout(timeout(seconds)?);
         *lock(&self.shared.timeout) = seconds;
         Ok(())
     }

@@ -10,7 +10,7 @@ use penstock_net::tls::{Identity as Certificate, ServerTls};
 use penstock_net::vgi::Counters;
 use penstock_net::vgi::http::{HttpListener, now};
 use penstock_vgi::http::{Begun, Call, Config, Headers, Kind, Pending, Request, Response, Resumed, Service, UploadUrl};
-use penstock_vgi::{Batch, Failure, Identity, Log, Metadata};
+use penstock_vgi::{Batch, Identity, Log, Metadata};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3_arrow::PySchema;
@@ -18,6 +18,7 @@ use pyo3_arrow::PySchema;
 use super::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python, schema};
 use super::client::{IntoVgiErr, misuse};
 use super::external::External;
+use super::server::failure;
 use super::values;
 use crate::error::IntoPyErr;
 use crate::pipestream::address;
@@ -503,13 +504,9 @@ impl VgiHttpCall {
         message: String,
         extra_json: String,
     ) -> PyResult<()> {
-        if !matches!(kind, "params" | "method") {
-            return Err(misuse("a failure is one of \"params\" or of the \"method\""));
-        }
-        let failure =
-            Failure { error_type, message, extra: extra_json, traceback: String::new(), request_id: String::new() };
+        let (of_parameters, failure) = failure(kind, error_type, message, extra_json)?;
         self.counters.failure();
-        self.end(py, |call| call.fail(kind == "params", &failure))
+        self.end(py, |call| call.fail(of_parameters, &failure))
     }
 
     /// The state of the stream that goes on.

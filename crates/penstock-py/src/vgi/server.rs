@@ -120,6 +120,15 @@ impl VgiServer {
     }
 }
 
+/// A failure as Python says it, and whether the parameters are to blame.
+pub(super) fn failure(kind: &str, error_type: String, message: String, extra: String) -> PyResult<(bool, Failure)> {
+    if !matches!(kind, "params" | "method") {
+        return Err(misuse("a failure is one of \"params\" or of the \"method\""));
+    }
+    let (traceback, request_id) = (String::new(), String::new());
+    Ok((kind == "params", Failure { error_type, message, extra, traceback, request_id }))
+}
+
 /// An endpoint that tells of a server's counters.
 #[pyclass(frozen, name = "VgiMetrics", module = "penstock._core")]
 pub(crate) struct VgiMetrics {
@@ -350,11 +359,7 @@ impl VgiCall {
         message: String,
         extra_json: String,
     ) -> PyResult<()> {
-        if !matches!(kind, "params" | "method") {
-            return Err(misuse("a failure is one of \"params\" or of the \"method\""));
-        }
-        let failure =
-            Failure { error_type, message, extra: extra_json, traceback: String::new(), request_id: String::new() };
+        let (_, failure) = failure(kind, error_type, message, extra_json)?;
         self.shared.counters.failure();
         self.answer(py, |connection| connection.machine().fail(&failure))?;
         self.state().done = true;

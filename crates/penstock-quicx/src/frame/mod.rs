@@ -74,6 +74,8 @@ pub enum Frame<'a> {
     Stop,
     /// A producer's task, which it may submit again without there being two (Spark runs tasks again).
     SubmitOnce(SubmitOnce<'a>),
+    /// The dead tasks with higher IDs than this one are wanted, in the order of their IDs.
+    DeadAfter(TaskId),
 }
 
 impl<'a> Frame<'a> {
@@ -101,6 +103,7 @@ impl<'a> Frame<'a> {
             Self::DeadDrop(_) => Opcode::DeadDrop,
             Self::Stop => Opcode::Stop,
             Self::SubmitOnce(_) => Opcode::SubmitOnce,
+            Self::DeadAfter(_) => Opcode::DeadAfter,
         }
     }
 
@@ -115,9 +118,12 @@ impl<'a> Frame<'a> {
         match self {
             Self::Submit(submit) => submit.encode(&mut writer),
             Self::SubmitOnce(once) => once.encode(&mut writer),
-            Self::Ok(id) | Self::Done(id) | Self::Observe(id) | Self::DeadRequeue(id) | Self::DeadDrop(id) => {
-                id.encode(&mut writer);
-            }
+            Self::Ok(id)
+            | Self::Done(id)
+            | Self::Observe(id)
+            | Self::DeadRequeue(id)
+            | Self::DeadDrop(id)
+            | Self::DeadAfter(id) => id.encode(&mut writer),
             Self::Error(failure) => failure.encode(&mut writer),
             Self::Task(task) => task.encode(&mut writer),
             Self::Failed(failed) => failed.encode(&mut writer),
@@ -152,6 +158,7 @@ impl<'a> Frame<'a> {
             | Self::DeadTasks(_)
             | Self::DeadRequeue(_)
             | Self::DeadDrop(_)
+            | Self::DeadAfter(_)
             | Self::Stop => Ok(()),
         }
     }
@@ -161,7 +168,12 @@ impl<'a> Frame<'a> {
         match self {
             Self::Submit(submit) => submit.octets(),
             Self::SubmitOnce(once) => once.octets(),
-            Self::Ok(_) | Self::Done(_) | Self::Observe(_) | Self::DeadRequeue(_) | Self::DeadDrop(_) => TaskId::LENGTH,
+            Self::Ok(_)
+            | Self::Done(_)
+            | Self::Observe(_)
+            | Self::DeadRequeue(_)
+            | Self::DeadDrop(_)
+            | Self::DeadAfter(_) => TaskId::LENGTH,
             Self::Error(failure) => 1 + failure.message.len(),
             Self::Task(task) => TaskId::LENGTH + task.submit.octets(),
             Self::Failed(failed) => TaskId::LENGTH + failed.reason.len(),
@@ -207,6 +219,7 @@ impl<'a> Frame<'a> {
             | Self::DeadList
             | Self::DeadRequeue(_)
             | Self::DeadDrop(_)
+            | Self::DeadAfter(_)
             | Self::Stop => {}
         }
         Ok(frame)
@@ -235,6 +248,7 @@ impl<'a> Frame<'a> {
             Opcode::DeadDrop => Self::DeadDrop(TaskId::decode(reader)?),
             Opcode::Stop => Self::Stop,
             Opcode::SubmitOnce => Self::SubmitOnce(SubmitOnce::decode(reader)?),
+            Opcode::DeadAfter => Self::DeadAfter(TaskId::decode(reader)?),
         })
     }
 }

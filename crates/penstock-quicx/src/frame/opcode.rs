@@ -27,10 +27,11 @@ pub enum Opcode {
     DeadDrop,
     Stop,
     SubmitOnce,
+    DeadAfter,
 }
 
 impl Opcode {
-    const ALL: [(Self, u8, &'static str); 21] = [
+    const ALL: [(Self, u8, &'static str); 22] = [
         (Self::Submit, 0x01, "SUBMIT"),
         (Self::Ok, 0x02, "OK"),
         (Self::Error, 0x03, "ERROR"),
@@ -52,6 +53,7 @@ impl Opcode {
         (Self::DeadDrop, 0x26, "DEAD_DROP"),
         (Self::Stop, 0x27, "STOP"),
         (Self::SubmitOnce, 0x28, "SUBMIT_ONCE"),
+        (Self::DeadAfter, 0x29, "DEAD_AFTER"),
     ];
 
     const fn row(self) -> (Self, u8, &'static str) {
@@ -78,6 +80,7 @@ impl Opcode {
             Self::DeadDrop => Self::ALL[18],
             Self::Stop => Self::ALL[19],
             Self::SubmitOnce => Self::ALL[20],
+            Self::DeadAfter => Self::ALL[21],
         }
     }
 
@@ -114,7 +117,8 @@ impl Opcode {
             | Self::DeadRequeue
             | Self::DeadDrop
             | Self::Stop
-            | Self::SubmitOnce => false,
+            | Self::SubmitOnce
+            | Self::DeadAfter => false,
         }
     }
 
@@ -139,7 +143,8 @@ impl Opcode {
                 | Self::DeadRequeue
                 | Self::DeadDrop
                 | Self::Stop
-                | Self::SubmitOnce => false,
+                | Self::SubmitOnce
+                | Self::DeadAfter => false,
             }
     }
 
@@ -149,7 +154,9 @@ impl Opcode {
             Self::Ready | Self::Wait | Self::Heartbeat | Self::Pong | Self::Stats | Self::DeadList | Self::Stop => {
                 Some(0)
             }
-            Self::Ok | Self::Done | Self::Observe | Self::DeadRequeue | Self::DeadDrop => Some(TaskId::LENGTH),
+            Self::Ok | Self::Done | Self::Observe | Self::DeadRequeue | Self::DeadDrop | Self::DeadAfter => {
+                Some(TaskId::LENGTH)
+            }
             Self::StatsResponse => Some(StatsResponse::LENGTH),
             Self::Prefetch => Some(Prefetch::LENGTH),
             Self::Submit
@@ -179,6 +186,6 @@ mod tests {
             assert_eq!((opcode.octet(), opcode.name()), (octet, name));
             assert_eq!(Opcode::from_octet(octet), Some(opcode));
         }
-        assert_eq!((0..=u8::MAX).filter_map(Opcode::from_octet).count(), 21);
+        assert_eq!((0..=u8::MAX).filter_map(Opcode::from_octet).count(), 22);
     }
 }

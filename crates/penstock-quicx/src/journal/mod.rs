@@ -6,7 +6,7 @@ mod recovery;
 use std::collections::VecDeque;
 
 use record::encode_segment_header;
-pub use record::{Record, Records};
+pub use record::{Damage, Record, Records};
 pub use recovery::{Recovered, Recovery};
 
 use crate::TaskId;
@@ -18,8 +18,9 @@ pub struct Lsn(pub u64);
 /// What is to be done with the journal's files, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// Append to a segment's file, which is made if it is new, and make it durable (`fdatasync`, and for a new file its
-    /// folder); then call `handle_durable` or `handle_write_failed`.
+    /// Append to a segment's file, and make it durable (`fdatasync`, and for a new file its
+    /// folder); then call `handle_durable` or `handle_write_failed`. For a segment that is not open, as at the beginning and after a
+    /// failure, the file is made anew: nothing in one of this name counts.
     Append {
         /// The segment's number.
         segment: u64,
@@ -53,7 +54,7 @@ pub struct Journal {
     segment_size: u64,
     segments: VecDeque<Segment>,
     gathering: VecDeque<Batch>,
-    under_way: Option<Batch>,
+    under_way: Option<UnderWay>,
     end: Lsn,
     durable: Lsn,
     /// The last append failed, and none has succeeded since.
@@ -69,6 +70,8 @@ struct Segment {
     live_octets: u64,
     /// It may go when this is durable and nothing is live.
     last: Lsn,
+    /// Something of it is on the disk for certain.
+    durable: bool,
 }
 
 #[derive(Debug)]
@@ -76,6 +79,15 @@ struct Batch {
     segment: u64,
     octets: Vec<u8>,
     /// The records without those of submits: what must be written again after a failure.
+    control: Vec<u8>,
+    end: Lsn,
+}
+
+/// A batch whose octets somebody writes.
+#[derive(Debug)]
+struct UnderWay {
+    segment: u64,
+    octets: usize,
     control: Vec<u8>,
     end: Lsn,
 }
@@ -89,6 +101,7 @@ impl Journal {
             live: 0,
             live_octets: 0,
             last: Lsn::default(),
+            durable: true,
         });
         Self {
             segment_size,
@@ -124,13 +137,19 @@ impl Journal {
 
     /// Octets that wait to be written or are under way.
     pub fn waiting(&self) -> usize {
-        self.gathering.iter().chain(&self.under_way).map(|batch| batch.octets.len()).sum()
+        let gathering = self.gathering.iter().map(|batch| batch.octets.len());
+        gathering.chain(self.under_way.as_ref().map(|batch| batch.octets)).sum()
     }
 
     /// Never appends behind what an earlier process or a failed write left: its end may be torn.
     fn begin_segment(&mut self) {
         let number = self.segments.back().map_or(1, |segment| segment.number + 1);
-        self.segments.push_back(Segment { number, octets: 0, live: 0, live_octets: 0, last: self.end });
+        self.segments.push_back(Segment { number, octets: 0, live: 0, live_octets: 0, last: self.end, durable: false });
+        self.gather(number);
+    }
+
+    /// A segment's beginning.
+    fn gather(&mut self, number: u64) {
         let mut octets = Vec::new();
         encode_segment_header(number, &mut octets);
         self.gathering.push_back(Batch { segment: number, octets, control: Vec::new(), end: self.end });
@@ -165,9 +184,9 @@ impl Journal {
 
     /// A task's content of so many octets is in the segment, and counts.
     pub fn born(&mut self, number: u64, octets: usize) {
-        if let Some(segment) = self.segments.iter_mut().find(|segment| segment.number == number) {
+        if let Some(segment) = self.segments.iter_mut().rev().find(|segment| segment.number == number) {
             segment.live += 1;
-            segment.live_octets += octets as u64;
+            segment.live_octets += (octets + Record::AROUND) as u64;
         }
     }
 
@@ -176,7 +195,7 @@ impl Journal {
         let end = self.end;
         if let Some(segment) = self.segments.iter_mut().find(|segment| segment.number == number) {
             segment.live = segment.live.saturating_sub(1);
-            segment.live_octets = segment.live_octets.saturating_sub(octets as u64);
+            segment.live_octets = segment.live_octets.saturating_sub((octets + Record::AROUND) as u64);
             segment.last = segment.last.max(end);
         }
     }
@@ -200,29 +219,40 @@ impl Journal {
         {
             return Some(Write::Remove { segment: oldest.number });
         }
-        let batch = self.gathering.pop_front()?;
-        let write = Write::Append { segment: batch.segment, octets: batch.octets.clone(), end: batch.end };
-        self.under_way = Some(batch);
-        Some(write)
+        let Batch { segment, octets, control, end } = self.gathering.pop_front()?;
+        self.under_way = Some(UnderWay { segment, octets: octets.len(), control, end });
+        Some(Write::Append { segment, octets, end })
     }
 
     /// What was under way is on the disk.
     pub fn handle_durable(&mut self) {
         if let Some(batch) = self.under_way.take() {
             self.durable = self.durable.max(batch.end);
+            if let Some(segment) = self.segments.iter_mut().rev().find(|segment| segment.number == batch.segment) {
+                segment.durable = true;
+            }
         }
     }
 
-    /// It is not, or perhaps a part of it is: what must not be lost gathers again, in a new segment. Gives what must be
+    /// It is not, or perhaps a part of it is: what must not be lost gathers again, in a new segment, or in the last one anew. Gives what must be
     /// durable before that counts.
     pub fn handle_failed(&mut self, cancelled: impl IntoIterator<Item = TaskId>) -> Lsn {
-        let mut batches: Vec<Batch> = self.under_way.take().into_iter().collect();
-        batches.extend(self.gathering.drain(..));
+        let (failed, mut again) = self.under_way.take().map_or((0, Vec::new()), |batch| (batch.segment, batch.control));
+        self.gathering.drain(..).for_each(|batch| again.extend_from_slice(&batch.control));
         self.failed = true;
-        self.begin_segment();
-        let mut again: Vec<u8> = batches.iter().flat_map(|batch| batch.control.iter().copied()).collect();
-        for id in cancelled {
-            Record::Gone { id }.encode(&mut again);
+        // One of which nothing is certain is made anew, and the submits in it are gone with it: a disk that stays full does not
+        // get a file with each try, nor more and more to write.
+        match self.segments.back_mut().filter(|segment| segment.number == failed && !segment.durable) {
+            Some(segment) => {
+                segment.octets = 0;
+                self.gather(failed);
+            }
+            None => {
+                self.begin_segment();
+                for id in cancelled {
+                    Record::Gone { id }.encode(&mut again);
+                }
+            }
         }
         self.end = Lsn(self.end.0 + again.len() as u64);
         if let (Some(batch), Some(segment)) = (self.gathering.back_mut(), self.segments.back_mut()) {

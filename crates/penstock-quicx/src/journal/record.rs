@@ -7,6 +7,11 @@ pub(crate) const HEAD: usize = 8;
 /// No record is longer: a block of the largest class there may be, and what is around it.
 const LONGEST: usize = (1 << 20) + 64;
 
+/// None is shorter: its kind and a task's ID.
+const SHORTEST: usize = 1 + TaskId::LENGTH;
+/// What may be looked at in search of the next whole record, for each octet of a segment.
+const SEARCH: usize = 64;
+
 /// What a segment begins with: so that neither another file nor another format is taken for one.
 const MAGIC: [u8; 6] = *b"QUICXJ";
 /// Format 1 had no SUBMIT_ONCE.
@@ -71,6 +76,9 @@ pub enum Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// Octets of a SUBMIT around its content: what is before a body, kind, ID, order, attempts.
+    pub(crate) const AROUND: usize = HEAD + 1 + TaskId::LENGTH + 8 + 2;
+
     /// Whose record it is.
     pub const fn id(&self) -> TaskId {
         match self {
@@ -183,22 +191,73 @@ pub(crate) fn decode_segment_header(octets: &[u8]) -> Result<u64, BadSegment> {
     }
 }
 
-/// The records of a segment, in their order. It ends before the first that is cut off or whose checksum does not hold.
+/// What could not be read of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Damage {
+    /// The segment's number.
+    pub segment: u64,
+    /// Where it begins.
+    pub offset: usize,
+    /// Octets that were not read.
+    pub octets: u64,
+    /// Whole records that were found behind that place.
+    pub behind: u64,
+    /// It is the segment's end that is missing, as when the process or the power went while it was written. Nothing else is wrong.
+    pub cut: bool,
+}
+
+/// The records of a segment, in their order. What is damaged is passed over: the next one is wherever a checksum holds.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
-    rest: &'a [u8],
+    segment: &'a [u8],
+    /// Where the last one begins, and ends.
+    at: usize,
     offset: usize,
+    /// Where the first damage is, what was passed over there and later, and the records behind it.
+    damaged: Option<usize>,
+    passed: u64,
+    behind: u64,
+    /// Octets whose checksum may still be taken in search of a record: what looks like thousands must not cost for ever.
+    budget: usize,
 }
 
 impl<'a> Records<'a> {
     /// Those behind a segment's header.
     pub(crate) fn new(segment: &'a [u8]) -> Self {
-        Self { rest: segment.get(SEGMENT_HEADER..).unwrap_or_default(), offset: SEGMENT_HEADER }
+        let budget = segment.len().saturating_mul(SEARCH);
+        Self { segment, at: SEGMENT_HEADER, offset: SEGMENT_HEADER, damaged: None, passed: 0, behind: 0, budget }
     }
 
-    /// Octets of the segment that were read.
-    pub const fn offset(&self) -> usize {
-        self.offset
+    /// Where the record begins that was given last.
+    pub const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// What could not be read, once there are no more records.
+    pub(crate) fn damage(&self, segment: u64) -> Option<Damage> {
+        let rest = self.segment.len().saturating_sub(self.offset);
+        let offset = self.damaged.or((rest > 0).then_some(self.offset))?;
+        let cut = self.damaged.is_none()
+            && (rest < 4 || end_of(self.segment, self.offset).is_some_and(|end| end > self.segment.len()));
+        Some(Damage { segment, offset, octets: self.passed + rest as u64, behind: self.behind, cut })
+    }
+
+    /// Where the next whole record begins behind something that is none.
+    fn search(&mut self) -> Option<usize> {
+        if let Some(end) = end_of(self.segment, self.offset)
+            && (end == self.segment.len() || record_at(self.segment, end).is_some())
+        {
+            // The length is right, and what is wrong is within: nothing in there is taken for a record.
+            return (end < self.segment.len()).then_some(end);
+        }
+        for place in self.offset + 1..self.segment.len() {
+            let Some(body) = body_at(self.segment, place) else { continue };
+            self.budget = self.budget.checked_sub(body.len())?;
+            if record_at(self.segment, place).is_some() {
+                return Some(place);
+            }
+        }
+        None
     }
 }
 
@@ -206,18 +265,41 @@ impl<'a> Iterator for Records<'a> {
     type Item = Record<'a>;
 
     fn next(&mut self) -> Option<Record<'a>> {
-        let mut reader = Reader::new(self.rest);
-        let (length, sum): ([u8; 4], u32) = (reader.array().ok()?, reader.u32().ok()?);
-        let octets = usize::try_from(u32::from_be_bytes(length)).ok().filter(|octets| *octets <= LONGEST)?;
-        let body = reader.take(octets).ok()?;
-        if checksum(length, body) != sum {
-            return None;
-        }
-        let record = Record::decode(body).ok()??;
-        self.rest = reader.take(reader.remaining()).ok()?;
-        self.offset += HEAD + octets;
+        let (place, (record, end)) = match record_at(self.segment, self.offset) {
+            Some(found) => (self.offset, found),
+            None => {
+                let place = self.search()?;
+                self.damaged.get_or_insert(self.offset);
+                self.passed += (place - self.offset) as u64;
+                (place, record_at(self.segment, place)?)
+            }
+        };
+        self.behind += u64::from(self.damaged.is_some());
+        (self.at, self.offset) = (place, end);
         Some(record)
     }
+}
+
+/// Where a record ends, by its length; none where that is no length of a record, or not there.
+fn end_of(segment: &[u8], place: usize) -> Option<usize> {
+    let length = segment.get(place..)?.first_chunk::<4>()?;
+    let octets = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+    (SHORTEST..=LONGEST).contains(&octets).then_some(place + HEAD + octets)
+}
+
+/// A body that is there, and begins like one.
+fn body_at(segment: &[u8], place: usize) -> Option<&[u8]> {
+    let body = segment.get(place + HEAD..end_of(segment, place)?)?;
+    body.first().is_some_and(|kind| (1..=6).contains(kind)).then_some(body)
+}
+
+/// A whole record, and where it ends.
+fn record_at(segment: &[u8], place: usize) -> Option<(Record<'_>, usize)> {
+    let mut reader = Reader::new(segment.get(place..)?);
+    let (length, sum): ([u8; 4], u32) = (reader.array().ok()?, reader.u32().ok()?);
+    let body = body_at(segment, place)?;
+    let record = Record::decode(body).ok()?.filter(|_| checksum(length, body) == sum)?;
+    Some((record, place + HEAD + body.len()))
 }
 
 #[cfg(test)]
@@ -257,17 +339,64 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_anywhere_ends_what_is_read_before_its_record() {
+    fn a_flipped_bit_anywhere_costs_its_record_alone() {
         let mut segment = Vec::new();
         encode_segment_header(3, &mut segment);
-        let first = records()[0].encode(&mut segment);
-        records()[1].encode(&mut segment);
+        let mut starts = Vec::new();
+        for record in records() {
+            starts.push(segment.len());
+            record.encode(&mut segment);
+        }
         for bit in SEGMENT_HEADER * 8..segment.len() * 8 {
             let mut broken = segment.clone();
             broken[bit / 8] ^= 1 << (bit % 8);
-            let whole = usize::from(bit / 8 >= SEGMENT_HEADER + first);
-            assert_eq!(Records::new(&broken).collect::<Vec<_>>(), records()[..whole], "{bit}");
+            let which = starts.iter().rposition(|start| *start <= bit / 8).expect("behind the header");
+            let mut left = records().to_vec();
+            left.remove(which);
+            let mut read = Records::new(&broken);
+            assert_eq!(read.by_ref().collect::<Vec<_>>(), left, "{bit}");
+            let end = starts.get(which + 1).copied().unwrap_or(segment.len());
+            let damage = read.damage(3).expect("damaged");
+            let behind = (left.len() - which) as u64;
+            let expected = (starts[which], (end - starts[which]) as u64, behind);
+            assert_eq!((damage.offset, damage.octets, damage.behind), expected, "{bit}");
+            // The last one's length may say that there should be more.
+            assert!(!damage.cut || which + 1 == records().len(), "{bit}");
         }
+    }
+
+    #[test]
+    fn what_a_damaged_record_holds_is_no_record_and_garbage_is_passed_over() {
+        let mut forged = Vec::new();
+        Record::Gone { id: TaskId(1) }.encode(&mut forged);
+        let mut segment = Vec::new();
+        encode_segment_header(3, &mut segment);
+        let content = [b"\x01a", forged.as_slice()].concat();
+        Record::Submit { id: TaskId(2), order: 1, attempts: 0, content: &content, once: false }.encode(&mut segment);
+        let last = segment.len();
+        assert_eq!(Records::new(&segment).count(), 1);
+        segment[SEGMENT_HEADER + 4] ^= 1;
+        assert_eq!(Records::new(&segment).count(), 0);
+        segment.extend_from_slice(&[0; 5_000]);
+        segment.extend_from_slice(&[0, 0, 1].repeat(5_000));
+        let behind = Record::Requeued { id: TaskId(9), order: 10 };
+        behind.encode(&mut segment);
+        segment[SEGMENT_HEADER + 4] ^= 1;
+        let mut read = Records::new(&segment);
+        assert_eq!(read.by_ref().last(), Some(behind));
+        let damage = Damage { segment: 3, offset: last, octets: 20_000, behind: 1, cut: false };
+        assert_eq!(read.damage(3), Some(damage));
+    }
+
+    #[test]
+    fn what_looks_like_records_everywhere_does_not_cost_for_ever() {
+        let mut segment = Vec::new();
+        encode_segment_header(3, &mut segment);
+        // Each fourth octet begins what may be a record of 256 KiB.
+        segment.extend(std::iter::repeat_n([0, 4, 3, 1], 1 << 17).flatten());
+        let mut read = Records::new(&segment);
+        assert_eq!(read.by_ref().count(), 0);
+        assert_eq!(read.damage(3).map(|damage| (damage.offset, damage.cut)), Some((SEGMENT_HEADER, false)));
     }
 
     #[test]

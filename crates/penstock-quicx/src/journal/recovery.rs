@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use penstock_pool::PoolConfig;
 use penstock_wire::FastMap;
 
-use super::record::{BadSegment, SEGMENT_HEADER, decode_segment_header};
-use super::{Record, Records};
+use super::record::{BadSegment, decode_segment_header};
+use super::{Damage, Record, Records};
 use crate::{Error, Result, TaskId};
 
 /// A task that a journal holds.
@@ -35,11 +35,12 @@ pub struct Recovered {
 pub struct Recovery {
     tasks: FastMap<u32, Recovered>,
     segments: BTreeMap<u64, u64>,
-    torn: u64,
+    damage: Vec<Damage>,
 }
 
 impl Recovery {
-    /// Reads a segment; gives its number. Its end may be torn, wherever: what is whole before counts.
+    /// Reads a segment; gives its number. It may be torn or damaged, wherever: what is whole counts, and
+    /// [`damage`](Self::damage) says what is not.
     ///
     /// Fails as malformed where it is no segment, or of a format that is not known, or comes out of its order.
     pub fn scan(&mut self, segment: &[u8]) -> Result<Option<u64>> {
@@ -55,12 +56,10 @@ impl Recovery {
             return Err(Error::misuse(format!("segment {number} comes behind a later one")));
         }
         let mut records = Records::new(segment);
-        loop {
-            let offset = records.offset();
-            let Some(record) = records.next() else { break };
-            self.apply(number, offset, &record);
+        while let Some(record) = records.next() {
+            self.apply(number, records.at(), &record);
         }
-        self.torn += (segment.len() - records.offset().max(SEGMENT_HEADER).min(segment.len())) as u64;
+        self.damage.extend(records.damage(number));
         self.segments.insert(number, segment.len() as u64);
         Ok(Some(number))
     }
@@ -94,9 +93,9 @@ impl Recovery {
         tasks
     }
 
-    /// Octets at the ends of segments that were no whole records.
-    pub const fn torn(&self) -> u64 {
-        self.torn
+    /// What could not be read of the segments.
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
     }
 
     /// Fails as a limit where the tasks do not fit into a pool, and names the size needed (decision 14).
@@ -120,16 +119,14 @@ impl Recovery {
     pub fn content<'s>(&'s self, segment: &'s [u8]) -> impl Iterator<Item = (&'s Recovered, &'s [u8])> + 's {
         let number = decode_segment_header(segment).unwrap_or(0);
         let mut records = Records::new(segment);
-        std::iter::from_fn(move || {
-            let offset = records.offset();
-            records.next().map(|record| (offset, record))
-        })
-        .filter_map(move |(offset, record)| match record {
-            Record::Submit { id, content, .. } => {
-                let task = self.tasks.get(&id.0)?;
-                (task.segment == number && task.offset == offset).then_some((task, content))
-            }
-            Record::Delivered { .. } | Record::Gone { .. } | Record::Dead { .. } | Record::Requeued { .. } => None,
-        })
+        std::iter::from_fn(move || records.next().map(|record| (records.at(), record))).filter_map(
+            move |(offset, record)| match record {
+                Record::Submit { id, content, .. } => {
+                    let task = self.tasks.get(&id.0)?;
+                    (task.segment == number && task.offset == offset).then_some((task, content))
+                }
+                Record::Delivered { .. } | Record::Gone { .. } | Record::Dead { .. } | Record::Requeued { .. } => None,
+            },
+        )
     }
 }

@@ -1,5 +1,7 @@
 //! The dead list, and STOP (decision 9).
 
+use std::ops::Bound;
+
 use super::connection::Held;
 use super::event::words;
 use super::outcome::{MAX_ATTEMPTS, Outcome};
@@ -10,7 +12,7 @@ use crate::{DeadTask, DeadTasks, ErrorCode, Frame, Journal, Record, TaskId};
 /// Octets of a reason that the dead list keeps, and of all together.
 const REASON: usize = 1 << 10;
 const REASONS: usize = 4 << 20;
-/// Octets of DEAD_TASKS: the oldest dead tasks that have room in them.
+/// Octets of DEAD_TASKS.
 const LISTED: usize = 512 << 10;
 
 impl Queue {
@@ -37,11 +39,26 @@ impl Queue {
         let kept = reason.len().min(REASON).min(REASONS.saturating_sub(self.dead.octets));
         self.dead.octets += kept;
         self.dead.tasks.insert(task.order, (place, reason.get(..kept).unwrap_or_default().into()));
+        self.dead.orders.insert(task.id.0, task.order);
     }
 
+    /// DEAD_LIST: the oldest ones.
     pub(super) fn dead_list(&mut self, id: ConnectionId) {
+        let octets = self.listed(self.dead.tasks.values());
+        self.answer(id, &Frame::DeadTasks(DeadTasks::of(&octets)));
+    }
+
+    /// DEAD_AFTER: those with higher IDs, which goes on wherever an answer has ended, whatever has left the list since.
+    pub(super) fn dead_after(&mut self, id: ConnectionId, task: TaskId) {
+        let behind = self.dead.orders.range((Bound::Excluded(task.0), Bound::Unbounded));
+        let octets = self.listed(behind.filter_map(|(_, order)| self.dead.tasks.get(order)));
+        self.answer(id, &Frame::DeadTasks(DeadTasks::of(&octets)));
+    }
+
+    /// Dead tasks, as many as have room in an answer.
+    fn listed<'q>(&'q self, dead: impl Iterator<Item = &'q (u32, Box<[u8]>)>) -> Vec<u8> {
         let mut octets = Vec::new();
-        for (place, reason) in self.dead.tasks.values() {
+        for (place, reason) in dead {
             let Some(task) = self.tasks.get(*place) else { continue };
             let Some(kind) = self.kinds.get(task.kind) else { continue };
             let before = octets.len();
@@ -51,7 +68,7 @@ impl Queue {
                 break;
             }
         }
-        self.answer(id, &Frame::DeadTasks(DeadTasks::of(&octets)));
+        octets
     }
 
     pub(super) fn dead_requeue(&mut self, now: Tick, id: ConnectionId, task_id: TaskId) {
@@ -86,6 +103,7 @@ impl Queue {
             self.refuse(id, ErrorCode::Invalid, &format!("task {task_id} is not on the dead list"));
             return None;
         };
+        self.dead.orders.remove(&task_id.0);
         let (_, reason) = self.dead.tasks.remove(&order)?;
         self.dead.octets -= reason.len();
         place

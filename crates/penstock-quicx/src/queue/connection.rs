@@ -91,6 +91,10 @@ pub(super) struct Connection {
     pub(super) stalled: bool,
     /// Whether the queue has it on its list of those that wait for the disk.
     pub(super) listed: bool,
+    /// Whether it is on the list of those that are not read until the disk has caught up.
+    pub(super) refrained: bool,
+    /// Its last input was one request of a producer, and is answered.
+    pub(super) in_turn: bool,
     /// IDs of the tasks that it observes.
     pub(super) observes: FastMap<u32, ()>,
     pub(super) worker: Option<Box<Worker>>,
@@ -172,6 +176,8 @@ impl Connections {
                 dirty: false,
                 stalled: false,
                 listed: false,
+                refrained: false,
+                in_turn: false,
                 observes: FastMap::default(),
                 worker: None,
             });

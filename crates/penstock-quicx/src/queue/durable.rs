@@ -2,11 +2,15 @@
 
 use std::time::Instant;
 
+use super::Queue;
 use super::connection::Held;
 use super::task::{State, Tick};
 use super::time::Timer;
-use super::{Event, Queue};
 use crate::{ErrorCode, Failure, Frame, Journal, Lsn, Record};
+
+/// What is looked at, and what is written, of a segment that is written again, for each write of the journal: tasks, octets.
+const SCANNED: u32 = 65_536;
+const COMPACTED: usize = 1 << 20;
 
 impl Queue {
     /// What [`poll_write`](Self::poll_write) gave last is on the disk.
@@ -15,9 +19,7 @@ impl Queue {
         let Some(journal) = &mut self.journal else { return };
         journal.handle_durable();
         let durable = journal.durable();
-        if std::mem::take(&mut self.events.journal_failed) {
-            self.events.push(Event::JournalWorks);
-        }
+        self.events.journal_works();
         self.answer_durable(durable);
         while let Some((lsn, place)) = self.accepting.front().copied()
             && lsn <= durable
@@ -27,6 +29,7 @@ impl Queue {
         }
         self.compact();
         self.resume_all(now);
+        self.read_again();
     }
 
     /// It is not. Submits that were not durable are refused; the rest is written again, a little later (decision 12).
@@ -41,9 +44,7 @@ impl Queue {
         for (_, place) in accepting {
             self.forget_unique(place);
             let Some(task) = self.tasks.remove(place) else { continue };
-            if let Some(key) = self.pool.get(task.block).ok().and_then(|block| task.key(block)) {
-                self.keys.forget(key);
-            }
+            self.keys.forget(task.id, self.pool.get(task.block).ok().and_then(|block| task.key(block)));
             let _ = self.pool.free(task.block);
             self.kinds.leave(task.kind);
             if let Some(journal) = &mut self.journal {
@@ -56,12 +57,12 @@ impl Queue {
         let Some(journal) = &mut self.journal else { return };
         let end = journal.handle_failed(cancelled);
         let durable = journal.durable();
-        self.events.journal_failed = true;
-        self.events.push(Event::JournalFailed { message: message.to_owned(), refused });
+        self.events.journal_has_failed(now, message, refused);
         self.refuse_held(end);
         self.answer_durable(durable);
         self.timers.insert((now + self.config.journal_retry.as_micros() as u64, Timer::Journal));
         self.resume_all(now);
+        self.read_again();
     }
 
     /// Answers that waited for the disk.
@@ -118,23 +119,35 @@ impl Queue {
         }
     }
 
-    /// Writes the tasks of the oldest segment again, where that is what keeps it.
+    /// Writes the tasks of the oldest segment again, where that is what keeps it: some at a time, so that others have their turn.
     fn compact(&mut self) {
-        let Some(oldest) = self.journal.as_ref().and_then(Journal::to_compact) else { return };
-        let places: Vec<u32> =
-            self.tasks.iter().filter(|(_, task)| task.segment == oldest).map(|(place, _)| place).collect();
-        for place in places {
-            let (Some(journal), Some(task)) = (&mut self.journal, self.tasks.get_mut(place)) else { return };
-            let Ok(content) = self.pool.get(task.block) else { continue };
-            let (id, order, attempts, once) = (task.id, task.order, task.attempts, task.once);
-            let (segment, _) = journal.append(&Record::Submit { id, order, attempts, content, once }, false);
-            if task.state == State::Dead {
-                let reason = self.dead.tasks.get(&order).map_or(&[][..], |(_, reason)| &**reason);
-                journal.append(&Record::Dead { id, attempts, reason }, false);
+        let oldest = self.journal.as_ref().and_then(Journal::to_compact).map(|segment| (segment, 0));
+        let Some((oldest, start)) = self.compacting.take().or(oldest) else { return };
+        let before = self.journal_waiting();
+        for place in start..start.saturating_add(SCANNED) {
+            if place as usize >= self.tasks.places() {
+                return;
             }
-            journal.gone(oldest, content.len());
-            journal.born(segment, content.len());
-            task.segment = segment;
+            if self.journal_waiting() > before + COMPACTED {
+                self.compacting = Some((oldest, place));
+                return;
+            }
+            self.write_again(oldest, place);
         }
+        self.compacting = Some((oldest, start.saturating_add(SCANNED)));
+    }
+
+    fn write_again(&mut self, oldest: u64, place: u32) {
+        let Some(task) = self.tasks.get_mut(place).filter(|task| task.segment == oldest) else { return };
+        let (Some(journal), Ok(content)) = (&mut self.journal, self.pool.get(task.block)) else { return };
+        let (id, order, attempts, once) = (task.id, task.order, task.attempts, task.once);
+        let (segment, _) = journal.append(&Record::Submit { id, order, attempts, content, once }, false);
+        if task.state == State::Dead {
+            let reason = self.dead.tasks.get(&order).map_or(&[][..], |(_, reason)| &**reason);
+            journal.append(&Record::Dead { id, attempts, reason }, false);
+        }
+        journal.gone(oldest, content.len());
+        journal.born(segment, content.len());
+        task.segment = segment;
     }
 }

@@ -1,10 +1,13 @@
 use std::collections::VecDeque;
 
 use super::ConnectionId;
+use super::task::Tick;
 use crate::{ErrorCode, TaskId};
 
 /// Events that may wait to be taken; later ones are counted only.
 const MOST: usize = 1_024;
+/// Microseconds from one word that the journal cannot be written to the next.
+const TOLD_AGAIN: Tick = 60_000_000;
 /// Octets of a reason that an event has.
 const REASON: usize = 1 << 10;
 
@@ -43,7 +46,7 @@ pub enum Event {
         /// Which.
         connection: ConnectionId,
     },
-    /// The journal could not be written: so many submits were refused.
+    /// The journal cannot be written; told when that begins, and once a minute. So many submits were refused meanwhile.
     JournalFailed {
         /// What the system said.
         message: String,
@@ -109,14 +112,32 @@ impl Counters {
 #[derive(Debug, Default)]
 pub(super) struct Events {
     waiting: VecDeque<Event>,
-    /// The last write of the journal failed.
-    pub(super) journal_failed: bool,
+    /// Since when writes of the journal fail, as far as that was told; and the submits that were refused since.
+    failed: Option<Tick>,
+    refused: usize,
 }
 
 impl Events {
     pub(super) fn push(&mut self, event: Event) {
         if self.waiting.len() < MOST {
             self.waiting.push_back(event);
+        }
+    }
+
+    /// Told when it begins, and once a minute.
+    pub(super) fn journal_has_failed(&mut self, now: Tick, message: &str, refused: usize) {
+        self.refused += refused;
+        if self.failed.is_none_or(|told| now.saturating_sub(told) >= TOLD_AGAIN) {
+            self.failed = Some(now);
+            let refused = std::mem::take(&mut self.refused);
+            self.push(Event::JournalFailed { message: message.to_owned(), refused });
+        }
+    }
+
+    pub(super) fn journal_works(&mut self) {
+        self.refused = 0;
+        if self.failed.take().is_some() {
+            self.push(Event::JournalWorks);
         }
     }
 

@@ -9,8 +9,13 @@ use crate::{Accepts, Decoded, Decoder, ErrorCode, Failed, Frame};
 
 /// Answers that may wait for the disk before nothing more is read from a connection.
 const HELD: usize = 16_384;
-/// Octets of the journal that may wait to be written before nothing more is read from anybody.
-const JOURNAL: usize = 8 << 20;
+/// Octets of the journal that may wait to be written before nothing more is read from producers, and then from anybody: what
+/// workers say is little, and they must be able to say that they are at work.
+const JOURNAL: (usize, usize) = (8 << 20, 16 << 20);
+/// Octets that each connection may have of a frame that is not whole.
+const PARTIAL: usize = 16 << 10;
+/// What all those beyond may have together, as a part of the pool.
+const PARTIAL_OF_POOL: u64 = 4;
 
 impl Queue {
     /// Octets have come on a connection.
@@ -29,10 +34,11 @@ impl Queue {
     /// not take in time is not piled up for anybody.
     pub(super) fn takes_input(&self, id: ConnectionId) -> bool {
         let Some(connection) = self.connections.get(id) else { return false };
+        let journal = if connection.role == Role::Producer { JOURNAL.0 } else { JOURNAL.1 };
         !connection.ending
             && connection.waiting() <= self.config.output
             && connection.held.len() <= HELD
-            && self.journal_waiting() <= JOURNAL
+            && self.journal_waiting() <= journal
     }
 
     fn read(&mut self, now: Tick, id: ConnectionId, octets: &[u8]) {
@@ -42,10 +48,13 @@ impl Queue {
             return;
         }
         let mut decoder = std::mem::replace(&mut connection.decoder, Decoder::new(Accepts::ToClient));
+        self.partial -= decoder.kept();
         let mut input = octets;
+        let mut frames = 0_usize;
         while self.takes_input(id)
             && let Some(decoded) = decoder.next_frame(&mut input)
         {
+            frames += 1;
             match decoded {
                 Decoded::Frame(frame) => self.handle_frame(now, id, frame),
                 Decoded::Refused(refusal) => {
@@ -56,9 +65,12 @@ impl Queue {
                 }
             }
         }
+        self.keep_partial(id, &mut decoder);
         let takes_more = self.takes_input(id);
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.decoder = decoder;
+        let answered = connection.held.is_empty() && connection.waiting() > 0;
+        connection.in_turn = frames == 1 && connection.role == Role::Producer && answered;
         if connection.ending {
             return;
         }
@@ -67,6 +79,35 @@ impl Queue {
             connection.stalled = true;
             self.list(id);
         }
+    }
+
+    /// Frames that are not whole lie outside of the pool: what is large among them has room as long as all together have.
+    fn keep_partial(&mut self, id: ConnectionId, decoder: &mut Decoder) {
+        let (kept, most) = (decoder.kept(), self.pool.bytes_total() / PARTIAL_OF_POOL);
+        if kept > PARTIAL && (self.partial + kept) as u64 > most && decoder.abandon() {
+            let message = "there are too many large frames that are not whole";
+            self.refuse(id, ErrorCode::QueueFull, message);
+        }
+        self.partial += decoder.kept();
+    }
+
+    /// Those that were not read until the disk had caught up are read again, if they may be.
+    pub(super) fn read_again(&mut self) {
+        for id in std::mem::take(&mut self.refrained) {
+            if self.takes_input(id) {
+                if let Some(connection) = self.connections.get_mut(id) {
+                    connection.refrained = false;
+                }
+                self.mark(id);
+            } else if self.connections.get(id).is_some() {
+                self.refrained.push_back(id);
+            }
+        }
+    }
+
+    /// Whether a connection's last input was one request of a producer, and is answered: the next one may be near.
+    pub fn is_in_turn(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_some_and(|connection| connection.in_turn)
     }
 
     /// What was not read because too much waited is read now, if it may be.
@@ -111,6 +152,7 @@ impl Queue {
                 self.answer(id, &Frame::StatsResponse(stats));
             }
             Frame::DeadList => self.dead_list(id),
+            Frame::DeadAfter(task) => self.dead_after(id, task),
             Frame::DeadRequeue(task) => self.dead_requeue(now, id, task),
             Frame::DeadDrop(task) => self.dead_drop(id, task),
             Frame::Stop => self.asked_to_stop(id),

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use penstock_wire::FastMap;
+
 use crate::{SubmitOnce, TaskId};
 
 /// What tells a task from all others.
@@ -13,20 +15,25 @@ pub(super) struct Keyed {
     pub(super) id: TaskId,
     /// It was done, failed or dropped: its ID may be another one's.
     pub(super) over: bool,
+    /// No task that is there has the key in its block.
+    loose: bool,
 }
 
-/// The keys of all tasks that are there, and of the last ones that are over.
+/// The keys of all tasks that are there, and the last ones of tasks that are over and of submits for which another task
+/// stands.
 #[derive(Debug)]
 pub(super) struct Keys {
     most: usize,
     known: HashMap<Key, Keyed>,
-    /// Those that are over, in the order in which they went.
-    over: VecDeque<Key>,
+    /// Those that are loose, in the order in which they became so.
+    loose: VecDeque<Key>,
+    /// The tasks that stand for others, with the keys of those, oldest first.
+    merged: FastMap<u32, VecDeque<Key>>,
 }
 
 impl Keys {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, known: HashMap::new(), over: VecDeque::new() }
+        Self { most, known: HashMap::new(), loose: VecDeque::new(), merged: FastMap::default() }
     }
 
     pub(super) fn find(&self, key: Key) -> Option<Keyed> {
@@ -35,24 +42,95 @@ impl Keys {
 
     /// A task has come.
     pub(super) fn remember(&mut self, key: Key, id: TaskId) {
-        self.known.insert(key, Keyed { id, over: false });
+        self.known.insert(key, Keyed { id, over: false, loose: false });
     }
 
-    /// A task is over; the oldest one of these is forgotten.
-    pub(super) fn over(&mut self, key: Key) {
-        if let Some(keyed) = self.known.get_mut(&key) {
-            keyed.over = true;
-            self.over.push_back(key);
+    /// A submit has come for which this task stands: its key is that task's too.
+    pub(super) fn merged(&mut self, key: Key, id: TaskId) {
+        self.known.insert(key, Keyed { id, over: false, loose: true });
+        self.merged.entry(id.0).or_default().push_back(key);
+        self.loosen(key);
+    }
+
+    /// A task is over.
+    pub(super) fn over(&mut self, id: TaskId, own: Option<Key>) {
+        for key in self.others(id) {
+            if let Some(keyed) = self.known.get_mut(&key) {
+                keyed.over = true;
+            }
         }
-        while self.over.len() > self.most
-            && let Some(oldest) = self.over.pop_front()
+        if let Some(key) = own
+            && let Some(keyed) = self.known.get_mut(&key)
         {
-            self.known.remove(&oldest);
+            (keyed.over, keyed.loose) = (true, true);
+            self.loosen(key);
         }
     }
 
     /// A task was not accepted after all.
-    pub(super) fn forget(&mut self, key: Key) {
-        self.known.remove(&key);
+    pub(super) fn forget(&mut self, id: TaskId, own: Option<Key>) {
+        for key in self.others(id).into_iter().chain(own) {
+            self.known.remove(&key);
+        }
+    }
+
+    /// The keys of submits for which a task stood.
+    fn others(&mut self, id: TaskId) -> VecDeque<Key> {
+        if self.merged.is_empty() { VecDeque::new() } else { self.merged.remove(&id.0).unwrap_or_default() }
+    }
+
+    /// One more is loose; the oldest one of these is forgotten.
+    fn loosen(&mut self, key: Key) {
+        self.loose.push_back(key);
+        while self.loose.len() > self.most
+            && let Some(oldest) = self.loose.pop_front()
+        {
+            // One that was forgotten may have come again, as a task's own.
+            let Some(keyed) = self.find(oldest).filter(|keyed| keyed.loose) else { continue };
+            self.known.remove(&oldest);
+            if let Some(others) = self.merged.get_mut(&keyed.id.0) {
+                if others.front() == Some(&oldest) {
+                    others.pop_front();
+                } else {
+                    others.retain(|other| *other != oldest);
+                }
+                if others.is_empty() {
+                    self.merged.remove(&keyed.id.0);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(keys: &Keys, octets: impl IntoIterator<Item = u8>) -> Vec<Option<u32>> {
+        octets.into_iter().map(|octet| keys.find([octet; 16]).map(|keyed| keyed.id.0)).collect()
+    }
+
+    #[test]
+    fn the_last_loose_ones_are_known_and_those_of_tasks_always() {
+        let mut keys = Keys::new(2);
+        keys.remember([1; 16], TaskId(1));
+        (2..6).for_each(|octet| keys.merged([octet; 16], TaskId(1)));
+        assert_eq!(ids(&keys, 1..6), [Some(1), None, None, Some(1), Some(1)]);
+        keys.over(TaskId(1), Some([1; 16]));
+        assert_eq!(ids(&keys, 1..6), [Some(1), None, None, None, Some(1)]);
+        assert!(keys.find([5; 16]).is_some_and(|keyed| keyed.over));
+        assert!(keys.merged.is_empty());
+    }
+
+    #[test]
+    fn what_was_not_accepted_leaves_nothing_that_hurts_a_later_one() {
+        let mut keys = Keys::new(2);
+        keys.remember([1; 16], TaskId(1));
+        keys.merged([2; 16], TaskId(1));
+        keys.forget(TaskId(1), Some([1; 16]));
+        assert_eq!(ids(&keys, 1..3), [None, None]);
+        keys.remember([2; 16], TaskId(2));
+        (3..6).for_each(|octet| keys.merged([octet; 16], TaskId(2)));
+        assert_eq!(ids(&keys, 2..6), [Some(2), None, Some(2), Some(2)]);
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Kinds {
     kinds: Vec<Option<Kind>>,
     free: Vec<u32>,
     by_name: HashMap<Box<[u8]>, u32>,
+    /// The type that was entered last: often the next one's too.
+    last: u32,
     ready: BTreeSet<Rank>,
     /// Workers that take every type.
     waiting: BTreeSet<Turn>,
@@ -88,13 +90,19 @@ impl Kinds {
 
     /// The type's number, and one more that uses it; None where there would be too many types.
     pub(super) fn enter(&mut self, name: &[u8], config: &QueueConfig) -> Option<u32> {
-        let kind = match self.by_name.get(name) {
+        if let Some(Some(kind)) = self.kinds.get_mut(self.last as usize)
+            && *kind.name == *name
+        {
+            kind.users += 1;
+            return Some(self.last);
+        }
+        self.last = match self.by_name.get(name) {
             Some(kind) => *kind,
             None if self.by_name.len() >= config.types => return None,
             None => self.create(Kind::new(name, config.policy(name).clone())),
         };
-        self.get_mut(kind)?.users += 1;
-        Some(kind)
+        self.get_mut(self.last)?.users += 1;
+        Some(self.last)
     }
 
     fn create(&mut self, kind: Kind) -> u32 {

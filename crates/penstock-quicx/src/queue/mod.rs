@@ -63,6 +63,12 @@ pub struct Queue {
     accepting: VecDeque<(Lsn, u32)>,
     /// Connections with answers that wait for the disk, and those of which nothing is read.
     holding: Vec<ConnectionId>,
+    /// Those that have something to say which is not read until the disk has caught up, first come, first served.
+    refrained: VecDeque<ConnectionId>,
+    /// The segment whose tasks are being written again, and the place that is next.
+    compacting: Option<(u64, u32)>,
+    /// Octets of frames that are not whole.
+    partial: usize,
     dirty: VecDeque<ConnectionId>,
     dead: Dead,
     observers: FastMap<u32, Vec<ConnectionId>>,
@@ -81,10 +87,11 @@ pub struct Queue {
     stopping: bool,
 }
 
-/// The dead list: by order, with what is kept of the reasons.
+/// The dead list: by order, with what is kept of the reasons, and the orders by ID.
 #[derive(Debug, Default)]
 struct Dead {
     tasks: BTreeMap<u64, (u32, Box<[u8]>)>,
+    orders: BTreeMap<u32, u64>,
     octets: usize,
 }
 
@@ -116,6 +123,9 @@ impl Queue {
             timers: BTreeSet::new(),
             accepting: VecDeque::new(),
             holding: Vec::new(),
+            refrained: VecDeque::new(),
+            compacting: None,
+            partial: 0,
             dirty: VecDeque::new(),
             dead: Dead::default(),
             observers: FastMap::default(),
@@ -193,8 +203,13 @@ impl Queue {
         let now = self.tick(now);
         if self.connections.get(id).is_some() {
             self.dismiss(now, id);
-            if self.connections.remove(id).is_some_and(|connection| connection.listed) {
+            let Some(connection) = self.connections.remove(id) else { return };
+            self.partial -= connection.decoder.kept();
+            if connection.listed {
                 self.holding.retain(|other| *other != id);
+            }
+            if connection.refrained {
+                self.refrained.retain(|other| *other != id);
             }
         }
     }
@@ -217,10 +232,23 @@ impl Queue {
         }
     }
 
-    /// Whether anything should be read from a connection.
-    pub fn wants_input(&self, id: ConnectionId) -> bool {
-        self.connections.get(id).is_some_and(|connection| connection.rest.is_empty() && !connection.stalled)
-            && self.takes_input(id)
+    /// Whether anything should be read from a connection. If not, [`poll_connection`](Self::poll_connection) names it when
+    /// that has changed.
+    pub fn wants_input(&mut self, id: ConnectionId) -> bool {
+        if self.takes_input(id) {
+            return self
+                .connections
+                .get(id)
+                .is_some_and(|connection| connection.rest.is_empty() && !connection.stalled);
+        }
+        if self.journal.is_some()
+            && let Some(connection) = self.connections.get_mut(id)
+            && !connection.ending
+            && !std::mem::replace(&mut connection.refrained, true)
+        {
+            self.refrained.push_back(id);
+        }
+        false
     }
 
     /// Whether a connection ends, once everything is written.

@@ -151,9 +151,7 @@ impl Queue {
     pub(super) fn remove(&mut self, place: u32) {
         self.forget_unique(place);
         let Some(task) = self.tasks.remove(place) else { return };
-        if let Some(key) = self.pool.get(task.block).ok().and_then(|block| task.key(block)) {
-            self.keys.over(key);
-        }
+        self.keys.over(task.id, self.pool.get(task.block).ok().and_then(|block| task.key(block)));
         // A block of a task is allocated as long as the task is there.
         let _ = self.pool.free(task.block);
         self.kinds.leave(task.kind);

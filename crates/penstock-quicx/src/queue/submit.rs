@@ -53,6 +53,9 @@ impl Queue {
         };
         if let Some(place) = self.find_unique(kind, submit) {
             self.kinds.leave(kind);
+            if let (Some(key), Some(task)) = (key, self.tasks.get(place)) {
+                self.keys.merged(key, task.id);
+            }
             return Ok(Accepted::There(place));
         }
         let octets = submit.octets() + key.map_or(0, |key| key.len());

@@ -87,6 +87,11 @@ impl Tasks {
         self.by_id.get(&id.0).copied()
     }
 
+    /// All places are below this one.
+    pub(super) fn places(&self) -> usize {
+        self.places.len()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }
@@ -135,9 +140,5 @@ impl Tasks {
             *self = Self { next, ..Self::default() };
         }
         Some(task)
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Task)> {
-        (0..).zip(&self.places).filter_map(|(place, task)| task.as_ref().map(|task| (place, task)))
     }
 }

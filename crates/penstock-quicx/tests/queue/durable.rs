@@ -147,3 +147,81 @@ fn a_key_comes_back_with_its_task_and_one_that_was_not_written_may_be_tried_agai
     let worker = d.worker(9);
     assert_eq!(d.hears(worker), ["TASK 1 a x", "TASK 3 a y"]);
 }
+
+#[test]
+fn many_small_tasks_that_stay_are_not_written_again_and_again() {
+    let mut d = journaled();
+    let producer = d.connect();
+    for _ in 0..500 {
+        d.send(producer, &[submit("a", b"")]);
+    }
+    d.write();
+    // Nothing in any segment is over, so there is nothing to be gained.
+    assert!(d.files.contains_key(&1), "{:?}", d.files.keys().next());
+    assert_eq!(d.restart().queue.tasks(), 500);
+}
+
+#[test]
+fn a_disk_that_stays_full_gets_one_file_and_a_line_each_minute() {
+    let mut d = journaled();
+    let producer = d.connect();
+    d.send(producer, &[submit("a", b"1")]);
+    d.write();
+    let before = d.files.len();
+    let mut told = Vec::new();
+    for second in 0..70 {
+        d.send(producer, &[submit("a", b"2")]);
+        d.fail();
+        told.extend(std::iter::from_fn(|| d.queue.poll_event()).map(|_| second));
+        d.pass(1.0);
+    }
+    assert_eq!(told, [0, 60]);
+    assert!(d.files.len() <= before + 1, "{:?}", d.files.keys());
+    d.write();
+    d.hears(producer);
+    d.send(producer, &[submit("a", b"3")]);
+    d.write();
+    let mut d = d.restart();
+    let worker = d.worker(9);
+    let heard = d.hears(worker).join(", ");
+    assert!(heard.starts_with("TASK 1 a 1, TASK ") && heard.ends_with(" a 3"), "{heard}");
+}
+
+#[test]
+fn whoever_was_not_read_while_the_disk_was_behind_is_read_again_and_workers_are_read_meanwhile() {
+    let mut d = journaled();
+    let (bulk, other, worker) = (d.connect(), d.connect(), d.worker(1));
+    d.send(other, &[submit("a", b"x")]);
+    d.write();
+    assert_eq!(
+        (d.hears(other), d.hears(worker)),
+        (vec!["OK 1".to_owned()], vec!["WAIT".to_owned(), "TASK 1 a x".to_owned()])
+    );
+    let payload = [b'x'; 4_000];
+    while d.queue.wants_input(bulk) {
+        d.send(bulk, &[submit("a", &payload)]);
+    }
+    assert!(d.queue.journal_waiting() > 8 << 20);
+    assert!(!d.queue.wants_input(other) && d.queue.wants_input(worker));
+    assert_eq!(d.ask(worker, Frame::Heartbeat), ["PONG"]);
+    while d.queue.poll_connection().is_some() {}
+    d.write();
+    let named: Vec<_> = std::iter::from_fn(|| d.queue.poll_connection()).collect();
+    assert!(named.contains(&other) && named.contains(&bulk));
+    assert!(d.queue.wants_input(other) && d.queue.wants_input(bulk));
+}
+
+#[test]
+fn a_key_that_was_merged_with_a_task_that_could_not_be_written_is_free_again() {
+    let mut d = journaled();
+    d.config.policies = [("a".to_owned(), Policy { unique: true, ..Policy::default() })].into();
+    let mut d = d.restart();
+    let producer = d.connect();
+    d.send(producer, &[once(1, "a", b"x"), once(2, "a", b"x")]);
+    d.fail();
+    assert!(d.hears(producer).iter().all(|answer| answer.starts_with("ERROR 0x01")));
+    d.pass(1.1);
+    d.send(producer, &[once(2, "a", b"y"), once(1, "a", b"x")]);
+    d.write();
+    assert_eq!(d.hears(producer), ["OK 2", "OK 3"]);
+}

@@ -34,6 +34,37 @@ fn whoever_does_not_read_is_not_read_from_and_gets_no_more_tasks() {
 }
 
 #[test]
+fn large_frames_that_are_not_whole_have_a_part_of_the_pool_together() {
+    let pool = PoolConfig { bytes: 16 << 20, classes: vec![64, 1 << 20] };
+    let mut d = Dialogue::with(QueueConfig { pool, ..QueueConfig::default() });
+    let payload = vec![b'x'; 1_000_000];
+    let mut octets = Vec::new();
+    submit("a", &payload).encode(&mut octets).expect("fits");
+    let (half, rest) = octets.split_at(600_000);
+    let peers: Vec<_> = (0..20).map(|_| d.connect()).collect();
+    for peer in &peers {
+        for piece in half.chunks(50_000) {
+            d.queue.handle_input(d.clock.instant(), *peer, piece);
+        }
+    }
+    let refused: Vec<_> = peers.iter().copied().filter(|peer| !d.queue.poll_transmit(*peer).is_empty()).collect();
+    // Those that are kept have 4 MiB at the most.
+    assert!((14..20).contains(&refused.len()), "{}", refused.len());
+    let message = "ERROR 0x01 there are too many large frames that are not whole";
+    d.queue.handle_input(d.clock.instant(), refused[0], rest);
+    assert_eq!(d.ask(refused[0], Frame::Heartbeat), [message, "PONG"]);
+    // A small one always has room, and a large one when the others are gone.
+    d.queue.handle_input(d.clock.instant(), refused[1], rest);
+    d.hears(refused[1]);
+    for peer in peers.iter().filter(|peer| **peer != refused[1]) {
+        d.queue.handle_closed(d.clock.instant(), *peer);
+    }
+    d.queue.handle_input(d.clock.instant(), refused[1], half);
+    d.queue.handle_input(d.clock.instant(), refused[1], rest);
+    assert_eq!(d.hears(refused[1]), ["OK 1"]);
+}
+
+#[test]
 fn an_observer_that_does_not_read_is_cut_off() {
     let mut d = Dialogue::new();
     let (observer, producer, worker) = (d.connect(), d.connect(), d.worker(u16::MAX));
@@ -50,6 +81,21 @@ fn an_observer_that_does_not_read_is_cut_off() {
     assert_eq!(d.queue.counters().slow, 1);
     d.queue.handle_closed(d.clock.instant(), observer);
     assert_eq!((d.queue.tasks(), d.queue.connections()), (0, 2));
+}
+
+#[test]
+fn what_only_a_daemon_sends_goes_the_other_way_whatever_its_length() {
+    let mut d = Dialogue::new();
+    let peer = d.connect();
+    for (opcode, name) in
+        [(2, "OK"), (3, "ERROR"), (5, "TASK"), (8, "WAIT"), (12, "STATS_RESPONSE"), (36, "DEAD_TASKS")]
+    {
+        for length in [0, 1, 4, 28] {
+            let frame = [vec![1, opcode, 0, 0, 0, length], vec![0; usize::from(length)]].concat();
+            d.queue.handle_input(d.clock.instant(), peer, &frame);
+            assert_eq!(d.hears(peer), [format!("ERROR 0x02 {name} goes the other way")]);
+        }
+    }
 }
 
 #[test]

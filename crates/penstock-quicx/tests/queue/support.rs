@@ -82,7 +82,7 @@ impl Dialogue {
         while let Some(write) = self.queue.poll_write() {
             match write {
                 Write::Append { segment, octets, .. } => {
-                    self.files.entry(segment).or_default().extend_from_slice(&octets);
+                    self.put(segment, &octets);
                     self.queue.handle_durable(self.clock.instant());
                 }
                 Write::Remove { segment } => {
@@ -92,13 +92,18 @@ impl Dialogue {
         }
     }
 
+    /// Appends; what begins a segment begins its file.
+    fn put(&mut self, segment: u64, octets: &[u8]) {
+        if octets.starts_with(b"QUICXJ") {
+            self.files.remove(&segment);
+        }
+        self.files.entry(segment).or_default().extend_from_slice(octets);
+    }
+
     /// The next write fails, with half of it on the disk.
     pub(crate) fn fail(&mut self) {
         if let Some(Write::Append { segment, octets, .. }) = self.queue.poll_write() {
-            self.files
-                .entry(segment)
-                .or_default()
-                .extend_from_slice(octets.get(..octets.len() / 2).unwrap_or_default());
+            self.put(segment, octets.get(..octets.len() / 2).unwrap_or_default());
             self.queue.handle_write_failed(self.clock.instant(), "no space left on device");
         }
     }
@@ -178,6 +183,7 @@ fn word(frame: Frame<'_>) -> String {
         | Frame::DeadList
         | Frame::DeadRequeue(_)
         | Frame::DeadDrop(_)
+        | Frame::DeadAfter(_)
         | Frame::Stop => frame.opcode().name().to_owned(),
     }
 }

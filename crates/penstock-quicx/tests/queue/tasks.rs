@@ -1,5 +1,6 @@
 //! Submits, outcomes, the dead list, and what policies do.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use penstock_quicx::{Event, Frame, Policy, PoolConfig, QueueConfig, TaskId};
@@ -21,6 +22,32 @@ fn a_task_goes_from_its_producer_to_a_worker_and_its_block_is_free_when_it_is_do
     assert_eq!(d.ask(worker, done(1)), Vec::<String>::new());
     assert_eq!(d.ask(producer, Frame::Stats), ["STATS 0 1 1 0"]);
     assert_eq!(d.hears(producer), Vec::<String>::new());
+}
+
+#[test]
+fn a_producer_that_asks_one_after_the_other_is_told_from_all_others() {
+    let mut d = Dialogue::new();
+    let (producer, worker) = (d.connect(), d.worker(1));
+    assert!(!d.queue.is_in_turn(producer));
+    for (frames, in_turn) in [(1, true), (2, false), (1, true)] {
+        let octets = encoded(submit("a", b"x")).repeat(frames);
+        d.queue.handle_input(d.clock.instant(), producer, &octets);
+        assert_eq!(d.queue.is_in_turn(producer), in_turn);
+        d.hears(producer);
+    }
+    d.send(worker, &[done(1)]);
+    assert!(!d.queue.is_in_turn(worker));
+    // Whoever waits for the disk is in no hurry.
+    let mut d = Dialogue::with_journal(QueueConfig::default(), BTreeMap::new());
+    let producer = d.connect();
+    d.send(producer, &[submit("a", b"x")]);
+    assert!(!d.queue.is_in_turn(producer));
+}
+
+fn encoded(frame: Frame<'_>) -> Vec<u8> {
+    let mut octets = Vec::new();
+    frame.encode(&mut octets).expect("a frame");
+    octets
 }
 
 #[test]
@@ -196,4 +223,47 @@ fn the_oldest_keys_of_tasks_that_are_over_are_forgotten() {
     assert_eq!(d.ask(producer, once(3, "a", b"")), ["OK 3"]);
     assert_eq!(d.ask(producer, once(2, "a", b"")), ["OK 2"]);
     assert_eq!(d.ask(producer, once(1, "a", b"")), ["OK 4"]);
+}
+
+#[test]
+fn the_dead_list_is_complete_however_long_it_is_and_whatever_leaves_it_meanwhile() {
+    let policy = Policy { retry_failed: true, attempts: 1, ..Policy::default() };
+    let mut d = Dialogue::with(config(policy));
+    let (producer, worker, monitor) = (d.connect(), d.worker(9), d.connect());
+    // Reasons of 1 KiB: an answer has room for about 500.
+    for id in 1..=1_100 {
+        d.send(producer, &[submit("a", b"")]);
+        d.send(worker, &[failed(id, &[b'x'; 1_024])]);
+    }
+    let ids = |answer: &[String]| -> Vec<u32> {
+        let list = answer.concat();
+        let list =
+            list.strip_prefix("DEAD_TASKS [").and_then(|list| list.strip_suffix(']')).expect("a list").to_owned();
+        list.split(", ").filter_map(|task| task.split(' ').next()?.parse().ok()).collect()
+    };
+    let mut found = Vec::new();
+    loop {
+        let after = found.last().copied().unwrap_or(0);
+        let page = ids(&d.ask(monitor, Frame::DeadAfter(TaskId(after))));
+        let Some(last) = page.last().copied() else { break };
+        assert!(page.len() < 600);
+        found.extend(page);
+        // The very task where the next answer begins.
+        d.send(monitor, &[Frame::DeadDrop(TaskId(last))]);
+        assert_eq!(d.hears(monitor), [format!("OK {last}")]);
+    }
+    assert_eq!(found, (1..=1_100).collect::<Vec<_>>());
+    assert!(d.queue.dead() < 1_100);
+}
+
+#[test]
+fn a_key_for_which_another_task_stands_is_that_tasks_key_too() {
+    let mut d = Dialogue::with(config(Policy { unique: true, ..Policy::default() }));
+    let (producer, worker) = (d.connect(), d.worker(1));
+    d.send(producer, &[once(1, "a", b"x"), once(2, "a", b"x"), once(2, "a", b"y")]);
+    assert_eq!(d.hears(producer), ["OK 1", "OK 1", "OK 1"]);
+    assert_eq!(d.hears(worker), ["WAIT", "TASK 1 a x"]);
+    d.send(worker, &[done(1)]);
+    d.send(producer, &[once(1, "a", b"x"), once(2, "a", b"x"), once(3, "a", b"x")]);
+    assert_eq!(d.hears(producer), ["OK 1", "OK 1", "OK 2"]);
 }

@@ -20,17 +20,22 @@ from penstock.pipestream._codes import (
 )
 from penstock.pipestream._events import (
     AgreedEvent,
+    AttemptFailedEvent,
     BarrierEvent,
     CheckpointEvent,
     ClosedEvent,
+    DeferredEvent,
     DigestEvent,
     ErrorEvent,
     Event,
     GatheredEvent,
     LostEvents,
+    OutcomeEvent,
     ReleasedEvent,
     ResolvedEvent,
+    ResumedEvent,
     StatusEvent,
+    YieldedEvent,
 )
 from penstock.pipestream._frames import (
     Agreement,
@@ -56,22 +61,31 @@ from penstock.pipestream._manifest import (
 )
 from penstock.pipestream._messages import (
     ClaimCheck,
-    CompletionPolicy,
+    SetAside,
     StoppingPointValidation,
 )
+from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._reader import (
     ROW_SCHEMA,
     ClosedSession,
     Piece,
+)
+from penstock.pipestream._references import (
+    REFERENCE_TYPE,
+    EncryptionMetadata,
+    FileStorageReference,
+    References,
 )
 from penstock.pipestream._server import (
     ServerCounters,
 )
 
 __all__ = [
+    "REFERENCE_TYPE",
     "ROW_SCHEMA",
     "AgreedEvent",
     "Agreement",
+    "AttemptFailedEvent",
     "Barrier",
     "BarrierEvent",
     "Capabilities",
@@ -84,7 +98,9 @@ __all__ = [
     "Completion",
     "CompletionMode",
     "CompletionPolicy",
+    "DeferredEvent",
     "DigestEvent",
+    "EncryptionMetadata",
     "Entity",
     "EntityHeader",
     "EntityIdSpace",
@@ -93,16 +109,20 @@ __all__ = [
     "ErrorEvent",
     "Event",
     "FailureAction",
+    "FileStorageReference",
     "GatheredEvent",
     "LostEvents",
     "Manifest",
+    "OutcomeEvent",
     "Piece",
     "Reason",
     "ReceivedEntity",
+    "References",
     "ReleasedEvent",
     "Resolution",
     "ResolutionState",
     "ResolvedEvent",
+    "ResumedEvent",
     "Scope",
     "ScopeDigest",
     "ScopeKey",
@@ -110,6 +130,7 @@ __all__ = [
     "Server",
     "ServerCounters",
     "Session",
+    "SetAside",
     "SinkReader",
     "Status",
     "StatusEvent",
@@ -117,5 +138,6 @@ __all__ = [
     "StoppingPointValidation",
     "YieldExtension",
     "YieldReason",
+    "YieldedEvent",
     "merkle_root",
 ]

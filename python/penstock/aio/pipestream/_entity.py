@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Self
 
 from penstock import _core
 from penstock.aio._loop import futures, limit, result
-from penstock.pipestream._codes import ErrorCode, Status
-from penstock.pipestream._entity import NamedEntity
-from penstock.pipestream._events import reason_of
+from penstock.pipestream._codes import ErrorCode, Status, YieldReason
+from penstock.pipestream._entity import Ending, NamedEntity, ending_of
 from penstock.pipestream._frames import EntityHeader, header_of
 from penstock.pipestream._keys import EntityKey, Reason, ScopeKey
+from penstock.pipestream._messages import ClaimCheck, claim_of
 
 if TYPE_CHECKING:
     from penstock.aio.pipestream._session import Session
@@ -48,7 +48,7 @@ class SentEntity(Entity):
         self._dehydrated = dehydrated
         # The outcome is there to be taken once, and several tasks may wait for it.
         self._lock = asyncio.Lock()
-        self._outcome: tuple[Status, Reason | None] | None = None
+        self._outcome: Ending | None = None
 
     @property
     def is_dehydrated(self) -> bool:
@@ -71,9 +71,8 @@ class SentEntity(Entity):
         async with limit(timeout, f"{self!r} has not ended"), self._lock:
             if self._outcome is None:
                 native = self._session._native
-                status, reason = await result(futures().wait_resolved(native, self._key))
-                self._outcome = Status(status), reason_of(reason)
-        return self._outcome[0]
+                self._outcome = ending_of(await result(futures().wait_resolved(native, self._key)))
+        return self._outcome.status
 
     @property
     def status(self) -> Status:
@@ -81,13 +80,25 @@ class SentEntity(Entity):
         self._look()
         if self._outcome is None:
             return Status.DEHYDRATING if self._dehydrated else Status.PENDING
-        return self._outcome[0]
+        return self._outcome.status
 
     @property
     def reason(self) -> Reason | None:
         """Why it is not COMPLETE, where it is terminal and somebody said why."""
         self._look()
-        return None if self._outcome is None else self._outcome[1]
+        return None if self._outcome is None else self._outcome.reason
+
+    @property
+    def attempts(self) -> int:
+        """How often it was sent; more than once by a policy that has failures come again."""
+        self._look()
+        return 1 if self._outcome is None else self._outcome.attempts
+
+    @property
+    def claim(self) -> int | None:
+        """The ID of the claim check under which it is DEFERRED."""
+        self._look()
+        return None if self._outcome is None else self._outcome.claim
 
     async def fail(self, reason: str, *, code: int = ErrorCode.INTERNAL_ERROR) -> None:
         """Give it up: its stream is reset and its status becomes FAILED, unless it is terminal already.
@@ -103,7 +114,7 @@ class SentEntity(Entity):
         if self._outcome is None and not self._lock.locked():
             outcome = self._session._native.wait_resolved(self._key, 0)
             if outcome is not None:
-                self._outcome = Status(outcome[0]), reason_of(outcome[1])
+                self._outcome = ending_of(outcome)
 
 
 class ReceivedEntity(Entity):
@@ -135,6 +146,11 @@ class ReceivedEntity(Entity):
     def is_dehydrated(self) -> bool:
         """Whether it has children, which are entities of their own."""
         return self._native.is_dehydrated()
+
+    @property
+    def is_padding(self) -> bool:
+        """Whether it stands for nothing, and only hides how many entities there are; complete it like any other."""
+        return self._header.metadata.get("penstock.padding") == "1"
 
     @property
     def child_scope(self) -> ScopeKey | None:
@@ -193,6 +209,30 @@ class ReceivedEntity(Entity):
         self._decided = True
         # It is only said here, and waits for nothing.
         self._native.fail(code, reason)
+
+    async def skip(self, reason: str, *, code: int = ErrorCode.NO_ERROR) -> None:
+        """Leave it out: its status becomes SKIPPED, which is no failure. Layer 2."""
+        self._decided = True
+        # It is only said here, and waits for nothing.
+        self._native.skip(code, reason)
+
+    async def defer(self, reason: str, *, life: float | None = None) -> ClaimCheck:
+        """Set it aside under a claim check: DEFERRED. See `penstock.pipestream.ReceivedEntity.defer`. Layer 2."""
+        self._decided = True
+        return claim_of(await result(futures().defer(self._native, reason, life)))
+
+    async def wait(self, reason: YieldReason, state: bytes = b"", timeout: float | None = None) -> bytes | None:
+        """Say that it waits, and wait until its owner has it go on. See `penstock.pipestream.ReceivedEntity.wait`.
+
+        Cancelled, it still waits: `wait_resumed` goes on waiting.
+        """
+        async with limit(timeout, f"{self!r} still waits"):
+            return await result(futures().wait(self._native, reason, state))
+
+    async def wait_resumed(self, timeout: float | None = None) -> bytes | None:
+        """Go on waiting, after a `wait` that took too long or was cancelled."""
+        async with limit(timeout, f"{self!r} still waits"):
+            return await result(futures().wait_resumed(self._native))
 
     def _take(self, size: int) -> bytes:
         taken = bytes(self._buffer[:size])

@@ -9,6 +9,7 @@ import pyarrow as pa
 from penstock.aio._threads import each
 from penstock.pipestream import _reader as blocking
 from penstock.pipestream._fields import PathLike
+from penstock.pipestream._messages import SetAside
 from penstock.pipestream._reader import ClosedSession, Piece
 
 __all__ = ["SinkReader"]
@@ -99,6 +100,10 @@ class SinkReader:
     ) -> AsyncIterator[pa.RecordBatch]:
         """Give the rows of pieces, by default of all closed sessions, as record batches, for ``async for``."""
         return each(self._reader.read(pieces, content=content, max_content=max_content, batch_octets=batch_octets))
+
+    async def claims(self) -> list[SetAside]:
+        """Give what the sink's server has set aside and still knows, the first to expire at the front."""
+        return await asyncio.to_thread(self._reader.claims)
 
     async def remove(self, session: str) -> None:
         """Remove a session from a folder, for good; the journal keeps its line. One that is not there is no error."""

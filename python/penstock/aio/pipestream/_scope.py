@@ -11,6 +11,7 @@ from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode, Status
 from penstock.pipestream._fields import OCTETS, Payload
 from penstock.pipestream._frames import ScopeDigest
+from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._scope import ScopeState
 
 __all__ = ["Scope"]
@@ -52,6 +53,7 @@ class Scope(ScopeState[SentEntity]):
         content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
+        policy: CompletionPolicy | None = None,
     ) -> "Starting[Scope]":
         """Send a child that has children itself; see `Session.dehydrate`. At most 7 deep."""
         return self._entity.session.dehydrate(
@@ -61,6 +63,7 @@ class Scope(ScopeState[SentEntity]):
             content_type=content_type,
             metadata=metadata,
             chunk_size=chunk_size,
+            policy=policy,
         )
 
     async def announce_failed(

@@ -1,15 +1,27 @@
 """Servers, for asyncio."""
 
-from collections.abc import AsyncIterator, Generator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from penstock import _core
 from penstock.aio._loop import futures, limit, result
 from penstock.aio.pipestream._session import Session
+from penstock.pipestream._codes import Status
 from penstock.pipestream._fields import PathLike
+from penstock.pipestream._hand_over import HandOver, Queue
 from penstock.pipestream._keys import misuse
-from penstock.pipestream._server import ServeOptions, ServerCounters, counters_of, development, sink_of
+from penstock.pipestream._messages import ClaimCheck, SetAside, claim_id, set_aside_of
+from penstock.pipestream._references import References
+from penstock.pipestream._server import (
+    LAYER_2,
+    ServeOptions,
+    ServerCounters,
+    counters_of,
+    development,
+    sink_of,
+)
 
 __all__ = ["Server"]
 
@@ -38,7 +50,16 @@ class Server:
     ReceivedEntity(scope_id=0, entity_id=1) b'hello'
     """
 
-    __slots__ = ("__weakref__", "_address", "_fingerprint", "_listen", "_options", "_started")
+    __slots__ = (
+        "__weakref__",
+        "_address",
+        "_fingerprint",
+        "_hand_over",
+        "_listen",
+        "_options",
+        "_queue",
+        "_started",
+    )
 
     def __init__(
         self,
@@ -49,14 +70,19 @@ class Server:
         cert: PathLike | None = None,
         key: PathLike | None = None,
         client_ca: PathLike | None = None,
-        layers: int = 1,
+        layers: int = 2,
         window: int | None = None,
         max_payload: int | None = None,
         mtu: int | None = None,
         events: PathLike | None = None,
         read_key: str | None = None,
         reader_certificates: Literal["required", "optional"] = "required",
+        defer_types: Sequence[str] = (),
+        defer_to: str | None = None,
+        claims: PathLike | None = None,
+        survive: float = 300.0,
         metrics: str | None = None,
+        references: References | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
         """Take the arguments of `penstock.pipestream.Server`. Await or enter it to begin to listen."""
@@ -76,7 +102,13 @@ class Server:
             read_key=read_key,
             reader_certificates=reader_certificates,
             metrics=metrics,
+            references=references,
+            claims=claims,
+            defer_types=list(defer_types),
+            survive=survive if layers == LAYER_2 else None,
         )
+        self._queue = None if defer_to is None else Queue.parse(defer_to)
+        self._hand_over: HandOver | None = None
         self._started: _core.Server | None = None
         self._address = self._fingerprint = ""
 
@@ -85,6 +117,8 @@ class Server:
             native = await result(futures().listen(self._listen, self._options))
             self._started = native
             self._address, self._fingerprint = native.address(), native.fingerprint()
+            if self._queue is not None:
+                self._hand_over = HandOver(native, self._queue)
         return self
 
     def __await__(self) -> Generator[Any, Any, Self]:
@@ -121,6 +155,14 @@ class Server:
         """What it has seen so far."""
         return counters_of(self._native.counters())
 
+    async def claims(self) -> list[SetAside]:
+        """Give what this server has set aside and still knows, the first to expire at the front."""
+        return [set_aside_of(row) for row in await asyncio.to_thread(self._native.claims)]
+
+    async def settle(self, claim: ClaimCheck | int | str, status: Status = Status.COMPLETE) -> None:
+        """Say what has become of an entity that was set aside. See `penstock.pipestream.Server.settle`."""
+        await asyncio.to_thread(self._native.settle, claim_id(claim), status)
+
     async def accept(self, timeout: float | None = None) -> Session | None:
         """Wait for the next client, at most ``timeout`` seconds; None when the server is closed.
 
@@ -144,6 +186,8 @@ class Server:
         Closing a closed server changes nothing. A cancelled wait leaves the server closing.
         """
         await result(futures().shutdown(self._native, grace))
+        if self._hand_over is not None:
+            await asyncio.to_thread(self._hand_over.stop)
 
     async def __aenter__(self) -> Self:
         """Begin to listen."""

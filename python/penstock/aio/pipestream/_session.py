@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -14,11 +14,14 @@ from penstock.aio.pipestream._entity import Entity, ReceivedEntity, SentEntity
 from penstock.aio.pipestream._scope import Scope
 from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode
-from penstock.pipestream._events import Event, LostEvents, event_of
+from penstock.pipestream._events import Event, LostEvents, event_of, reason_of
 from penstock.pipestream._fields import OCTETS, PathLike, Payload
 from penstock.pipestream._frames import Checkpoint
-from penstock.pipestream._keys import Reason, misuse
-from penstock.pipestream._session import ConnectOptions, SessionState, draft
+from penstock.pipestream._keys import EntityKey, Reason, misuse
+from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
+from penstock.pipestream._policy import CompletionPolicy
+from penstock.pipestream._references import REFERENCE_TYPE, FileStorageReference
+from penstock.pipestream._session import ConnectOptions, SessionState, draft, highest_layer
 
 __all__ = ["Session"]
 
@@ -66,7 +69,9 @@ class Session(SessionState):
         cert: PathLike | None = None,
         key: PathLike | None = None,
         server_name: str | None = None,
-        layers: int = 1,
+        layers: int | None = None,
+        policy: CompletionPolicy | None = None,
+        survive: float | None = None,
         window: int | None = None,
         mtu: int | None = None,
         timeout: float | None = 10.0,
@@ -82,10 +87,12 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=layers,
+            layers=highest_layer(layers, policy, survive),
             window=window,
             mtu=mtu,
             timeout=None,
+            policy=policy,
+            survive=survive,
         )
 
         async def start() -> "Session":
@@ -104,6 +111,7 @@ class Session(SessionState):
         content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
+        policy: CompletionPolicy | None = None,
     ) -> SentEntity:
         """Announce an entity and send it; return once it is announced and its payload is on its way.
 
@@ -119,6 +127,7 @@ class Session(SessionState):
             content_type=content_type,
             metadata=metadata,
             chunk_size=chunk_size,
+            policy=policy,
         )
         return SentEntity(self, await result(futures().send(self._native, of, payload)), dehydrate)
 
@@ -162,6 +171,7 @@ class Session(SessionState):
         content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
+        policy: CompletionPolicy | None = None,
     ) -> Starting[Scope]:
         """Send an entity that has children, and give their scope, for an ``async with`` block. See `send`.
 
@@ -178,10 +188,29 @@ class Session(SessionState):
                     content_type=content_type,
                     metadata=metadata,
                     chunk_size=chunk_size,
+                    policy=policy,
                 )
             )
 
         return Starting(start)
+
+    async def send_reference(
+        self,
+        reference: FileStorageReference,
+        *,
+        parent: SentEntity | Scope | None = None,
+        layer: int = 0,
+        metadata: Mapping[str, str] | None = None,
+        approved_key_providers: Sequence[str] = (),
+    ) -> SentEntity:
+        """Send a reference to an object instead of its octets.
+
+        Args and errors are those of `penstock.pipestream.Session.send_reference`.
+        """
+        reference.check_keys(approved_key_providers)
+        return await self.send(
+            reference.encode(), parent=parent, layer=layer, content_type=REFERENCE_TYPE, metadata=metadata
+        )
 
     async def announce_failed(
         self,
@@ -205,6 +234,34 @@ class Session(SessionState):
             await entity.fail(reason, code=code)
         else:
             await result(futures().fail(self._native, entity.key, code, reason))
+
+    async def skip(self, entity: Entity, reason: str, *, code: int = ErrorCode.NO_ERROR) -> None:
+        """Leave an entity out, one of ours or of the peer's, unless it is terminal already: SKIPPED. Layer 2."""
+        if entity.session is not self:
+            raise misuse(f"{entity!r} belongs to another session")
+        if isinstance(entity, ReceivedEntity):
+            await entity.skip(reason, code=code)
+        else:
+            await result(futures().skip(self._native, entity.key, code, reason))
+
+    async def resume(self, entity: SentEntity | EntityKey, token: bytes, timeout: float | None = None) -> Reason | None:
+        """Have the peer go on with an entity of ours that waits. See `penstock.pipestream.Session.resume`."""
+        key = entity if isinstance(entity, EntityKey) else entity.key
+        async with limit(timeout, "the peer has not answered"):
+            return reason_of(await result(futures().resume(self._native, key, token)))
+
+    async def claim(self, claim: ClaimCheck | int | str, timeout: float | None = 30.0) -> ClaimCheck:
+        """Ask the peer what has become of one of its claim checks. See `penstock.pipestream.Session.claim`."""
+        async with limit(timeout, "the peer has not answered"):
+            return claim_of(await result(futures().claim(self._native, claim_id(claim))))
+
+    async def redeem(self, claim: ClaimCheck | int | str, session: str, timeout: float | None = 30.0) -> ClaimCheck:
+        """Take an entity over that the peer has set aside, once. See `penstock.pipestream.Session.redeem`.
+
+        Cancelled while it waits, it is open whether it was redeemed.
+        """
+        async with limit(timeout, "the peer has not answered"):
+            return claim_of(await result(futures().redeem(self._native, claim_id(claim), session)))
 
     async def end_children(self, parent: SentEntity) -> None:
         """Say that the last child of an entity has been sent: without it, the entity never becomes terminal."""

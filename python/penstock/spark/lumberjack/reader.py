@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import LumberjackError, SparkError
 from penstock.lumberjack import Position, SpoolReader
-from penstock.spark.lumberjack.source import Columns, LumberjackPartition, Shares, read_spool
+from penstock.spark.lumberjack.source import SPOOL_OPTIONS, Columns, LumberjackPartition, Shares, read_spool
 from penstock.spark.pipestream.options import Options
 
 __all__ = ["LumberjackReader"]
@@ -28,7 +28,7 @@ class LumberjackReader(DataSourceReader):
         """Read the options. Nothing is opened but the file of the read key."""
         options = Options(given, "source", "lumberjack")
         spool, shares = read_spool(options), Shares.read(options)
-        options.finish()
+        options.finish(*SPOOL_OPTIONS)
         return cls(spool, Columns.of(schema), shares)
 
     def partitions(self) -> list[LumberjackPartition]:

@@ -17,12 +17,15 @@ from penstock.errors import LumberjackError, SparkError
 from penstock.lumberjack import EVENT_SCHEMA, Position, SpoolPiece, SpoolReader
 from penstock.spark._batches import resize
 from penstock.spark._paths import from_option
-from penstock.spark.pipestream.options import Options
+from penstock.spark.pipestream.options import STORAGE, Options
 
-__all__ = ["EVENT_COLUMNS", "Columns", "LumberjackPartition", "Shares", "read_spool"]
+__all__ = ["EVENT_COLUMNS", "SPOOL_OPTIONS", "Columns", "LumberjackPartition", "Shares", "read_spool"]
 
 EVENT_COLUMNS: StructType = from_arrow_schema(EVENT_SCHEMA)
 """An event as it came."""
+
+SPOOL_OPTIONS = ("address", "path", "fingerprint", "ca", "system_ca", "read_key_file", STORAGE)
+"""Options that say which spool is read; which of them are, depends on where it is."""
 
 _TARGET_BYTES = 64 << 20
 _LEAST_PIECE = 1 << 20

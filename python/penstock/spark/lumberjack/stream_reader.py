@@ -25,7 +25,7 @@ from penstock.lumberjack import Position, Spool, SpoolReader
 from penstock.spark._admission import budget, default_limit, read_limits
 from penstock.spark.lumberjack.checkpoint import committed_offsets
 from penstock.spark.lumberjack.listen import Listen
-from penstock.spark.lumberjack.source import Columns, LumberjackPartition, Shares, read_spool
+from penstock.spark.lumberjack.source import SPOOL_OPTIONS, Columns, LumberjackPartition, Shares, read_spool
 from penstock.spark.pipestream.options import Options
 
 __all__ = ["LumberjackStreamReader", "SpoolOffset"]
@@ -88,9 +88,13 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         checkpoint = options.text("checkpointLocation")
         max_rows, max_bytes = read_limits(options)
         shares = Shares.read(options)
-        options.finish()
+        options.finish(*SPOOL_OPTIONS)
         if name is None and listen is not None:
             name = "spark"
+        if name is not None and spool is not None and spool.address is None:
+            raise options.error(
+                "reader", "wants the HOST:PORT of the receiver (--read-listen): nothing is committed to files"
+            )
         return cls(spool, Columns.of(schema), shares, listen, name, checkpoint, max_rows=max_rows, max_bytes=max_bytes)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name

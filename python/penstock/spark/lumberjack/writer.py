@@ -1,7 +1,7 @@
 """The sink: rows that are shipped to Lumberjack receivers."""
 
 import base64
-import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -14,6 +14,8 @@ from pyspark.sql.types import StringType, StructType
 from penstock._addresses import check_address, fingerprint_digits
 from penstock.errors import LumberjackError, SparkError
 from penstock.lumberjack import Sender
+from penstock.lumberjack._event import json_text, rows_of
+from penstock.lumberjack._options import SendOptions
 from penstock.spark.pipestream.options import Options
 
 __all__ = ["LumberjackStreamWriter", "LumberjackWriter", "Shipped", "Shipping"]
@@ -76,8 +78,25 @@ class Shipping:
             compress=3 if options.text("compress") is None else options.within("compress", 0, 9) or 0,
             retry=options.positive("retry", 60),
         )
+        options.check_together("cert", "key")
         options.finish()
+        shipping.check()
         return shipping
+
+    def check(self) -> None:
+        """Refuse what no task could send with: nobody to trust, or too many."""
+        if (self.fingerprint is not None) + (self.ca is not None) + self.system_ca > 1:
+            raise SparkError("the lumberjack sink trusts by one of the options fingerprint, ca and system_ca")
+        try:
+            SendOptions(
+                hosts=list(self.hosts),
+                fingerprint=self.fingerprint,
+                ca=self.ca,
+                system_ca=self.system_ca,
+                plain=self.plain,
+            ).check()
+        except LumberjackError as error:
+            raise SparkError(f"the lumberjack sink: {error}") from None
 
     def ship(self, batches: Iterable[pa.RecordBatch]) -> Shipped:
         """Send rows, and wait until all of them are acknowledged."""
@@ -108,11 +127,11 @@ class Shipping:
             raise SparkError(f"{', '.join(self.hosts)} did not take the rows: {error}") from error
 
     def _events(self, batch: pa.RecordBatch) -> Iterator[object]:
-        for row in batch.to_pylist():
+        for row in rows_of(batch):
             if self.frames == "map":
                 yield {name: _text(value) for name, value in row.items() if value is not None}
             else:
-                yield json.dumps(row, default=_plain, ensure_ascii=False).encode()
+                yield json_text(row, _plain).encode("utf-8", "backslashreplace")
 
 
 def _plain(value: Any) -> Any:
@@ -129,7 +148,9 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     plain = value if isinstance(value, int | float | dict | list) else _plain(value)
-    return plain if isinstance(plain, str) else json.dumps(plain, default=_plain, ensure_ascii=False)
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return json_text(plain).strip('"')
+    return plain if isinstance(plain, str) else json_text(plain, _plain)
 
 
 @dataclass(frozen=True)

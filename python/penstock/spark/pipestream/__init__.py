@@ -41,6 +41,9 @@ class PipeStreamDataSource(DataSource):
     Options of the sink:
         scopes: ``document``: each run of rows of one document is a scope below a root entity of the document. By
             default, ``none``, every row is an entity of the root scope.
+        policy: What becomes of rows that the server does not take, and of their documents, with ``scopes=document``:
+            ``lenient``, ``quorum:0.8,on-failure=retry,max-retries=5`` and the like, as
+            `penstock.pipestream.CompletionPolicy.parse` reads it. Without one every row counts, and the job fails.
         atomic: ``false`` to do without a transaction: the rows of a task are readable as soon as it has ended, and once
             more for each further attempt of it. For servers that are no sinks of penstock.
         transaction: A name for what a batch writes, 1 to 256 octets: a job that is run again under the same name writes

@@ -14,11 +14,13 @@ from penstock.errors import SparkError
 from penstock.spark._paths import from_option
 from penstock.spark._peer import Peer
 
-__all__ = ["Options", "read_peer"]
+__all__ = ["STORAGE", "Options", "read_peer"]
 
 # What Spark puts among the options of a query for itself.
 _SPARK_OWN = frozenset({"checkpointlocation", "queryname"})
 _STORAGE = "storage."
+STORAGE = "storage.NAME"
+"""How errors call the options of an object store."""
 _WILDCARDS = ("0.0.0.0", "[::]")  # noqa: S104 - to be refused as an address to connect to
 _FLAGS = {"true": True, "false": False}
 
@@ -137,26 +139,33 @@ class Options:
                 "listen", f"names no host that executors can reach: set advertise to HOST:PORT, not {listen}"
             )
 
-    def target(self) -> str:
+    def target(self, example: str = "HOST:PORT") -> str:
         """Read what names the server or the sink: the option ``address``, or what ``load`` and ``save`` were given."""
         address, path = self.text("address"), self.text("path")
         if address is not None and path is not None:
             raise self.error("address", f"and the path {path!r} name the {self.what} twice: leave one out")
         target = path if address is None else address
         if target is None:
-            raise SparkError(f'the {self.format} {self.what} needs an address: .option("address", "HOST:PORT")')
+            raise SparkError(f'the {self.format} {self.what} needs an address: .option("address", "{example}")')
         return target
 
     def error(self, name: str, problem: str) -> SparkError:
         """Make the error about an option."""
         return SparkError(f"the option {name} of the {self.format} {self.what} {problem}")
 
-    def finish(self) -> None:
-        """Refuse what nobody has read, with the names that there are."""
-        unknown = sorted(set(self.given) - {name.lower() for name in self._known} - _SPARK_OWN)
-        if unknown:
-            known = ", ".join(sorted(self._known - {"path"}))
-            raise SparkError(f"the {self.format} {self.what} has no option {', '.join(unknown)}; there are {known}")
+    def finish(self, *others: str) -> None:
+        """Refuse what nobody has read, with the names that there are.
+
+        ``others`` are names that somebody reads where other options are given.
+        """
+        left = sorted(set(self.given) - {name.lower() for name in self._known} - _SPARK_OWN)
+        elsewhere = {name.lower() for name in others}
+        for name in left:
+            if name in elsewhere or (name.startswith(_STORAGE) and STORAGE in others):
+                raise self.error(name, "does not go with the others that were given")
+        if left:
+            known = ", ".join(sorted(self._known | set(others)))
+            raise SparkError(f"the {self.format} {self.what} has no option {', '.join(left)}; there are {known}")
 
 
 def read_peer(options: Options) -> Peer:

@@ -8,9 +8,10 @@
 """
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -20,10 +21,12 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 from penstock import _core
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ErrorCode, Session, Status
-from penstock.spark._peer import Peer
+from penstock.spark._peer import Peer, checked_policy
 from penstock.spark.pipestream.options import Options, read_peer
 
 __all__ = ["ABORT", "COMMIT", "TRANSACTION", "RowSink", "Written"]
+
+_LOG = logging.getLogger("penstock.spark")
 
 TRANSACTION = "penstock.transaction"
 """Metadata of every entity: the transaction that its session belongs to."""
@@ -73,11 +76,15 @@ class RowSink:
                 "the pipestream sink only appends: what a sink has acknowledged stays. Use mode('append'), and "
                 "outputMode('append') for a stream"
             )
+        peer = read_peer(options)
+        policy = options.checked("policy", lambda text: checked_policy(text, peer.address) or "")
         sink = cls(
-            read_peer(options),
+            replace(peer, policy=policy),
             scopes=options.choice("scopes", "none", "document") == "document",
             atomic=options.flag("atomic", default=True),
         )
+        if policy is not None and not sink.scopes:
+            raise options.error("policy", "says what becomes of documents whose rows fail: it needs scopes=document")
         _check_columns(schema, ignore_extra=options.flag("ignoreExtra"), scopes=sink.scopes)
         return sink
 
@@ -89,7 +96,7 @@ class RowSink:
         metadata = {} if transaction is None else {TRANSACTION: transaction}
         try:
             with self.peer.session(listed=transaction is None) as session:
-                sender = _core.RowSender(session._native, metadata, self.scopes)
+                sender = _core.RowSender(session._native, metadata, self.scopes, self.peer.policy is not None)
                 for batch in chain([first], batches):
                     sender.send(batch)
                     _check(session, sender)
@@ -99,6 +106,8 @@ class RowSink:
             raise SparkError(self._lost(session, error)) from error
         except ValueError as error:
             raise SparkError(f"the rows cannot be sent to {self.peer.address}: {error}") from error
+        if totals["left_out"]:
+            _LOG.warning("session %s: %d rows are not COMPLETE, as its policy allows", session.id, totals["left_out"])
         return Written(session.id, transaction, totals["rows"], totals["octets"])
 
     def commit(self, transaction: str | None, messages: Sequence[Written | None]) -> None:

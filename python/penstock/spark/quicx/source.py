@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import QuicxError, SparkError
 from penstock.quicx import Task
-from penstock.quicx._spool import Spool
+from penstock.quicx._spool import Spool, content_of
 from penstock.spark._batches import resize
 
 __all__ = ["TASK_COLUMNS", "QuicxPartition", "divide"]
@@ -37,7 +37,7 @@ class QuicxPartition(InputPartition):
     def _batch(self, task: Task) -> pa.RecordBatch:
         spool = Spool.at(self.spool, storage=self.storage)
         try:
-            payload = task.payload if spool is None else spool.get(task.payload)
+            payload = content_of(spool, task.payload)
         except QuicxError as error:
             raise SparkError(f"the payload of task {task.id} cannot be read: {error}") from error
         columns = {"id": [task.id], "type": [task.type], "payload": [payload]}

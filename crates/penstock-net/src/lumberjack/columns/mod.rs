@@ -17,6 +17,7 @@
 //! Every column is nullable and of a type that Spark takes.
 
 mod cell;
+mod look;
 mod raw;
 mod text;
 mod typed;
@@ -28,7 +29,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use penstock_lumberjack::Pairs;
 
 use self::raw::RawBuilder;
-pub(super) use self::text::object;
+pub(super) use self::text::is_object;
 use self::typed::TypedBuilder;
 pub use self::typed::{METADATA, reshape};
 use super::delivery::Origin;

@@ -1,15 +1,14 @@
 //! The raw layout.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use arrow_array::builder::{
-    ArrayBuilder, BinaryBuilder, Int64Builder, ListBuilder, MapBuilder, MapFieldNames, StringBuilder,
-};
-use arrow_array::{ArrayRef, TimestampMicrosecondArray, new_null_array};
+use arrow_array::builder::{ArrayBuilder, BinaryBuilder, ListBuilder, MapBuilder, MapFieldNames, StringBuilder};
+use arrow_array::{Array as _, ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray, new_null_array};
+use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer};
 use arrow_schema::{DataType, Field, FieldRef};
 use penstock_lumberjack::Pairs;
 
-use super::text::{escape, object};
+use super::text::{escape, is_object};
 use super::{CHARSET_FAILURE, JSON_FAILURE, wrong};
 use crate::Result;
 use crate::lumberjack::Origin;
@@ -51,8 +50,8 @@ impl<B: ArrayBuilder> Sparse<B> {
     }
 
     /// The column, with so many rows.
-    pub(super) fn finish(&mut self, rows: usize, null: fn(&mut B), data_type: &DataType) -> ArrayRef {
-        let Some(mut builder) = self.0.take() else { return new_null_array(data_type, rows) };
+    pub(super) fn finish(&mut self, rows: usize, null: fn(&mut B), nulls: &Nulls) -> ArrayRef {
+        let Some(mut builder) = self.0.take() else { return nulls.column(rows) };
         while builder.len() < rows {
             null(&mut builder);
         }
@@ -98,26 +97,80 @@ pub(super) fn null_tags(tags: &mut Tags) {
     tags.append_null();
 }
 
+/// Texts in one buffer. They come as octets of which it is known that they are UTF-8; arrow makes sure, once for a batch.
+#[derive(Debug)]
+struct Texts {
+    octets: Vec<u8>,
+    offsets: Vec<i32>,
+    nulls: NullBufferBuilder,
+}
+
+impl Texts {
+    fn new() -> Self {
+        Self::with_capacity(0, 0)
+    }
+
+    fn with_capacity(rows: usize, octets: usize) -> Self {
+        let mut offsets = Vec::with_capacity(rows + 1);
+        offsets.push(0);
+        Self { octets: Vec::with_capacity(octets), offsets, nulls: NullBufferBuilder::new(rows) }
+    }
+
+    #[inline]
+    fn append(&mut self, octets: &[u8]) {
+        self.octets.extend_from_slice(octets);
+        self.nulls.append_non_null();
+        self.end();
+    }
+
+    fn append_null(&mut self) {
+        self.nulls.append_null();
+        self.end();
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        // What is too long is refused when the column is made.
+        self.offsets.push(i32::try_from(self.octets.len()).unwrap_or(i32::MAX));
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef> {
+        let octets = self.octets.len();
+        if i32::try_from(octets).is_err() {
+            return Err(wrong(&arrow_schema::ArrowError::OffsetOverflowError(octets)));
+        }
+        // The next batch is likely to be as large as this one.
+        let done = std::mem::replace(self, Self::with_capacity(self.offsets.len(), octets));
+        let (offsets, mut nulls) = (OffsetBuffer::new(done.offsets.into()), done.nulls);
+        let column = StringArray::try_new(offsets, Buffer::from_vec(done.octets), nulls.finish());
+        Ok(Arc::new(column.map_err(|error| wrong(&error))?))
+    }
+}
+
 /// The rows of a batch.
 #[derive(Debug)]
 pub(super) struct RawBuilder {
-    sequence: Int64Builder,
-    event: StringBuilder,
+    sequence: Vec<i64>,
+    event: Texts,
     fields: Sparse<Fields>,
     raw: Sparse<BinaryBuilder>,
     tags: Sparse<Tags>,
     scratch: String,
+    peer: Repeated,
+    identity: Repeated,
 }
 
 impl Default for RawBuilder {
     fn default() -> Self {
         Self {
-            sequence: Int64Builder::new(),
-            event: StringBuilder::new(),
+            sequence: Vec::new(),
+            event: Texts::new(),
             fields: Sparse::EMPTY,
             raw: Sparse::EMPTY,
             tags: Sparse::EMPTY,
             scratch: String::new(),
+            peer: Repeated::default(),
+            identity: Repeated::default(),
         }
     }
 }
@@ -127,16 +180,17 @@ impl RawBuilder {
         self.sequence.len()
     }
 
+    #[inline]
     pub(super) fn push_json(&mut self, sequence: u32, octets: &[u8]) {
-        if let Some(text) = object(octets) {
-            self.event.append_value(text);
+        if is_object(octets) {
+            self.event.append(octets);
         } else {
             self.event.append_null();
             let row = self.len();
             self.raw.at(row, BinaryBuilder::new, BinaryBuilder::append_null).append_value(octets);
             self.tag(JSON_FAILURE);
         }
-        self.sequence.append_value(sequence.into());
+        self.sequence.push(sequence.into());
     }
 
     pub(super) fn push_map(&mut self, sequence: u32, pairs: Pairs<'_>) {
@@ -146,7 +200,7 @@ impl RawBuilder {
         if !append_pairs(fields, pairs, &mut self.scratch) {
             self.tag(CHARSET_FAILURE);
         }
-        self.sequence.append_value(sequence.into());
+        self.sequence.push(sequence.into());
     }
 
     fn tag(&mut self, tag: &str) {
@@ -159,20 +213,16 @@ impl RawBuilder {
     /// The columns in the layout's order. The next batch is likely to be as large as this one.
     pub(super) fn finish(&mut self, origin: &Origin) -> Result<Vec<ArrayRef>> {
         let rows = self.len();
-        let sequence = self.sequence.finish();
-        self.sequence = Int64Builder::with_capacity(rows);
-        let octets = self.event.values_slice().len();
-        let event = self.event.finish();
-        self.event = StringBuilder::with_capacity(rows, octets);
+        let sequence = std::mem::replace(&mut self.sequence, Vec::with_capacity(rows));
         Ok(vec![
             received(origin.received, rows),
-            repeated(Some(&origin.peer), rows)?,
-            repeated(origin.identity.as_deref(), rows)?,
-            Arc::new(sequence),
-            Arc::new(event),
-            self.fields.finish(rows, null_fields, &pairs_type()),
-            self.raw.finish(rows, BinaryBuilder::append_null, &DataType::Binary),
-            self.tags.finish(rows, null_tags, &DataType::List(element())),
+            self.peer.column(Some(&origin.peer), rows)?,
+            self.identity.column(origin.identity.as_ref(), rows)?,
+            Arc::new(Int64Array::from(sequence)),
+            self.event.finish()?,
+            self.fields.finish(rows, null_fields, &NULLS.fields),
+            self.raw.finish(rows, BinaryBuilder::append_null, &NULLS.raw),
+            self.tags.finish(rows, null_tags, &NULLS.tags),
         ])
     }
 }
@@ -184,7 +234,7 @@ pub(super) fn received(micros: i64, rows: usize) -> ArrayRef {
 
 /// The same text in every row.
 pub(super) fn repeated(text: Option<&str>, rows: usize) -> Result<ArrayRef> {
-    let Some(text) = text else { return Ok(new_null_array(&DataType::Utf8, rows)) };
+    let Some(text) = text else { return Ok(NULLS.text.column(rows)) };
     let octets = rows.saturating_mul(text.len());
     if i32::try_from(octets).is_err() {
         return Err(wrong(&arrow_schema::ArrowError::OffsetOverflowError(octets)));
@@ -192,4 +242,57 @@ pub(super) fn repeated(text: Option<&str>, rows: usize) -> Result<ArrayRef> {
     let mut column = StringBuilder::with_capacity(rows, octets);
     column.append_value_n(text, rows);
     Ok(Arc::new(column.finish()))
+}
+
+/// A column of the same text for batch after batch: each is the beginning of the longest one, up to a few thousand rows.
+#[derive(Debug, Default)]
+struct Repeated(Option<(Arc<str>, ArrayRef)>);
+
+impl Repeated {
+    const ROWS: usize = 4_096;
+
+    fn column(&mut self, text: Option<&Arc<str>>, rows: usize) -> Result<ArrayRef> {
+        let Some(text) = text.filter(|_| rows <= Self::ROWS) else {
+            return repeated(text.map(AsRef::as_ref), rows);
+        };
+        if let Some((_, column)) = self.0.as_ref().filter(|(known, column)| known == text && column.len() >= rows) {
+            return Ok(column.slice(0, rows));
+        }
+        let column = repeated(Some(text), rows)?;
+        self.0 = Some((Arc::clone(text), Arc::clone(&column)));
+        Ok(column)
+    }
+}
+
+/// Columns without a value, of which most batches have four: each is the beginning of one that all share.
+pub(super) static NULLS: LazyLock<NullColumns> = LazyLock::new(|| NullColumns {
+    text: Nulls::new(DataType::Utf8),
+    fields: Nulls::new(pairs_type()),
+    raw: Nulls::new(DataType::Binary),
+    tags: Nulls::new(DataType::List(element())),
+});
+
+pub(super) struct NullColumns {
+    text: Nulls,
+    fields: Nulls,
+    pub(super) raw: Nulls,
+    pub(super) tags: Nulls,
+}
+
+pub(super) struct Nulls {
+    data_type: DataType,
+    longest: ArrayRef,
+}
+
+impl Nulls {
+    const ROWS: usize = 4_096;
+
+    fn new(data_type: DataType) -> Self {
+        let longest = new_null_array(&data_type, Self::ROWS);
+        Self { data_type, longest }
+    }
+
+    fn column(&self, rows: usize) -> ArrayRef {
+        if rows <= Self::ROWS { self.longest.slice(0, rows) } else { new_null_array(&self.data_type, rows) }
+    }
 }

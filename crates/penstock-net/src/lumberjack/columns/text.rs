@@ -2,13 +2,22 @@
 
 use serde::de::IgnoredAny;
 
-/// The octets as text, if they are a JSON object and nothing else.
-pub(crate) fn object(octets: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(octets).ok()?;
-    let begins = text.trim_start_matches([' ', '\t', '\n', '\r']).starts_with('{');
-    // It only looks, without recursion and without memory for each value.
-    let parses = begins && serde_json::from_str::<IgnoredAny>(text).is_ok();
-    parses.then_some(text)
+use super::look::{self, Octets};
+
+/// Whether the octets are a JSON object, in UTF-8, and nothing else.
+pub(crate) fn is_object(octets: &[u8]) -> bool {
+    match look::object(octets) {
+        Some(Octets::Ascii) => true,
+        Some(Octets::Beyond) => std::str::from_utf8(octets).is_ok(),
+        None => looks_closer(octets),
+    }
+}
+
+/// It has no recursion, and no memory for each value.
+#[cold]
+fn looks_closer(octets: &[u8]) -> bool {
+    let begins = octets.iter().find(|octet| !matches!(octet, b' ' | b'\t' | b'\n' | b'\r')) == Some(&b'{');
+    begins && std::str::from_utf8(octets).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
 /// Appends octets that are not UTF-8 so that nothing is lost: `\xNN` for what is no character, `\\` for a backslash.

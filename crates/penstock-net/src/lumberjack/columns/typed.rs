@@ -19,7 +19,7 @@ use jiter::{Jiter, JiterResult};
 use penstock_lumberjack::Pairs;
 
 use super::cell::{self, Cell};
-use super::raw::{Sparse, element, null_tags, received, repeated, tags_builder};
+use super::raw::{NULLS, Sparse, null_tags, received, repeated, tags_builder};
 use super::text::escape;
 use super::{CHARSET_FAILURE, JSON_FAILURE, Layout, wrong};
 use crate::lumberjack::Origin;
@@ -261,8 +261,8 @@ impl TypedBuilder {
             self.fields.iter_mut().map(|(_, cell)| cell.finish()).collect::<std::result::Result<Vec<_>, _>>();
         let fields = fields.as_mut().map_err(|error| wrong(error))?;
         let sequence: ArrayRef = Arc::new(self.sequence.finish());
-        let raw = self.raw.finish(rows, BinaryBuilder::append_null, &DataType::Binary);
-        let tags = self.tags.finish(rows, null_tags, &DataType::List(element()));
+        let raw = self.raw.finish(rows, BinaryBuilder::append_null, &NULLS.raw);
+        let tags = self.tags.finish(rows, null_tags, &NULLS.tags);
         let rescue = self.rescue.as_mut().map(StringBuilder::finish);
         let column = |from: &Part| match from {
             Part::Received => envelope.column("received", rows),

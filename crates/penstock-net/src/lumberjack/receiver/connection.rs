@@ -1,7 +1,7 @@
 //! One connection, from its first octet to its last acknowledgement.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -15,6 +15,7 @@ use tokio::time::{Sleep, sleep_until, timeout};
 use super::Shared;
 use super::budget::Share;
 use super::counters::{Peer, add};
+use super::gone::Gone;
 use super::intake::{Finished, Intake};
 use crate::lumberjack::delivery::{Delivery, Origin, Safe};
 use crate::{Error, Result};
@@ -80,7 +81,7 @@ struct Run<S> {
 
 type UnderWay = std::pin::Pin<Box<dyn Future<Output = (u64, usize, Instant, Result<()>)> + Send>>;
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
+impl<S: AsyncRead + AsyncWrite + Gone + Unpin + Send> Connection<S> {
     /// Serves it to its end. An error is the peer's, or that of whoever takes the events.
     pub(super) async fn run(self, stop: watch::Receiver<bool>) -> (Account, Result<&'static str>) {
         let now = Instant::now();
@@ -104,7 +105,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
+impl<S: AsyncRead + AsyncWrite + Gone + Unpin + Send> Run<S> {
     async fn serve(&mut self, mut stop: watch::Receiver<bool>) -> Result<&'static str> {
         let mut timer = Box::pin(sleep_until((self.began + FAR).into()));
         loop {
@@ -242,13 +243,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         let first = self.delivered;
         self.delivered += rows as u64;
         self.share.send(octets);
-        let safe: Safe = self.of.shared.destination.take(Delivery {
+        let safe = self.hand_on(Delivery {
             batch,
             octets,
             origin,
             sender: Arc::clone(&self.of.sender),
             connection: self.of.number,
             first,
+            gone: false,
             hashes,
             windows,
         });
@@ -256,6 +258,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         self.under_way.push_back(Box::pin(async move { (end, octets, began, safe.await) }));
         self.share.hold(self.server.waiting());
         Ok(())
+    }
+
+    fn hand_on(&self, delivery: Delivery) -> Safe {
+        let destination = &self.of.shared.destination;
+        if !destination.wants_hashes() {
+            return destination.take(delivery);
+        }
+        // In one step: where the writer has not closed the connection yet, what comes over its next one comes behind this.
+        let _order = self.of.shared.handing_on.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = self.ending.is_some() || self.of.stream.is_gone();
+        destination.take(Delivery { gone, ..delivery })
     }
 
     fn safe(&mut self, (end, octets, began, taken): (u64, usize, Instant, Result<()>)) -> Result<()> {

@@ -65,11 +65,11 @@ pub(super) async fn look(stream: &TcpStream, tls: bool) -> std::io::Result<Optio
     let mut read = stream.peek(&mut octets).await?;
     let first = octets.first().copied().filter(|_| read > 0);
     let Some(first) = first else { return Ok(None) };
-    let ours = if tls { first == 0x16 } else { matches!(first, b'1' | b'2') };
-    if ours {
+    if tls && first == 0x16 {
         return Ok(Some(Speaks::Ours));
     }
-    if read < 4 {
+    let version = !tls && matches!(first, b'1' | b'2');
+    if read < 4 && !version {
         // Little can be told from so few; they may come one by one.
         let more = async {
             loop {
@@ -111,6 +111,14 @@ fn name(octets: &[u8], tls: bool) -> Speaks {
         [b'1' | b'2', b'W' | b'C' | b'J' | b'D', ..] if tls => Speaks::PlainLumberjack,
         octets if HTTP.iter().any(|method| octets.starts_with(method)) => Speaks::Http,
         _ if tls => Speaks::Plain,
+        // Text where the high octets of a size, a length or a count are would be half a billion.
+        [b'1' | b'2', b'W' | b'C' | b'J' | b'D', rest @ ..] => {
+            if rest.len() >= 6 && rest.iter().all(is_text) {
+                Speaks::Plain
+            } else {
+                Speaks::Ours
+            }
+        }
         // No frame has four octets of text at its beginning.
         [first @ .., _] if octets.len() >= 4 && first.iter().all(is_text) => Speaks::Plain,
         _ => Speaks::Ours,
@@ -138,6 +146,14 @@ mod tests {
             (b"HELO\r\n", false, Speaks::Plain),
             (b"3W\0\0\0\x01", false, Speaks::Ours),
             (b"<1", false, Speaks::Ours),
+            (b"12345 he", false, Speaks::Plain),
+            (b"2 hello", false, Speaks::Plain),
+            (b"1Day aft", false, Speaks::Plain),
+            (b"2", false, Speaks::Ours),
+            (b"1Day", false, Speaks::Ours),
+            (b"2W\0\0\0\x01", false, Speaks::Ours),
+            (b"2J    \0\0", false, Speaks::Ours),
+            (b"1A\0\0\0\x01", false, Speaks::Ours),
         ] {
             assert_eq!(name(octets, tls), speaks, "{octets:?}");
         }

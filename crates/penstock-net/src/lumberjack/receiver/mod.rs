@@ -4,13 +4,14 @@ mod budget;
 mod connection;
 mod counters;
 mod foreign;
+mod gone;
 mod identity;
 mod intake;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use penstock_lumberjack::{ErrorKind, ServerConfig};
@@ -83,6 +84,8 @@ struct Shared {
     destination: Arc<dyn Destination>,
     counters: Counters,
     budget: Arc<Budget>,
+    /// Held while a batch is handed on to who looks for what is sent again.
+    handing_on: Mutex<()>,
     next: AtomicU64,
     stop: watch::Sender<bool>,
     /// Ends connections as they are.
@@ -119,6 +122,7 @@ impl Receiver {
         let metrics = options.metrics;
         let shared = Arc::new(Shared {
             budget: Arc::new(Budget::new(options.max_octets)),
+            handing_on: Mutex::new(()),
             options,
             address,
             acceptor,

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use penstock_lumberjack::{Client, Result};
+use penstock_lumberjack::{Client, Limits, Pair, Result};
 
 /// Events to be sent, one after another in one buffer.
 #[derive(Debug, Default)]
@@ -66,6 +66,19 @@ impl Chunk {
         self.octets.get(range.clone()).unwrap_or_default()
     }
 
+    /// Refuses an event that receivers do not take.
+    pub(super) fn check(&self, limits: &Limits) -> Result<()> {
+        self.events.iter().try_for_each(|event| match event {
+            Entry::Json(range) => limits.check_json(self.at(range)),
+            Entry::Map(range) => limits.check_data(self.pairs(range)),
+        })
+    }
+
+    fn pairs(&self, range: &Range<usize>) -> impl ExactSizeIterator<Item = Pair<'_>> + Clone {
+        let pairs = self.strings.get(range.clone()).unwrap_or_default();
+        pairs.iter().map(|(key, value)| (self.at(key), self.at(value)))
+    }
+
     /// Gives events from an index on to a client while it wants some; says where it stopped.
     pub(super) fn give(&self, from: usize, client: &mut Client) -> Result<usize> {
         let mut index = from;
@@ -75,10 +88,7 @@ impl Chunk {
             }
             match event {
                 Entry::Json(range) => client.send_json(self.at(range))?,
-                Entry::Map(range) => {
-                    let pairs = self.strings.get(range.clone()).unwrap_or_default();
-                    client.send_data(pairs.iter().map(|(key, value)| (self.at(key), self.at(value))))?;
-                }
+                Entry::Map(range) => client.send_data(self.pairs(range))?,
             }
             index += 1;
         }

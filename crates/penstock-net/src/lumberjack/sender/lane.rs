@@ -16,6 +16,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::Shared;
+use super::host::Host;
 use crate::{Error, Result};
 
 /// How long a host has to take a connection, with its handshake.
@@ -114,17 +115,20 @@ impl Lane {
             Ok::<_, Error>(stream)
         };
         let stream = timeout(CONNECT, connecting).await.unwrap_or_else(|_| Err(late()))?;
-        let Some(tls) = &shared.tls else { return self.serve(shared, stream).await };
+        let host = Host::new(name, shared.options.tls.as_ref());
+        let Some(tls) = &shared.tls else { return self.serve(shared, host, stream).await };
         let connector = TlsConnector::from(Arc::clone(tls));
         let handshake = connector.connect(shared.server_name(name)?, stream);
         let stream = timeout(CONNECT, handshake).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
-        let stream = stream.map_err(|error| Error::Tls(format!("the handshake with {name} failed: {error}")))?;
-        self.serve(shared, stream).await
+        let stream = stream.map_err(|error| host.refused_the_handshake(&error))?;
+        self.serve(shared, host, stream).await
     }
 
-    async fn serve<S: AsyncRead + AsyncWrite + Send>(&self, shared: &Shared, stream: S) -> Result<()> {
+    async fn serve<S>(&self, shared: &Shared, mut host: Host<'_>, stream: S) -> Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Send,
+    {
         let (mut reading, mut writing) = tokio::io::split(stream);
-        let broken = |error| Error::io("the connection broke", &error);
         let mut compressing = Compressing::new();
         let mut output: VecDeque<Bytes> = VecDeque::new();
         let mut input = BytesMut::new();
@@ -141,21 +145,22 @@ impl Lane {
             tokio::select! {
                 biased;
                 read = reading.read_buf(&mut input) => {
-                    if read.map_err(broken)? == 0 {
-                        return Err(Error::Io { context: "the connection ended".into(), message: "the receiver closed it".into() });
+                    if read.map_err(|error| host.broke(&error))? == 0 {
+                        return Err(host.closed());
                     }
+                    host.hear(&input)?;
                     let taken = self.lock().client.handle_input(Instant::now(), &input);
                     input.clear();
-                    taken?;
+                    taken.map_err(|error| host.broke_a_rule(error))?;
                     shared.room.notify_waiters();
                 }
                 written = write(&mut writing, front) => {
-                    written.map_err(broken)?;
+                    written.map_err(|error| host.broke(&error))?;
                     if output.front().is_some_and(Bytes::is_empty) {
                         output.pop_front();
                     }
                     if output.is_empty() {
-                        writing.flush().await.map_err(broken)?;
+                        writing.flush().await.map_err(|error| host.broke(&error))?;
                     }
                 }
                 Some(compressed) = compressing.next(), if !compressing.is_empty() => {
@@ -164,7 +169,8 @@ impl Lane {
                 () = self.work.notified() => {}
                 () = shared.abandoned() => return Err(Error::Deadline("the sender was closed".into())),
                 () = sleep_until(due.into()) => {
-                    self.lock().client.handle_timeout(Instant::now())?;
+                    let waited = self.lock().client.handle_timeout(Instant::now());
+                    waited.map_err(|error| host.broke_a_rule(error))?;
                 }
             }
         }
@@ -196,7 +202,7 @@ impl Lane {
                 let frames = frames.unwrap_or_default();
                 let mut out = BytesMut::with_capacity(frames.len() / 4);
                 out.extend_from_slice(&head);
-                encoder::compress(version, frames, level, &mut out)?;
+                encoder::compress(version, frames, level, &mut out);
                 Ok(out.freeze())
             }));
         }

@@ -1,14 +1,16 @@
 use super::Chunk;
-use crate::lumberjack::columns::object;
+use crate::lumberjack::columns::is_object;
 
 /// Lines of a file, or of standard input, as events.
 ///
-/// A line that is a JSON object is sent as it is. Any other becomes `{"message": LINE, "host": {"name": ..}, "log":
-/// {"offset": .., "file": {"path": ..}}}`, the names that Filebeat uses; as pairs it is `line`, `host`, `file` and `offset`,
-/// those of logstash-forwarder. Octets that are not UTF-8 are written `\xHH`, with the tag `_charsetfailure`. Nothing in an
-/// event changes when a line is read again, so that a receiver can know it again.
+/// A line that is a JSON object is sent as it is. Any other becomes `{"@timestamp": .., "message": LINE, "host": {"name":
+/// ..}, "log": {"offset": .., "file": {"path": ..}}}`, the names that Filebeat uses; as pairs it is `line`, `@timestamp`,
+/// `host`, `file` and `offset`, otherwise those of logstash-forwarder. Octets that are not UTF-8 are written `\xHH`, with the
+/// tag `_charsetfailure`. The time tells equal lines apart, which a receiver would else take for one that is sent again.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
+    /// When lines were read, as RFC 3339 writes it.
+    pub time: &'a str,
     /// This machine.
     pub host: &'a str,
     /// The file; none for standard input.
@@ -40,7 +42,7 @@ impl Line<'_> {
         };
         if map {
             let number = offset.to_string();
-            let mut pairs = vec![("line", text), ("host", self.host)];
+            let mut pairs = vec![("line", text), ("@timestamp", self.time), ("host", self.host)];
             if let Some(path) = self.path {
                 pairs.extend([("file", path), ("offset", number.as_str())]);
             }
@@ -48,7 +50,7 @@ impl Line<'_> {
                 pairs.push(("tags", "_charsetfailure"));
             }
             chunk.push_map(pairs.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())));
-        } else if valid && object(line).is_some() {
+        } else if valid && is_object(line) {
             chunk.push_json(line);
         } else {
             chunk.push_json_with(|out| self.write(out, text, offset, valid));
@@ -58,7 +60,9 @@ impl Line<'_> {
     fn write(&self, out: &mut Vec<u8>, text: &str, offset: u64, valid: bool) {
         // Nothing fails that is written into memory.
         let string = |out: &mut Vec<u8>, text: &str| drop(serde_json::to_writer(out, text));
-        out.extend_from_slice(b"{\"message\":");
+        out.extend_from_slice(b"{\"@timestamp\":");
+        string(out, self.time);
+        out.extend_from_slice(b",\"message\":");
         string(out, text);
         out.extend_from_slice(b",\"host\":{\"name\":");
         string(out, self.host);
@@ -95,12 +99,12 @@ mod tests {
     #[test]
     fn json_objects_go_as_they_are_and_other_lines_as_messages() {
         let mut out = Vec::new();
-        Line { host: "h", path: Some("/f") }.write(&mut out, &escape(b"a\xFFb\""), 7, false);
+        Line { time: "t", host: "h", path: Some("/f") }.write(&mut out, &escape(b"a\xFFb\""), 7, false);
         let text = String::from_utf8(out).unwrap();
-        let expected = r#"{"message":"a\\xFFb\"","host":{"name":"h"},"log":{"offset":7,"file":{"path":"/f"}},"tags":["_charsetfailure"]}"#;
+        let expected = r#"{"@timestamp":"t","message":"a\\xFFb\"","host":{"name":"h"},"log":{"offset":7,"file":{"path":"/f"}},"tags":["_charsetfailure"]}"#;
         assert_eq!(text, expected);
         let mut chunk = Chunk::default();
-        Line { host: "h", path: None }.push_all(&mut chunk, b"{\"a\":1}\r\n\nplain\nlast", 0, false);
+        Line { time: "t", host: "h", path: None }.push_all(&mut chunk, b"{\"a\":1}\r\n\nplain\nlast", 0, false);
         assert_eq!(chunk.len(), 3);
     }
 }

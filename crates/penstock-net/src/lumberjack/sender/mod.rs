@@ -6,6 +6,7 @@
 //! ```
 
 mod chunk;
+mod host;
 mod lane;
 mod line;
 
@@ -162,9 +163,10 @@ impl Sender {
     /// Gives events; returns when all of them are in windows, which waits while too many are on their way. Gives how many
     /// events were given since the beginning, these included.
     ///
-    /// Cancelled, it leaves it open how many of them are sent.
+    /// Fails as a limit, and gives none, where an event is larger than receivers take. Cancelled, it leaves it open how many of them are sent.
     pub async fn send(&self, chunk: &Chunk) -> Result<u64> {
         let shared = self.0.get()?;
+        chunk.check(&shared.options.client.limits)?;
         let mut at = 0;
         loop {
             let room = shared.room.notified();
@@ -353,3 +355,6 @@ impl Order {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

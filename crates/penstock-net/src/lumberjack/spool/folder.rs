@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use super::format::{
-    Entry, FOOTER_TAIL, MAX_HEADER, RECORD_HEAD, SpoolId, footer, footer_length, read_entry, read_footer, read_header,
-    read_record, verify,
+    Encoder, Entry, FOOTER_TAIL, Header, MAX_HEADER, RECORD_HEAD, SpoolId, footer, footer_length, read_entry,
+    read_footer, read_header, read_record, verify,
 };
-use super::index::{Backing, Index, Segment};
+use super::index::{Backing, Index, Segment, next_number};
 use super::reading::{SegmentInfo, Store};
 use super::recent::{OF_CONNECTION, Recent};
 use super::writer::{Opened, Target};
@@ -53,12 +53,11 @@ pub(super) fn open(folder: &Path, ack: Ack) -> Result<Opened> {
         None => make_id(folder)?,
     };
     let mut segments = BTreeMap::new();
-    for number in numbers(folder)? {
-        if let Some(segment) = recover(folder, &spool, number)? {
-            segments.insert(number, segment);
-        }
+    let numbers = numbers(folder)?;
+    for number in &numbers {
+        segments.insert(*number, recover(folder, &spool, *number, numbers.last() == Some(number))?);
     }
-    let readers = match fs::read(folder.join(READERS)) {
+    let readers: BTreeMap<String, Position> = match fs::read(folder.join(READERS)) {
         Ok(octets) => serde_json::from_slice::<BTreeMap<String, (u64, u64)>>(&octets)
             .map_err(|error| Error::file("cannot read", &folder.join(READERS), &io::Error::from(error)))?
             .into_iter()
@@ -67,7 +66,7 @@ pub(super) fn open(folder: &Path, ack: Ack) -> Result<Opened> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
         Err(error) => return Err(Error::file("cannot read", &folder.join(READERS), &error)),
     };
-    let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
+    let next = next_number(numbers.last().copied(), &readers);
     let recent = remember(folder, &segments)?;
     let backing = Box::new(FolderBacking { folder: folder.to_owned() });
     let index = Index::new(spool, segments, readers, backing);
@@ -171,30 +170,79 @@ fn by_footer(file: &mut File, length: u64, header: u64) -> io::Result<Option<Vec
     Ok((header + records == start).then_some(entries))
 }
 
+/// What a segment without a header is.
+enum Headless {
+    /// Its first group was never durable, so nothing of it was acknowledged. Its number is taken all the same.
+    Torn { header: Vec<u8> },
+    /// Something has changed it, and what it had is not known.
+    Damaged(Error),
+}
+
+/// Looks at a segment whose header cannot be read. A crash leaves a part of the header, zeros, or both; and only of the
+/// last segment.
+fn headless(file: &mut File, path: &Path, spool: &SpoolId, number: u64, last: bool) -> Result<Headless> {
+    let failed = |error: io::Error| Error::file("cannot read", path, &error);
+    let length = file.metadata().map_err(failed)?.len();
+    let header = Encoder::new()?.header(spool, number);
+    let head = read_from(file, 0..length.min(header.len() as u64)).map_err(failed)?;
+    let written = head.iter().rposition(|octet| *octet != 0).map_or(0, |at| at + 1);
+    let begins = head.get(..written).is_some_and(|written| header.starts_with(written));
+    if last && begins && only_zeros(file).map_err(failed)? {
+        return Ok(Headless::Torn { header });
+    }
+    let message = "the segment's header is damaged: put a copy of the file back, or move it away and lose its events";
+    Ok(Headless::Damaged(Error::Io { context: path.display().to_string(), message: message.into() }))
+}
+
+/// Whether only zeros follow in a file.
+fn only_zeros(file: &mut File) -> io::Result<bool> {
+    let mut octets = vec![0; 64 << 10];
+    loop {
+        let count = file.read(&mut octets)?;
+        if count == 0 {
+            return Ok(true);
+        }
+        if octets.iter().take(count).any(|octet| *octet != 0) {
+            return Ok(false);
+        }
+    }
+}
+
+/// Puts an empty segment in the place of one that a crash has left without a header, so that its number stays taken.
+fn set_aside(folder: &Path, number: u64, header: Vec<u8>) -> Result<Segment> {
+    let path = path_of(folder, number);
+    let torn = path.with_extension("torn");
+    tracing::warn!(segment = number, "a segment without a header is set aside: {}", torn.display());
+    fs::copy(&path, &torn).map_err(|error| Error::file("cannot copy", &path, &error))?;
+    let length = header.len() as u64;
+    let octets = [header, footer(&[])].concat();
+    replace(folder, &segment_name(number), &octets)?;
+    Ok(Segment { header: length, entries: Vec::new(), octets: octets.len() as u64, sealed: true })
+}
+
+fn check_spool(path: &Path, header: &Header, spool: &SpoolId, number: u64) -> Result<()> {
+    if header.spool == *spool && header.segment == number {
+        return Ok(());
+    }
+    Err(Error::Misuse(format!("{} belongs to another spool", path.display())))
+}
+
 /// Brings a segment into order after a crash: what is not whole is cut off, and it gets its footer.
-fn recover(folder: &Path, spool: &SpoolId, number: u64) -> Result<Option<Segment>> {
+fn recover(folder: &Path, spool: &SpoolId, number: u64, last: bool) -> Result<Segment> {
     let path = path_of(folder, number);
     let failed = |error: io::Error| Error::file("cannot recover", &path, &error);
     let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let head = read_from(&mut file, 0..length.min(MAX_HEADER)).map_err(failed)?;
     let Some(header) = read_header(&head) else {
-        // Its first group was never durable, so nothing of it was acknowledged.
-        let torn = path.with_extension("torn");
-        tracing::warn!(
-            segment = number,
-            octets = length,
-            "a segment without a header is set aside: {}",
-            torn.display()
-        );
-        fs::rename(&path, &torn).map_err(failed)?;
-        return Ok(None);
+        return match headless(&mut file, &path, spool, number, last)? {
+            Headless::Torn { header } => set_aside(folder, number, header),
+            Headless::Damaged(error) => Err(error),
+        };
     };
-    if header.spool != *spool || header.segment != number {
-        return Err(Error::Misuse(format!("{} belongs to another spool", path.display())));
-    }
+    check_spool(&path, &header, spool, number)?;
     if let Some(entries) = by_footer(&mut file, length, header.length).map_err(failed)? {
-        return Ok(Some(Segment { header: header.length, entries, octets: length, sealed: true }));
+        return Ok(Segment { header: header.length, entries, octets: length, sealed: true });
     }
     let Scanned { entries, end, .. } = scan(&mut file, length, header.length).map_err(failed)?;
     if end < length {
@@ -204,7 +252,7 @@ fn recover(folder: &Path, spool: &SpoolId, number: u64) -> Result<Option<Segment
     file.set_len(end).map_err(failed)?;
     file.seek(SeekFrom::Start(end)).map_err(failed)?;
     file.write_all(&foot).and_then(|()| file.sync_all()).map_err(failed)?;
-    Ok(Some(Segment { header: header.length, entries, octets: end + foot.len() as u64, sealed: true }))
+    Ok(Segment { header: header.length, entries, octets: end + foot.len() as u64, sealed: true })
 }
 
 /// Reads what was taken lately, for events that are sent again.
@@ -340,6 +388,7 @@ impl Store for LiveStore {
 #[derive(Debug)]
 pub struct FolderStore {
     folder: PathBuf,
+    spool: SpoolId,
     seen: Mutex<HashMap<u64, (Segment, u64)>>,
 }
 
@@ -348,14 +397,13 @@ impl FolderStore {
     ///
     /// Fails as a misuse if it is no spool.
     pub fn open(folder: &Path) -> Result<Self> {
-        if read_id(folder)?.is_none() {
-            return Err(Error::Misuse(format!("{} is no spool: it has no file {ID}", folder.display())));
-        }
-        Ok(Self { folder: folder.to_owned(), seen: Mutex::default() })
+        let missing = || Error::Misuse(format!("{} is no spool: it has no file {ID}", folder.display()));
+        let spool = read_id(folder)?.ok_or_else(missing)?;
+        Ok(Self { folder: folder.to_owned(), spool, seen: Mutex::default() })
     }
 
     /// A segment as far as it is whole and durable; `None`: not even its header is, or it has been removed.
-    fn look(&self, number: u64) -> Result<Option<Segment>> {
+    fn look(&self, number: u64, last: bool) -> Result<Option<Segment>> {
         let known = lock(&self.seen).get(&number).cloned();
         if let Some((segment, _)) = known.as_ref().filter(|(segment, _)| segment.sealed) {
             return Ok(Some(segment.clone()));
@@ -372,7 +420,13 @@ impl FolderStore {
             Some(known) => known,
             None => {
                 let head = read_from(&mut file, 0..length.min(MAX_HEADER)).map_err(failed)?;
-                let Some(header) = read_header(&head) else { return Ok(None) };
+                let Some(header) = read_header(&head) else {
+                    return match headless(&mut file, &path, &self.spool, number, last)? {
+                        Headless::Torn { .. } => Ok(None),
+                        Headless::Damaged(error) => Err(error),
+                    };
+                };
+                check_spool(&path, &header, &self.spool, number)?;
                 (Segment { header: header.length, ..Segment::default() }, header.length)
             }
         };
@@ -401,8 +455,10 @@ impl Store for FolderStore {
 
     fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>> {
         let mut found = Vec::new();
-        for number in numbers(&self.folder)?.into_iter().filter(|number| *number >= from).take(max) {
-            if let Some(Segment { header, entries, .. }) = self.look(number)? {
+        let numbers = numbers(&self.folder)?;
+        let last = numbers.last().copied();
+        for number in numbers.into_iter().filter(|number| *number >= from).take(max) {
+            if let Some(Segment { header, entries, .. }) = self.look(number, last == Some(number))? {
                 found.push(SegmentInfo { number, header, entries });
             }
         }

@@ -137,7 +137,7 @@ impl Encoder {
         into.extend_from_slice(&sent.connection.to_le_bytes());
         into.extend_from_slice(&size(sent.hashes.len()).to_le_bytes());
         into.extend_from_slice(&size(sent.sender.len()).to_le_bytes());
-        sent.hashes.iter().for_each(|hash| into.extend_from_slice(&hash.to_le_bytes()));
+        put_hashes(&sent.hashes, into);
         into.extend_from_slice(sent.sender.as_bytes());
         into.resize(start + RECORD_HEAD + origin, 0);
         buffers.iter().for_each(|buffer| into.extend_from_slice(buffer.as_slice()));
@@ -145,6 +145,14 @@ impl Encoder {
         seal(into, start);
         Ok(Entry { octets: size(octets), rows: size(batch.num_rows()) })
     }
+}
+
+/// All of them in a room that is made at once; one after another they took longer than the hash of the record.
+fn put_hashes(hashes: &[u64], into: &mut Vec<u8>) {
+    let start = into.len();
+    into.resize(start + hashes.len() * 8, 0);
+    let (room, _) = into.get_mut(start..).unwrap_or_default().as_chunks_mut();
+    room.iter_mut().zip(hashes).for_each(|(room, hash)| *room = hash.to_le_bytes());
 }
 
 pub(super) fn footer(entries: &[Entry]) -> Vec<u8> {

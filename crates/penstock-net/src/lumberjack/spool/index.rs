@@ -29,6 +29,13 @@ impl Segment {
     }
 }
 
+/// The number of the next segment, where the last one has this number. None is used again, even if somebody has moved
+/// segments away: whoever has read one would take another for it.
+pub(super) fn next_number(last: Option<u64>, readers: &BTreeMap<String, Position>) -> u64 {
+    let read = readers.values().map(|at| if at.row > 0 { at.segment + 1 } else { at.segment });
+    last.map(|last| last + 1).into_iter().chain(read).max().unwrap_or(0).max(1)
+}
+
 /// Keeps what must outlive the process, and removes segments.
 pub(super) trait Backing: std::fmt::Debug + Send + Sync {
     /// Keeps how far each reader has come.

@@ -10,7 +10,7 @@ use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 
 use super::folder::{hex, parse_id, segment_name, segment_number};
 use super::format::{FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_footer, read_header, read_record};
-use super::index::{Backing, Index, Segment};
+use super::index::{Backing, Index, Segment, next_number};
 use super::reading::{SegmentInfo, Store};
 use super::recent::{OF_CONNECTION, Recent};
 use super::writer::{Opened, Target};
@@ -88,7 +88,7 @@ pub(super) fn open(place: &Place, ack: Ack) -> Result<Opened> {
         .iter()
         .map(|(number, octets)| (*number, Segment { octets: *octets, sealed: true, ..Segment::default() }))
         .collect();
-    let next = sizes.last_key_value().map_or(1, |(number, _)| number + 1);
+    let next = next_number(sizes.last_key_value().map(|(number, _)| *number), &readers);
     let store = ObjectStore { place: place.clone(), seen: Mutex::default() };
     let recent = remember(&store, &sizes)?;
     let index = Index::new(spool, segments, readers, Box::new(ObjectBacking { place: place.clone() }));

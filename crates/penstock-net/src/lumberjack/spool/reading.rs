@@ -47,6 +47,12 @@ pub struct SegmentInfo {
     pub(super) entries: Vec<Entry>,
 }
 
+impl SegmentInfo {
+    fn rows(&self) -> u64 {
+        self.entries.iter().map(|entry| u64::from(entry.rows)).sum()
+    }
+}
+
 /// Entries as pairs of numbers.
 mod pairs {
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
@@ -102,32 +108,53 @@ pub struct Plan {
 
 /// Divides what lies behind a position, up to another one or to the end.
 ///
-/// Fails as a misuse where a segment behind the position has been removed.
+/// Fails as a misuse where a segment behind the position has been removed, or the spool does not reach to a position.
 pub fn plan(store: &dyn Store, start: Position, until: Option<Position>, limits: PlanLimits) -> Result<Plan> {
     let mut plan = Plan { pieces: Vec::new(), end: start };
     let mut left = (limits.rows, limits.octets);
     let mut from = start.segment;
-    loop {
+    // The beginning of a segment may be given before there is the segment.
+    let mut missing = until.filter(|until| until.row > 0 && *until > start);
+    'segments: loop {
         let segments = store.segments(from, PAGE)?;
-        if from == start.segment && start.segment > 0 && segments.first().is_none_or(|info| info.number != from) {
-            if start.row == 0 && segments.is_empty() {
-                return Ok(plan);
-            }
-            return Err(Error::Misuse(format!("segment {from} of the spool is gone, and not all of it was read")));
+        if from == start.segment {
+            check_start(store, start, segments.first())?;
         }
-        let Some(last) = segments.last().map(|info| info.number) else { return Ok(plan) };
         for info in &segments {
-            if until.is_some_and(|until| info.number > until.segment)
-                || !divide(info, start, until, limits, &mut left, &mut plan)
-            {
+            if until.is_some_and(|until| info.number > until.segment) {
+                break 'segments;
+            }
+            missing = missing.filter(|until| info.number != until.segment || info.rows() < until.row);
+            if !divide(info, start, until, limits, &mut left, &mut plan) {
                 return Ok(plan);
             }
         }
-        if segments.len() < PAGE {
-            return Ok(plan);
+        match segments.last() {
+            Some(last) if segments.len() == PAGE => from = last.number + 1,
+            Some(_) | None => break,
         }
-        from = last + 1;
     }
+    missing.map_or(Ok(plan), |until| Err(beyond(until)))
+}
+
+/// Refuses a beginning that is not in the spool: nobody may take that for one behind which nothing has come yet.
+fn check_start(store: &dyn Store, start: Position, first: Option<&SegmentInfo>) -> Result<()> {
+    let Position { segment, row } = start;
+    let fits = match first {
+        Some(info) if info.number == segment => row <= info.rows(),
+        _ if segment == 0 => row == 0,
+        Some(_) => {
+            return Err(Error::Misuse(format!("segment {segment} of the spool is gone, and not all of it was read")));
+        }
+        None if row > 0 => false,
+        // The next one; nothing is in it yet.
+        None => segment == 1 || store.segments(segment - 1, 1)?.first().is_some_and(|info| info.number < segment),
+    };
+    if fits { Ok(()) } else { Err(beyond(start)) }
+}
+
+fn beyond(Position { segment, row }: Position) -> Error {
+    Error::Misuse(format!("the spool does not reach to row {row} of segment {segment}: is it the spool that was read?"))
 }
 
 /// Takes what is wanted of a segment; false: there is enough.

@@ -3,6 +3,9 @@
 //! A sender that has lost its connection sends again, in order, what was not acknowledged, and then goes on. So the
 //! events of a new connection are compared with the end of what was taken from the same sender over other connections,
 //! up to the first difference: then everything is new.
+//!
+//! The end of the old connection may be read later than the beginning of the new one. What is taken of a connection that
+//! its sender has closed is therefore compared with what newer ones have brought since, and these go on behind it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,6 +25,9 @@ struct Past {
     ends: VecDeque<(u64, Position)>,
     count: u64,
     used: u64,
+    /// When its first batch was taken, and when it was last seen open, by the clock.
+    began: u64,
+    open: u64,
     resent: Resent,
 }
 
@@ -55,8 +61,20 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// How many events at the beginning of a batch were taken before.
-    pub(super) fn seen(&mut self, sender: &Arc<str>, connection: u64, hashes: &[u64]) -> Option<Seen> {
+    /// How many events at the beginning of a batch were taken before; `gone`: its sender has closed the connection.
+    pub(super) fn seen(&mut self, sender: &Arc<str>, connection: u64, hashes: &[u64], gone: bool) -> Option<Seen> {
+        let seen = self.resent(sender, connection, hashes);
+        let pasts = self.senders.entry(Arc::clone(sender)).or_default();
+        if gone {
+            let late = late(pasts, connection, hashes);
+            return seen.into_iter().chain(late).max_by_key(|seen| seen.events);
+        }
+        pasts.entry(connection).or_default().open = self.clock;
+        seen
+    }
+
+    /// What a connection begins with, and others have brought.
+    fn resent(&mut self, sender: &Arc<str>, connection: u64, hashes: &[u64]) -> Option<Seen> {
         let pasts = self.senders.entry(Arc::clone(sender)).or_default();
         let resent = pasts.entry(connection).or_default().resent;
         let found = match resent {
@@ -90,6 +108,9 @@ impl Recent {
         self.clock += 1;
         let past = self.senders.entry(Arc::clone(sender)).or_default().entry(connection).or_default();
         past.used = self.clock;
+        if past.count == 0 {
+            past.began = self.clock;
+        }
         past.count += hashes.len() as u64;
         past.hashes.extend(hashes);
         past.ends.push_back((past.count, end));
@@ -118,6 +139,33 @@ impl Recent {
         }
         true
     }
+}
+
+/// How many events of a batch, which comes late, its sender has sent again over a newer connection, which began when this
+/// one had no more to say.
+fn late(pasts: &mut HashMap<u64, Past>, connection: u64, hashes: &[u64]) -> Option<Seen> {
+    let old = pasts.get(&connection)?;
+    let (count, open) = (old.count, old.open);
+    // Connections are numbered as they come; another process began elsewhere.
+    let is_newer = |number: &u64| u32::try_from(number.wrapping_sub(connection)).is_ok_and(|distance| distance > 0);
+    let whole: VecDeque<u64> = old.hashes.iter().chain(hashes).copied().collect();
+    let whole = Past { hashes: whole, count: count + hashes.len() as u64, ..Past::default() };
+    let mut found: Option<Seen> = None;
+    for (_, newer) in pasts.iter_mut().filter(|(number, newer)| is_newer(number) && newer.began > open) {
+        // All that it has sent, which begins with what was not acknowledged: nothing behind the beginning of the batch.
+        let sent: Vec<u64> = newer.hashes.iter().copied().collect();
+        let fits = |(at, _): &(u64, usize)| newer.first() == 0 && *at <= count;
+        let Some((at, run)) = whole.overlap(&sent).filter(fits) else { continue };
+        let end = at + run as u64;
+        let Some(events) = end.checked_sub(count).and_then(|events| usize::try_from(events).ok()) else { continue };
+        if run == sent.len() {
+            newer.resent = Resent::From { connection, at: end };
+        }
+        if let Some(end) = newer.end_of(run as u64).filter(|_| found.is_none_or(|found| found.events < events)) {
+            found = Some(Seen { events, end });
+        }
+    }
+    found.filter(|seen| seen.events > 0)
 }
 
 impl Past {
@@ -156,11 +204,20 @@ mod tests {
 
     const END: Position = Position { segment: 1, row: 9 };
 
-    fn taken(recent: &mut Recent, connection: u64, hashes: &[u64]) -> usize {
+    fn handed_on(recent: &mut Recent, connection: u64, hashes: &[u64], gone: bool) -> usize {
         let sender: Arc<str> = "a".into();
-        let seen = recent.seen(&sender, connection, hashes).map_or(0, |seen| seen.events);
+        let seen = recent.seen(&sender, connection, hashes, gone).map_or(0, |seen| seen.events);
         recent.take(&sender, connection, hashes, END);
         seen
+    }
+
+    fn taken(recent: &mut Recent, connection: u64, hashes: &[u64]) -> usize {
+        handed_on(recent, connection, hashes, false)
+    }
+
+    /// What is taken of a connection that was closed.
+    fn late(recent: &mut Recent, connection: u64, hashes: &[u64]) -> usize {
+        handed_on(recent, connection, hashes, true)
     }
 
     #[test]
@@ -197,10 +254,53 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_closed_connection_may_come_after_the_beginning_of_the_next() {
+        // The whole of it; all but its first window; its last part, before and after the next one has sent that again.
+        let mut recent = Recent::default();
+        assert_eq!(taken(&mut recent, 2, &[1, 2, 3, 4]), 0);
+        assert_eq!((late(&mut recent, 1, &[1, 2]), late(&mut recent, 1, &[3])), (2, 1));
+        assert_eq!(taken(&mut recent, 2, &[5]), 0);
+        let mut recent = Recent::default();
+        taken(&mut recent, 1, &[1, 2]);
+        assert_eq!(taken(&mut recent, 2, &[3, 4]), 0);
+        assert_eq!((late(&mut recent, 1, &[3, 4]), late(&mut recent, 1, &[5])), (2, 0));
+        assert_eq!(taken(&mut recent, 2, &[5, 6]), 1);
+        for (again, events, rest, left) in [
+            (&[1, 2][..], 0, &[3, 4][..], 1),
+            (&[2], 0, &[3, 4], 1),
+            (&[2, 3], 1, &[4], 0),
+            (&[1, 2, 3, 4], 1, &[5], 0),
+        ] {
+            let mut recent = Recent::default();
+            taken(&mut recent, 1, &[1, 2]);
+            taken(&mut recent, 2, again);
+            assert_eq!((late(&mut recent, 1, &[3]), taken(&mut recent, 2, rest)), (events, left), "{again:?}");
+        }
+    }
+
+    #[test]
+    fn connections_side_by_side_may_say_the_same() {
+        let mut recent = Recent::default();
+        assert_eq!(taken(&mut recent, 1, &[1]), 0);
+        assert_eq!(taken(&mut recent, 2, &[9]), 0);
+        // It was open when the other one had begun, so that one does not send again what this one says.
+        assert_eq!(taken(&mut recent, 1, &[8]), 0);
+        assert_eq!(taken(&mut recent, 2, &[7]), 0);
+        assert_eq!(late(&mut recent, 1, &[9]), 0);
+        // An older one is no successor, and no more is one that began otherwise.
+        let mut recent = Recent::default();
+        taken(&mut recent, 1, &[5, 6]);
+        taken(&mut recent, 2, &[4]);
+        assert_eq!(late(&mut recent, 2, &[5]), 0);
+        assert_eq!(taken(&mut recent, 3, &[7, 5]), 0);
+        assert_eq!(late(&mut recent, 2, &[5]), 0);
+    }
+
+    #[test]
     fn other_senders_are_others_and_memory_is_bounded() {
         let mut recent = Recent::default();
         taken(&mut recent, 1, &[1]);
-        assert_eq!(recent.seen(&"b".into(), 2, &[1]), None);
+        assert_eq!(recent.seen(&"b".into(), 2, &[1], false), None);
         for connection in 0..40 {
             let hashes: Vec<u64> = (0..150_000).map(|hash| hash + connection * 1_000_000).collect();
             taken(&mut recent, connection + 10, &hashes);

@@ -33,7 +33,17 @@ fn delivery(connection: u64, events: std::ops::Range<u32>) -> Delivery {
     let origin = Origin { peer: "192.0.2.1:9".into(), identity: None, received: 1 };
     let octets = builder.octets();
     let batch = builder.finish(&origin).unwrap();
-    Delivery { batch, octets, origin, sender: "192.0.2.1".into(), connection, first: 0, hashes, windows: Vec::new() }
+    Delivery {
+        batch,
+        octets,
+        origin,
+        sender: "192.0.2.1".into(),
+        connection,
+        first: 0,
+        gone: false,
+        hashes,
+        windows: Vec::new(),
+    }
 }
 
 fn options(folder: &Path) -> SpoolOptions {
@@ -147,8 +157,93 @@ fn an_octet_that_changed_on_disk_is_never_taken_for_an_event() {
             Ok(rows)
         });
         // An index that changed is made anew from the records.
-        assert!(matches!(read, Ok(0 | 2) | Err(_)), "octet {at}: {read:?}");
+        assert!(matches!(read, Ok(2) | Err(_)), "octet {at}: {read:?}");
     }
+}
+
+#[test]
+fn a_segment_whose_header_changed_is_an_error_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(SpoolOptions { segment_bytes: 1, ..options(folder.path()) }).unwrap();
+    (0..3).for_each(|round| take(&spool, 1, round * 5..round * 5 + 5).unwrap());
+    spool.close().unwrap();
+    let paths = [1, 2, 3].map(|number| folder.path().join(format!("{number:020}.segment")));
+    for path in &paths {
+        let whole = fs::read(path).unwrap();
+        let (mut changed, mut zeroed) = (whole.clone(), whole.clone());
+        changed[50] ^= 0x41;
+        zeroed[..752].fill(0);
+        // Only the last one may be torn.
+        let torn = if path == &paths[2] { changed.clone() } else { whole[..100].to_vec() };
+        for damaged in [changed, zeroed, torn] {
+            fs::write(path, &damaged).unwrap();
+            let read = plan(&*folder_store(folder.path()), Position::default(), None, ALL).map(drop);
+            for error in [read, Spool::open(options(folder.path())).map(drop)] {
+                let error = error.unwrap_err().to_string();
+                assert!(error.contains(path.to_str().unwrap()) && error.contains("header is damaged"), "{error}");
+            }
+            assert_eq!(fs::read(path).unwrap(), damaged);
+        }
+        fs::write(path, &whole).unwrap();
+    }
+    assert_eq!(all(&folder_store(folder.path())).len(), 15);
+    fs::copy(&paths[0], &paths[1]).unwrap();
+    let error = plan(&*folder_store(folder.path()), Position::default(), None, ALL).unwrap_err().to_string();
+    assert!(error.contains("belongs to another spool"), "{error}");
+}
+
+#[test]
+fn a_number_is_never_used_again_and_no_position_is_beyond_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Spool::open(options(folder.path())).unwrap());
+    fs::write(folder.path().join("00000000000000000001.segment"), b"PSPOOL1\n").unwrap();
+    let store = folder_store(folder.path());
+    assert_eq!(all(&store), Vec::<u32>::new());
+    let spool = Spool::open(options(folder.path())).unwrap();
+    assert!(folder.path().join("00000000000000000001.torn").is_file());
+    take(&spool, 1, 0..5).unwrap();
+    let at = |segment, row| Position { segment, row };
+    spool.commit("a", at(2, 5)).unwrap();
+    for store in [spool.store().unwrap(), store] {
+        // Whoever had seen the first one empty goes on.
+        assert_eq!(plan(&*store, at(1, 0), None, ALL).unwrap().end, at(2, 5));
+        for fits in [at(2, 5), at(3, 0)] {
+            assert_eq!(plan(&*store, fits, None, ALL).unwrap(), Plan { pieces: Vec::new(), end: fits });
+            assert_eq!(plan(&*store, at(1, 0), Some(fits), ALL).unwrap().end, at(2, 5));
+        }
+        for beyond in [at(1, 1), at(2, 6), at(3, 1), at(4, 0)] {
+            let error = plan(&*store, beyond, None, ALL).unwrap_err().to_string();
+            assert!(error.contains("does not reach to"), "{error}");
+        }
+        let error = plan(&*store, at(2, 0), Some(at(2, 6)), ALL).unwrap_err().to_string();
+        assert!(error.contains("does not reach to row 6 of segment 2"), "{error}");
+    }
+    drop(spool);
+    fs::remove_file(folder.path().join("00000000000000000002.segment")).unwrap();
+    let spool = Spool::open(options(folder.path())).unwrap();
+    take(&spool, 1, 0..1).unwrap();
+    let store = spool.store().unwrap();
+    assert_eq!(plan(&*store, at(1, 0), None, ALL).unwrap().end, at(3, 1));
+    assert!(plan(&*store, at(2, 5), None, ALL).unwrap_err().to_string().contains("segment 2 of the spool is gone"));
+}
+
+#[test]
+fn the_end_of_a_closed_connection_may_come_late() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(options(folder.path())).unwrap();
+    let late = |events| block_on(spool.take(Delivery { gone: true, ..delivery(1, events) })).unwrap().unwrap();
+    take(&spool, 1, 0..2).unwrap();
+    take(&spool, 2, 0..2).unwrap();
+    late(2..3);
+    take(&spool, 2, 2..4).unwrap();
+    assert_eq!(all(&spool.store().unwrap()), [0, 1, 2, 3]);
+    take(&spool, 3, 4..8).unwrap();
+    let late = |events| spool.take(Delivery { gone: true, ..delivery(2, events) });
+    // Both wait for the same group.
+    let both = [late(4..6), late(6..7)];
+    both.into_iter().for_each(|safe| block_on(safe).unwrap().unwrap());
+    assert_eq!(all(&spool.store().unwrap()), (0..8).collect::<Vec<_>>());
+    assert_eq!(spool.counters().unwrap().duplicates, 6);
 }
 
 #[test]

@@ -132,7 +132,7 @@ impl Writer {
                 // What is sent again is compared with what is durable, so its first sending must be.
                 let again = |other: &Message| {
                     other.delivery.sender == message.delivery.sender
-                        && other.delivery.connection != message.delivery.connection
+                        && (message.delivery.gone || other.delivery.connection != message.delivery.connection)
                 };
                 if self.options.dedup && group.iter().any(again) {
                     next = Some(message);
@@ -218,17 +218,23 @@ impl Writer {
         delivery: Delivery,
         octets: &mut Vec<u8>,
     ) -> Result<(Sent, Option<Position>, Option<Entry>, usize)> {
-        let Delivery { batch, sender, connection, hashes, .. } = delivery;
+        let Delivery { batch, sender, connection, gone, hashes, .. } = delivery;
         let sent = Sent { sender, connection: connection.wrapping_add(self.epoch), hashes };
-        let seen =
-            if sent.hashes.is_empty() { None } else { self.recent.seen(&sent.sender, sent.connection, &sent.hashes) };
+        let seen = match sent.hashes.as_slice() {
+            [] => None,
+            hashes => self.recent.seen(&sent.sender, sent.connection, hashes, gone),
+        };
         let skip = seen.map_or(0, |seen| seen.events).min(batch.num_rows());
         let rows = batch.num_rows() - skip;
         if rows == 0 {
             return Ok((sent, seen.map(|seen| seen.end), None, skip));
         }
-        let new = Sent { hashes: sent.hashes.get(skip..).unwrap_or_default().to_vec(), ..sent.clone() };
-        let entry = self.encoder.record(&batch.slice(skip, rows), &new, octets)?;
+        let entry = if skip == 0 {
+            self.encoder.record(&batch, &sent, octets)?
+        } else {
+            let hashes = sent.hashes.get(skip..).unwrap_or_default().to_vec();
+            self.encoder.record(&batch.slice(skip, rows), &Sent { hashes, ..sent.clone() }, octets)?
+        };
         Ok((sent, None, Some(entry), skip))
     }
 

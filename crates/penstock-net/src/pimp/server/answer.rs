@@ -1,6 +1,7 @@
 //! Answers: what every one has, and how refusals look.
 
 use bytes::Bytes;
+use futures_util::stream::BoxStream;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
@@ -8,7 +9,7 @@ use hyper::{Response, StatusCode};
 use penstock_pimp::{Code, Error, Refusal};
 use serde::Serialize;
 
-use super::body::Octets;
+use super::body::{Broken, Octets};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -17,8 +18,14 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) enum Refused {
     /// The core has refused it.
     Pimp(Error),
+    /// The same, because the key is another: it costs a guess, whatever the status.
+    Guess(Error),
     /// The store could not: it may be tried again.
     Store(crate::Error),
+    /// There is no room for it now: it may be tried again.
+    Busy,
+    /// The body did not come in time: it may be tried again.
+    Late(String),
     /// Too often: after so many seconds again.
     TooOften(u64),
     /// Nothing is there.
@@ -54,6 +61,13 @@ pub(super) fn octets(status: StatusCode, body: Vec<u8>) -> Response<Octets> {
     response
 }
 
+/// An answer whose body of JSON comes as it is taken.
+pub(super) fn pieces(pieces: BoxStream<'static, Result<Bytes, Broken>>) -> Response<Octets> {
+    let mut response = octets(StatusCode::OK, Vec::new());
+    *response.body_mut() = Octets::Stream { pieces, left: None };
+    response
+}
+
 /// An answer without a body.
 pub(super) fn empty(status: StatusCode) -> Response<Octets> {
     let mut response = Response::new(Octets::Whole(Bytes::new()));
@@ -75,12 +89,22 @@ pub(super) fn tagged(mut response: Response<Octets>, etag: &str) -> Response<Oct
 }
 
 impl Refused {
+    /// Whether it tells that a key is wrong: then it counts against who guesses.
+    pub(super) fn is_guess(&self) -> bool {
+        match self {
+            Self::Guess(_) => true,
+            Self::Pimp(error) => error.code() == Code::Unauthorized,
+            Self::Store(_) | Self::Busy | Self::Late(_) | Self::TooOften(_) | Self::NoPath | Self::Method(_) => false,
+        }
+    }
+
     /// What the caller is told.
     pub(super) fn response(&self) -> Response<Octets> {
         let (status, error, code, after) = match self {
-            Self::Pimp(error) => {
+            Self::Pimp(error) | Self::Guess(error) => {
                 let status = error.code().status().and_then(|status| StatusCode::from_u16(status).ok());
-                let mut response = json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &Refusal::from(error));
+                // A payload that is not what its metadata says: no request mends that, and it is the sender's fault.
+                let mut response = json(status.unwrap_or(StatusCode::CONFLICT), &Refusal::from(error));
                 if error.code() == Code::Unauthorized {
                     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
                 }
@@ -90,6 +114,10 @@ impl Refused {
                 tracing::error!(%error, "the store has failed");
                 (StatusCode::SERVICE_UNAVAILABLE, "the store has failed", "UNAVAILABLE", Some(1))
             }
+            Self::Busy => {
+                (StatusCode::SERVICE_UNAVAILABLE, "the buffer answers too many at once", "UNAVAILABLE", Some(1))
+            }
+            Self::Late(why) => (StatusCode::SERVICE_UNAVAILABLE, why.as_str(), "UNAVAILABLE", Some(1)),
             Self::TooOften(after) => (StatusCode::TOO_MANY_REQUESTS, "too many requests", "TOO_OFTEN", Some(*after)),
             Self::NoPath => (StatusCode::NOT_FOUND, "nothing is at this path", "NOT_FOUND", None),
             Self::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "not with this method", "METHOD_NOT_ALLOWED", None),

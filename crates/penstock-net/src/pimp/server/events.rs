@@ -1,33 +1,33 @@
 //! Server-sent events: the chunks without a gap, as they come (decision 10).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{BoxStream, unfold};
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use penstock_pimp::{Code, Error, JobId, Query};
-use tokio::sync::mpsc;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::answer::{self, Refused};
-use super::body::Octets;
-use super::service::{Service, header, now};
+use super::body::{Broken, Octets};
+use super::packing;
+use super::pieces::Chunks;
+use super::service::{Live, Service, header, now, told};
+use crate::http::Stopping;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// After so long a silence a comment says that the connection is alive.
 const ALIVE: Duration = Duration::from_secs(15);
-/// Chunks that are read at once.
-const AT_ONCE: u32 = 64;
 
 /// Whether a request asks for events.
 pub(super) fn wanted(headers: &HeaderMap) -> bool {
-    header(headers, &ACCEPT).is_some_and(|accept| {
-        accept
-            .split(',')
-            .any(|each| each.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream"))
-    })
+    header(headers, &ACCEPT).is_some_and(|accept| packing::accepts(accept, "text/event-stream"))
 }
 
 /// The first index wanted: behind the last event that was seen, else that of the query.
@@ -47,60 +47,91 @@ pub(super) async fn respond(
     id: JobId,
     key: Option<&str>,
     parts: &Parts,
+    peer: IpAddr,
 ) -> Result<Response<Octets>, Refused> {
     let from = first(parts)?;
-    let job = service.job(id).await?;
+    let job = service.job(id, key).await?;
     job.check_reader(now(), key)?;
     if job.done().is_some_and(|done| from > done.index) {
         return Ok(answer::empty(StatusCode::NO_CONTENT));
     }
-    let (pieces, body) = mpsc::channel(4);
+    let (live, news) = service.news(id);
     let (service, key) = (Arc::clone(service), key.map(str::to_owned));
-    tokio::spawn(async move {
-        if let Err(refused) = follow(&service, id, key.as_deref(), from, &pieces).await {
-            tracing::debug!(%id, ?refused, "events have ended early");
-        }
-    });
-    let mut response = Response::new(Octets::Stream(body));
+    let stopping = parts.extensions.get::<Stopping>().cloned();
+    let following = Following { service, id, key, peer, from, ended: false, stopping, news, _live: live };
+    let mut response = Response::new(Octets::Stream { pieces: following.stream(), left: None });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
 
-/// Writes events until the job or the connection ends.
-async fn follow(
-    service: &Service,
+/// Somebody who follows a job.
+struct Following {
+    service: Arc<Service>,
     id: JobId,
-    key: Option<&str>,
-    mut from: u32,
-    pieces: &mpsc::Sender<Bytes>,
-) -> Result<(), Refused> {
-    let (_live, mut news) = service.news(id);
-    loop {
-        news.mark_unchanged();
-        let (job, now) = (service.job(id).await?, now());
-        let (end, finished) = job.handle_follow(now, key, from)?;
-        while from < end {
-            let indices: Vec<u32> = (from..end.min(from.saturating_add(AT_ONCE))).collect();
-            let chunks = service.store.read(id, indices.clone()).await?;
-            let whole = chunks.len() == indices.len();
-            let events: Vec<u8> = indices.iter().zip(&chunks).flat_map(|(index, chunk)| event(*index, chunk)).collect();
-            if pieces.send(Bytes::from(events)).await.is_err() || !whole {
-                return Ok(());
+    key: Option<String>,
+    peer: IpAddr,
+    /// The next index.
+    from: u32,
+    /// The error was told.
+    ended: bool,
+    stopping: Option<Stopping>,
+    news: watch::Receiver<u64>,
+    _live: Arc<Live>,
+}
+
+impl Following {
+    /// Events until the job ends, or the server: who follows connects again, and goes on behind the last event.
+    fn stream(self) -> BoxStream<'static, Result<Bytes, Broken>> {
+        unfold(self, |mut following| async move {
+            match following.next().await {
+                Ok(events) => Some((Ok(events?), following)),
+                Err(refused) => {
+                    tracing::debug!(id = %following.id, ?refused, "events have ended early");
+                    None
+                }
             }
-            from = from.saturating_add(AT_ONCE).min(end);
+        })
+        .boxed()
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Refused> {
+        loop {
+            self.news.mark_unchanged();
+            let (job, now) = (self.service.job(self.id, self.key.as_deref()).await?, now());
+            let (end, finished) = job.handle_follow(now, self.key.as_deref(), self.from)?;
+            if self.from < end {
+                return self.read(self.from, end).await.map(Some);
+            }
+            if finished || self.ended {
+                return Ok(None);
+            }
+            if let Some(failed) = job.done().filter(|done| done.failed) {
+                // What is missing below will not come: who follows learns why, as who polls does.
+                self.ended = true;
+                return self.read(failed.index, failed.index.saturating_add(1)).await.map(Some);
+            }
+            tokio::select! {
+                waited = timeout(ALIVE.min(job.time_left(now)), self.news.changed()) => {
+                    if waited.is_err() {
+                        return Ok(Some(Bytes::from_static(b":\n\n")));
+                    }
+                }
+                () = told(&mut self.stopping) => return Ok(None),
+            }
         }
-        if finished {
-            return Ok(());
-        }
-        let waited = tokio::select! {
-            waited = timeout(ALIVE.min(job.time_left(now)), news.changed()) => waited,
-            () = pieces.closed() => return Ok(()),
-        };
-        if waited.is_err() && pieces.send(Bytes::from_static(b":\n\n")).await.is_err() {
-            return Ok(());
-        }
+    }
+
+    /// The events of these indices, as many as a piece has.
+    async fn read(&mut self, from: u32, end: u32) -> Result<Bytes, Refused> {
+        let indices = (from..end).collect();
+        let mut chunks = Chunks { service: Arc::clone(&self.service), id: self.id, peer: self.peer, indices, read: 0 };
+        let (read, room) = chunks.next().await?.ok_or(Refused::Busy)?;
+        let events = (from..).zip(&read).flat_map(|(index, chunk)| event(index, chunk)).collect();
+        self.from = from.saturating_add(u32::try_from(read.len()).unwrap_or(u32::MAX));
+        drop(read);
+        Ok(room.holds(events))
     }
 }
 

@@ -2,15 +2,21 @@
 
 mod answer;
 mod body;
+mod budget;
+mod changes;
 mod events;
 mod listen;
 mod metrics;
 mod packing;
+mod page;
+mod payload;
+mod pieces;
 mod rates;
 mod raw;
 mod service;
 #[cfg(test)]
 mod tests;
 
+pub(super) use body::read as read_body;
 pub use listen::Buffer;
 pub use service::{Service, ServiceConfig};

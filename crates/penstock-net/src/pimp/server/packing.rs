@@ -18,12 +18,18 @@ const HERE: usize = 32 << 10;
 
 /// Whether a request takes gzip.
 pub(super) fn wanted(headers: &HeaderMap) -> bool {
-    header(headers, &ACCEPT_ENCODING).is_some_and(|accepted| {
-        accepted.split(',').any(|each| {
-            let mut parts = each.split(';').map(str::trim);
-            let refused = |quality: &str| matches!(quality, "q=0" | "q=0.0" | "q=0.00" | "q=0.000");
-            parts.next().is_some_and(|coding| coding.eq_ignore_ascii_case("gzip")) && !parts.any(refused)
-        })
+    header(headers, &ACCEPT_ENCODING).is_some_and(|accepted| accepts(accepted, "gzip"))
+}
+
+/// Whether a list of what is accepted names this, not with a quality of 0.
+pub(super) fn accepts(list: &str, wanted: &str) -> bool {
+    list.split(',').any(|each| {
+        let mut parts = each.split(';').map(str::trim);
+        let refused = |part: &str| {
+            let quality = part.split_once('=').filter(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
+            quality.is_some_and(|(_, quality)| quality.trim().parse() == Ok(0.0))
+        };
+        parts.next().is_some_and(|name| name.eq_ignore_ascii_case(wanted)) && !parts.any(refused)
     })
 }
 
@@ -40,8 +46,18 @@ pub(super) async fn packed(asked: &HeaderMap, response: Response<Octets>) -> Res
             }
             Response::from_parts(parts, Octets::Whole(smaller.unwrap_or(octets)))
         }
-        Octets::Whole(_) | Octets::Stream(_) => Response::from_parts(parts, body),
+        Octets::Whole(_) | Octets::Stream { .. } => Response::from_parts(parts, body),
     }
+}
+
+/// Says whether an answer that comes in pieces is in gzip.
+pub(super) fn tagged(mut response: Response<Octets>, packed: bool) -> Response<Octets> {
+    let headers = response.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    if packed {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
 }
 
 async fn smaller(octets: Bytes) -> Option<Bytes> {

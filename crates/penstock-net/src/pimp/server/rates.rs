@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 /// Buckets remembered; beyond it those that are full again are forgotten.
 const REMEMBERED: usize = 65_536;
 
+/// What is taken beyond is owed, up to so many bursts: who asks for much at once waits for all of it.
+const OWED: f64 = 12.0;
+
 /// Token buckets, one for each key: `burst` at once, and `per_second` of them come back.
 #[derive(Debug)]
 pub(super) struct Rates<K> {
@@ -36,7 +39,7 @@ impl<K: Eq + Hash> Rates<K> {
 
     /// Takes one, whether it is there or not.
     pub(super) fn take(&mut self, now: Instant, key: K) {
-        let left = (self.left(now, &key) - 1.0).max(0.0);
+        let left = (self.left(now, &key) - 1.0).max(-self.burst * OWED);
         if self.buckets.len() >= REMEMBERED {
             let (burst, per_second) = (self.burst, self.per_second);
             self.buckets
@@ -52,6 +55,19 @@ impl<K: Eq + Hash> Rates<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_taken_beyond_is_owed_up_to_a_bound() {
+        let (now, mut rates) = (Instant::now(), Rates::new(3, 2.0));
+        for _ in 0..5 {
+            rates.take(now, "a");
+        }
+        assert_eq!(rates.check(now, &"a"), Err(Duration::from_millis(1_500)));
+        for _ in 0..100 {
+            rates.take(now, "a");
+        }
+        assert_eq!(rates.check(now, &"a"), Err(Duration::from_millis(18_500)));
+    }
 
     #[test]
     fn a_burst_passes_and_comes_back_with_time() {

@@ -1,23 +1,20 @@
 //! The payload of a completed job as it is, with ranges (decision 9).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use hyper::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
-    IF_NONE_MATCH, IF_RANGE, RANGE, VARY,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH,
+    IF_RANGE, RANGE, VARY,
 };
 use hyper::http::request::Parts;
-use hyper::{Response, StatusCode};
-use penstock_pimp::{Code, Compression, Decoder, Envelope, Error, Job, JobId, Limits, Metadata};
+use hyper::{Method, Response, StatusCode};
+use penstock_pimp::{Code, Compression, Error, Job, JobId};
 
 use super::answer::{self, Refused};
 use super::body::Octets;
-use super::packing;
 use super::service::{Service, header, now};
-
-/// The most that a compressed payload is inflated to for who does not take gzip; others do it themselves.
-const INFLATED: u64 = 256 << 20;
+use super::{packing, payload};
 
 /// Answers with the payload, or a range of it.
 pub(super) async fn respond(
@@ -25,30 +22,54 @@ pub(super) async fn respond(
     id: JobId,
     key: Option<&str>,
     parts: &Parts,
+    peer: IpAddr,
 ) -> Result<Response<Octets>, Refused> {
-    let job = service.job(id).await?;
+    let job = service.job(id, key).await?;
     job.check_reader(now(), key)?;
     if !job.is_whole() {
         return Err(Error::new(Code::Conflict, "the job is not completed").into());
     }
-    let chunks = service.store.read(id, job.indices().iter_from(0).collect()).await?;
-    let limits = service.limits().clone();
     let as_it_is = packing::wanted(&parts.headers);
-    let assembling = crate::runtime::spawn_blocking(move || assemble(id, &chunks, as_it_is, &limits))?;
-    let ended = |_| crate::Error::Misuse("the process ends".to_owned());
-    let (metadata, octets) = assembling.await.map_err(ended)??;
-    let packed = as_it_is && metadata.compression == Compression::Gzip;
-    let mut response = ranged(&parts.headers, &etag(&job, packed), octets);
+    // Of what is not compressed both are the same, which is known when it was read.
+    let payload = payload::known(service, (id, etag(&job, as_it_is)), &job, !as_it_is, peer).await?;
+    let compressed = payload.metadata.compression == Compression::Gzip;
+    let etag = etag(&job, as_it_is && compressed);
+    let mut response = if header(&parts.headers, &IF_NONE_MATCH).is_some_and(|tags| names(tags, &etag)) {
+        answer::empty(StatusCode::NOT_MODIFIED)
+    } else {
+        // A range is for GET (RFC 9110, 14.2).
+        let asked = header(&parts.headers, &RANGE).filter(|_| parts.method == Method::GET);
+        let asked = asked.filter(|_| header(&parts.headers, &IF_RANGE).is_none_or(|tag| tag == etag));
+        let (status, range) = ranged(asked, payload.length);
+        let mut response = answer::empty(status);
+        if let Some((first, last)) = range {
+            let pieces = payload::stream(service, id, &job, &payload, !as_it_is, first..=last, peer).await?;
+            *response.body_mut() = Octets::Stream { pieces, left: Some(last - first + 1) };
+        }
+        let placed = match (status, range) {
+            (StatusCode::PARTIAL_CONTENT, Some((first, last))) => {
+                Some(format!("bytes {first}-{last}/{}", payload.length))
+            }
+            (StatusCode::RANGE_NOT_SATISFIABLE, _) => Some(format!("bytes */{}", payload.length)),
+            (_, _) => None,
+        };
+        if let Some(placed) = placed {
+            answer::set(response.headers_mut(), CONTENT_RANGE, &placed);
+        }
+        response
+    };
     let headers = response.headers_mut();
-    answer::set(headers, CONTENT_TYPE, &metadata.content_type);
+    answer::set(headers, ETAG, &etag);
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    answer::set(headers, CONTENT_TYPE, &payload.metadata.content_type);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     // What a sender calls text/html is not a page of this host's.
     headers.insert("content-security-policy", HeaderValue::from_static("sandbox"));
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-    if metadata.compression == Compression::Gzip {
+    if compressed {
         headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
     }
-    if packed {
+    if compressed && as_it_is {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     Ok(response)
@@ -60,52 +81,18 @@ fn etag(job: &Job, packed: bool) -> String {
     format!("\"{:x}-{:x}-{octets:x}{}\"", job.created_at(), job.indices().count(), if packed { "-gzip" } else { "" })
 }
 
-fn assemble(id: JobId, chunks: &[Bytes], as_it_is: bool, limits: &Limits) -> Result<(Metadata, Bytes), Error> {
-    let read = |chunk: &Bytes| Envelope::decode(&String::from_utf8_lossy(chunk), id, limits);
-    let (first, rest) = chunks.split_first().ok_or_else(Error::not_found)?;
-    let metadata = Metadata::decode(&read(first)?.value)?;
-    // What goes out as gzip is not inflated here.
-    let compression = if as_it_is { Compression::None } else { metadata.compression };
-    let mut decoder = Decoder::new(&Metadata { compression, ..metadata.clone() }, INFLATED);
-    let mut octets = Vec::new();
-    for chunk in rest {
-        let envelope = read(chunk)?;
-        decoder.push(&envelope.value, &mut octets)?;
-        if envelope.done {
-            decoder.finish(envelope.sha256.as_ref(), &mut octets)?;
-        }
-    }
-    Ok((metadata, Bytes::from(octets)))
+/// Whether a list of tags names this one.
+fn names(list: &str, etag: &str) -> bool {
+    list.split(',').any(|each| matches!(each.trim().trim_start_matches("W/"), tag if tag == etag || tag == "*"))
 }
 
-fn ranged(headers: &HeaderMap, etag: &str, octets: Bytes) -> Response<Octets> {
-    let named = |list: &str| {
-        list.split(',').any(|each| matches!(each.trim().trim_start_matches("W/"), tag if tag == etag || tag == "*"))
-    };
-    let length = octets.len() as u64;
-    let asked = header(headers, &RANGE).filter(|_| header(headers, &IF_RANGE).is_none_or(|tag| tag == etag));
-    let mut response = if header(headers, &IF_NONE_MATCH).is_some_and(named) {
-        answer::empty(StatusCode::NOT_MODIFIED)
-    } else {
-        match asked.map_or(Range::All, |asked| Range::parse(asked, length)) {
-            Range::All => Response::new(Octets::Whole(octets)),
-            Range::None => {
-                let mut response = answer::empty(StatusCode::RANGE_NOT_SATISFIABLE);
-                answer::set(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{length}"));
-                response
-            }
-            Range::Part(first, last) => {
-                let (start, end) = (usize::try_from(first).unwrap_or(0), usize::try_from(last).unwrap_or(0));
-                let mut response = Response::new(Octets::Whole(octets.slice(start..=end)));
-                *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-                answer::set(response.headers_mut(), CONTENT_RANGE, &format!("bytes {first}-{last}/{length}"));
-                response
-            }
-        }
-    };
-    answer::set(response.headers_mut(), ETAG, etag);
-    response.headers_mut().insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    response
+/// The first and the last octet of the answer, if it has any, and its status.
+fn ranged(asked: Option<&str>, length: u64) -> (StatusCode, Option<(u64, u64)>) {
+    match asked.map_or(Range::All, |asked| Range::parse(asked, length)) {
+        Range::All => (StatusCode::OK, length.checked_sub(1).map(|last| (0, last))),
+        Range::None => (StatusCode::RANGE_NOT_SATISFIABLE, None),
+        Range::Part(first, last) => (StatusCode::PARTIAL_CONTENT, Some((first, last))),
+    }
 }
 
 /// Which octets are asked for.

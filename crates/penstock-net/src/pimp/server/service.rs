@@ -1,30 +1,29 @@
 //! What is answered to a request, whatever it came over.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use hyper::body::Body;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{Method, Request, Response, StatusCode};
-use penstock_pimp::{
-    Answer, Batch, Code, Creation, Digest, Envelope, Error, Job, JobId, Limits, Now, Query, Settings, bearer,
-    poll_body, verify_jwt,
-};
-use penstock_wire::Limit;
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use penstock_pimp::{Digest, Error, Job, JobId, Limits, Now, Query, bearer, poll_body};
 use tokio::sync::{Mutex as Turn, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use super::answer::{self, Refused};
-use super::body::{self, Octets};
+use super::body::Octets;
+use super::budget::Budget;
 use super::metrics::Counters;
+use super::payload::{Known, Name, Payload, READING};
+use super::pieces::{Chunks, PIECE, PollPieces, largest};
 use super::rates::Rates;
-use super::{events, packing, raw};
-use crate::pimp::{Change, Store};
-use crate::runtime::spawn_blocking;
+use super::{events, packing, page, pieces, raw};
+use crate::http::Stopping;
+use crate::pimp::Store;
 
 /// Wrong keys that an address may try at once, and how many more a second.
 const GUESSES: (u32, f64) = (50, 5.0);
@@ -32,14 +31,12 @@ const GUESSES: (u32, f64) = (50, 5.0);
 const REQUESTS: (u32, f64) = (2_000, 1_000.0);
 /// How often what has expired is deleted (decision 13).
 const SWEEP: Duration = Duration::from_secs(2);
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Bodies of so many times the largest one may be in memory.
-const BODIES: usize = 4;
-/// The unit of that budget.
-const UNIT: u64 = 1 << 10;
-/// The body of a PUT.
-const SETTINGS: Limit = Limit::new("the length of the body", 16 << 10);
-/// Bodies above it are read on a thread of the pool.
-const HERE: usize = 256 << 10;
+const BODIES: u64 = 4;
+/// Octets of answers that may be in memory; those of up to 16 KiB are not counted.
+const ANSWERS: u64 = 256 << 20;
+const SMALL: usize = 16 << 10;
 
 /// What a buffer is.
 pub struct ServiceConfig {
@@ -53,26 +50,75 @@ pub struct ServiceConfig {
     pub allow_origin: Option<HeaderValue>,
 }
 
+impl ServiceConfig {
+    /// Fails with [`Misuse`](crate::Error::Misuse) where nothing could be written, whoever likes could sign tokens, or no page of an
+    /// origin could ask.
+    pub fn check(&self) -> crate::Result<()> {
+        let Limits { job, chunks, value, ttl, .. } = self.limits;
+        for (name, limit) in [("job", job), ("chunks", chunks.into()), ("value", value), ("ttl_ms", ttl)] {
+            if limit == 0 {
+                return Err(crate::Error::Misuse(format!("limits: {name} is 0, so nothing could be written")));
+            }
+        }
+        if self.jwt_secret.as_ref().is_some_and(Vec::is_empty) {
+            return Err(crate::Error::Misuse("jwt_secret is empty: whoever likes could sign with it".to_owned()));
+        }
+        let origin = self.allow_origin.as_ref().filter(|origin| *origin != "*");
+        if let Some(origin) = origin.filter(|origin| !is_origin(origin)) {
+            let why =
+                "browsers say scheme://host, with the port where it is not the scheme's, in lower case, without a path";
+            return Err(crate::Error::Misuse(format!("allow_origin={origin:?} is no origin: {why}")));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a browser could say it of a page (RFC 6454, section 6.2).
+fn is_origin(text: &HeaderValue) -> bool {
+    let Ok(url) = Uri::try_from(text.as_bytes()) else { return false };
+    let usual = match url.scheme_str() {
+        Some("http") => 80,
+        Some("https") => 443,
+        Some(_) | None => return false,
+    };
+    let Some(authority) = url.authority().filter(|authority| authority.port_u16() != Some(usual)) else { return false };
+    let said = format!("{}://{authority}", url.scheme_str().unwrap_or_default()).to_ascii_lowercase();
+    !said.contains('@') && said.as_bytes() == text.as_bytes()
+}
+
 /// A job that somebody is at.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// One change at a time.
-    turn: Turn<()>,
+    /// One change at a time, of this process.
+    pub(super) turn: Turn<()>,
     /// Grows with each change.
     news: watch::Sender<u64>,
+}
+
+impl Live {
+    /// The job has changed.
+    pub(super) fn tell(&self) {
+        self.news.send_modify(|number| *number += 1);
+    }
 }
 
 /// A buffer, but for its sockets.
 pub struct Service {
     pub(super) store: Arc<dyn Store>,
     limits: Limits,
-    jwt_secret: Option<Vec<u8>>,
+    pub(super) jwt_secret: Option<Vec<u8>>,
     allow_origin: Option<HeaderValue>,
     pub(super) counters: Counters,
     live: Mutex<HashMap<JobId, Arc<Live>>>,
     guesses: Mutex<Rates<IpAddr>>,
     requests: Mutex<Rates<Digest>>,
-    bodies: Semaphore,
+    /// What bodies hold.
+    pub(super) bodies: Budget,
+    /// What answers hold.
+    pub(super) answers: Budget,
+    /// Payloads that are read to their end.
+    pub(super) reading: Semaphore,
+    payloads: Mutex<HashMap<Name, Known>>,
 }
 
 impl std::fmt::Debug for Service {
@@ -101,8 +147,9 @@ impl Service {
     /// A buffer over a store.
     pub fn new(config: ServiceConfig) -> Arc<Self> {
         let ServiceConfig { store, limits, jwt_secret, allow_origin } = config;
-        let units = usize::try_from(limits.body / UNIT).unwrap_or(usize::MAX);
-        let budget = units.saturating_mul(BODIES).min(Semaphore::MAX_PERMITS);
+        let most = largest(&limits).max(PIECE).saturating_mul(2);
+        let answers = Budget::new(ANSWERS, most);
+        let bodies = Budget::new(limits.body.saturating_mul(BODIES), limits.body);
         Arc::new(Self {
             store,
             limits,
@@ -112,26 +159,46 @@ impl Service {
             live: Mutex::default(),
             guesses: Mutex::new(Rates::new(GUESSES.0, GUESSES.1)),
             requests: Mutex::new(Rates::new(REQUESTS.0, REQUESTS.1)),
-            bodies: Semaphore::new(budget),
+            bodies,
+            answers,
+            reading: Semaphore::new(READING),
+            payloads: Mutex::default(),
         })
     }
 
-    /// Deletes what has expired, again and again.
+    /// Deletes what has expired, again and again, and tells who waits for a job what other processes did to it.
     pub async fn keep_clean(self: Arc<Self>) {
-        loop {
-            sleep(SWEEP).await;
-            if let Err(error) = self.store.sweep(now().unix_millis()).await {
-                tracing::error!(%error, "what has expired could not be deleted");
+        let cleaning = async {
+            loop {
+                sleep(SWEEP).await;
+                if let Err(error) = self.store.sweep(now().unix_millis()).await {
+                    tracing::error!(%error, "what has expired could not be deleted");
+                }
+                locked(&self.live).retain(|_, live| Arc::strong_count(live) > 1);
+                self.answers.clean();
+                self.bodies.clean();
+                let now = now().unix_millis();
+                locked(&self.payloads).retain(|_, (_, until)| now < *until);
             }
-            locked(&self.live).retain(|_, live| Arc::strong_count(live) > 1);
-        }
+        };
+        let telling = async {
+            loop {
+                let changed = self.store.changed().await;
+                let live = locked(&self.live);
+                match changed {
+                    Some(id) => live.get(&id).into_iter().for_each(|live| live.tell()),
+                    None => live.values().for_each(|live| live.tell()),
+                }
+            }
+        };
+        tokio::join!(cleaning, telling);
     }
 
     pub(super) const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    fn live(&self, id: JobId) -> Arc<Live> {
+    pub(super) fn live(&self, id: JobId) -> Arc<Live> {
         let fresh = || Arc::new(Live { turn: Turn::new(()), news: watch::Sender::new(0) });
         Arc::clone(locked(&self.live).entry(id).or_insert_with(fresh))
     }
@@ -143,20 +210,38 @@ impl Service {
         (live, news)
     }
 
-    /// A job that is known.
-    pub(super) async fn job(&self, id: JobId) -> std::result::Result<Job, Refused> {
-        self.known(id).await?.ok_or_else(|| Error::not_found().into())
+    /// How many wait for news of a job.
+    #[cfg(test)]
+    pub(super) fn waiting(&self, id: JobId) -> usize {
+        locked(&self.live).get(&id).map_or(0, |live| live.news.receiver_count())
     }
 
-    async fn known(&self, id: JobId) -> crate::Result<Option<Job>> {
-        let job = self.store.load(id).await?;
-        Ok(job.filter(|job| now().unix_millis() < job.forgotten_at()))
+    /// What is remembered of a payload.
+    pub(super) fn known_payload(&self, name: &Name) -> Option<std::result::Result<Payload, Error>> {
+        locked(&self.payloads).get(name).map(|(known, _)| known.clone())
     }
 
-    async fn commit(&self, id: JobId, live: &Live, change: Change) -> crate::Result<()> {
-        self.store.commit(id, change).await?;
-        live.news.send_modify(|number| *number += 1);
-        Ok(())
+    /// Remembers what was found of a payload; of so many, then all anew.
+    pub(super) fn remember_payload(&self, name: Name, known: Known, most: usize) {
+        let mut payloads = locked(&self.payloads);
+        if payloads.len() >= most {
+            payloads.clear();
+        }
+        payloads.insert(name, known);
+    }
+
+    /// A job that is known, as who has this key meets it.
+    pub(super) async fn job(&self, id: JobId, key: Option<&str>) -> std::result::Result<Job, Refused> {
+        self.known(id, key).await?.ok_or_else(|| Error::not_found().into())
+    }
+
+    pub(super) async fn known(&self, id: JobId, key: Option<&str>) -> crate::Result<Option<Job>> {
+        let (job, now) = (self.store.load(id).await?, now());
+        let mut job = job.filter(|job| now.unix_millis() < job.forgotten_at());
+        if let Some(job) = &mut job {
+            self.renew(id, job, key, now);
+        }
+        Ok(job)
     }
 
     /// Answers a request of somebody at this address.
@@ -165,11 +250,12 @@ impl Service {
         B: Body<Data = Bytes> + Unpin,
     {
         let (parts, body) = request.into_parts();
+        let peer = caller(&parts.headers, peer);
         let mut response = if parts.method == Method::OPTIONS {
             answer::empty(StatusCode::NO_CONTENT)
         } else {
             let result = self.answer(&parts, body, peer).await;
-            if matches!(&result, Err(Refused::Pimp(error)) if error.code() == Code::Unauthorized) {
+            if result.as_ref().is_err_and(Refused::is_guess) {
                 locked(&self.guesses).take(Instant::now(), peer);
             }
             let response = result.unwrap_or_else(|refused| refused.response());
@@ -186,6 +272,9 @@ impl Service {
     where
         B: Body<Data = Bytes> + Unpin,
     {
+        if let Some(answer) = page::respond(parts) {
+            return answer;
+        }
         let mut path = parts.uri.path().split('/').skip(1);
         let (Some("pimp"), Some(id)) = (path.next(), path.next()) else { return Err(Refused::NoPath) };
         let (what, beyond) = (path.next(), path.next());
@@ -197,16 +286,16 @@ impl Service {
         let id = JobId::parse(id)?;
         let reads = parts.method == Method::GET || parts.method == Method::HEAD;
         match what {
-            None if parts.method == Method::PUT => self.create(id, key, parts, body).await,
+            None if parts.method == Method::PUT => self.create(id, key, parts, body, peer).await,
             None if parts.method == Method::DELETE => self.delete(id, key).await,
-            None if reads && events::wanted(&parts.headers) => events::respond(self, id, key, parts).await,
-            None if reads => self.poll(id, key, parts).await,
+            None if reads && events::wanted(&parts.headers) => events::respond(self, id, key, parts, peer).await,
+            None if reads => self.poll(id, key, parts, peer).await,
             None => Err(Refused::Method("GET, HEAD, PUT, DELETE")),
-            Some("chunks") if parts.method == Method::POST => self.write(id, key, parts, body).await,
+            Some("chunks") if parts.method == Method::POST => self.write(id, key, parts, body, peer).await,
             Some("cancel") if parts.method == Method::POST => self.cancel(id, key).await,
             Some("chunks" | "cancel") => Err(Refused::Method("POST")),
             Some("status") if reads => self.status(id, key).await,
-            Some("raw") if reads => raw::respond(self, id, key, parts).await,
+            Some("raw") if reads => raw::respond(self, id, key, parts, peer).await,
             Some("status" | "raw") => Err(Refused::Method("GET, HEAD")),
             Some(_) => Err(Refused::NoPath),
         }
@@ -214,167 +303,93 @@ impl Service {
 
     /// Who guesses keys waits, and so does who asks without end.
     fn check_rates(&self, key: Option<&str>, peer: IpAddr) -> std::result::Result<(), Refused> {
-        let now = Instant::now();
-        let too_often = |wait: Duration| Refused::TooOften(wait.as_secs() + 1);
-        locked(&self.guesses).check(now, &peer).map_err(too_often)?;
+        self.check_guesses(peer)?;
         let Some(key) = key.map(|key| Digest::of(key.as_bytes())) else { return Ok(()) };
-        let mut requests = locked(&self.requests);
+        let (now, mut requests) = (Instant::now(), locked(&self.requests));
         requests.check(now, &key).map_err(too_often)?;
         requests.take(now, key);
         Ok(())
     }
 
-    /// Reads a body whose length, where it is told, is looked at before.
-    async fn body<B>(&self, parts: &Parts, body: B, most: Limit) -> std::result::Result<Vec<u8>, Refused>
-    where
-        B: Body<Data = Bytes> + Unpin,
-    {
-        let told = header(&parts.headers, &CONTENT_LENGTH).and_then(|text| text.parse().ok());
-        let length = told.unwrap_or(most.value);
-        most.check(length).map_err(Error::from)?;
-        let units = u32::try_from(length.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        // Whoever comes first is read first: the others wait before they cost memory.
-        let Ok(_room) = self.bodies.acquire_many(units).await else { return Err(Refused::TooOften(1)) };
-        Ok(body::read(body, most).await?)
+    pub(super) fn check_guesses(&self, peer: IpAddr) -> std::result::Result<(), Refused> {
+        locked(&self.guesses).check(Instant::now(), &peer).map_err(too_often)
     }
 
-    async fn create<B>(&self, id: JobId, key: Option<&str>, parts: &Parts, body: B) -> Answered
-    where
-        B: Body<Data = Bytes> + Unpin,
-    {
-        let writer = key.ok_or_else(Error::unauthorized)?;
-        let body = self.body(parts, body, SETTINGS).await?;
-        if !body.is_empty() {
-            Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
-        }
-        let creation = Creation::decode(&body, &self.limits)?;
-        let if_match = header(&parts.headers, &IF_MATCH);
-        if if_match.is_none() && creation.write_key.is_some() {
-            return Err(Error::new(Code::Malformed, "writeKey without If-Match").into());
-        }
-        let live = self.live(id);
-        let _turn = live.turn.lock().await;
-        let now = now();
-        let (status, job, key) = match (self.known(id).await?, if_match) {
-            (None, Some(_)) => return Err(Error::not_found().into()),
-            (None, None) => {
-                let settings = Settings { ttl_ms: creation.ttl_ms, read_key: creation.read_key.as_deref() };
-                let job = Job::create(now, writer, settings, &self.limits)?;
-                self.commit(id, &live, Change { job: Some(job.clone()), chunks: Vec::new() }).await?;
-                (StatusCode::CREATED, job, writer)
-            }
-            (Some(mut job), Some(if_match)) => {
-                job.handle_take_over(now, key, if_match, creation.write_key.as_deref())?;
-                self.commit(id, &live, Change { job: Some(job.clone()), chunks: Vec::new() }).await?;
-                (StatusCode::OK, job, creation.write_key.as_deref().unwrap_or(writer))
-            }
-            (Some(job), None) => {
-                job.handle_create(now, key)?;
-                (StatusCode::OK, job, writer)
-            }
-        };
-        Ok(answer::tagged(answer::json(status, &job.handle_status(now, Some(key))?), &job.etag()))
-    }
-
-    /// The job of a first write that makes it, by a signed token (decision 1).
-    fn created_by_token(&self, id: JobId, key: &str, now: Now) -> std::result::Result<Job, Refused> {
-        let secret = self.jwt_secret.as_deref().ok_or_else(Error::not_found)?;
-        verify_jwt(key, secret, id, now).map_err(|_| Error::not_found())?;
-        Ok(Job::create(now, key, Settings::default(), &self.limits)?)
-    }
-
-    async fn write<B>(&self, id: JobId, key: Option<&str>, parts: &Parts, body: B) -> Answered
-    where
-        B: Body<Data = Bytes> + Unpin,
-    {
-        let writer = key.ok_or_else(Error::unauthorized)?;
-        // Before the body is read: who has no key costs nothing.
-        match self.known(id).await? {
-            Some(job) => job.check_writer(now(), key)?,
-            None => drop(self.created_by_token(id, writer, now())?),
-        }
-        Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
-        let body = self.body(parts, body, self.limits.body()).await?;
-        let batch = self.decode(id, body).await?;
-        let live = self.live(id);
-        let _turn = live.turn.lock().await;
-        let now = now();
-        let mut job = match self.known(id).await? {
-            Some(job) => job,
-            None => self.created_by_token(id, writer, now)?,
-        };
-        let written = job.handle_write(now, key, &batch, &self.limits)?;
-        let mut chunks = Vec::with_capacity(written.new.len());
-        for envelope in written.new.iter().filter_map(|place| batch.envelopes().get(*place)) {
-            chunks.push((envelope.index, encoded(envelope)?));
-        }
-        let (count, duplicates) = (chunks.len() as u64, written.duplicates as u64);
-        self.counters.wrote(count, duplicates);
-        if count > 0 {
-            self.commit(id, &live, Change { job: Some(job), chunks }).await?;
-        }
-        let answer = Answer { written: count, duplicates, cancelled: written.cancelled };
-        Ok(answer::json(StatusCode::from_u16(answer.status()).unwrap_or(StatusCode::OK), &answer))
-    }
-
-    /// Reads a write; a large one on a thread of the pool.
-    async fn decode(&self, id: JobId, body: Vec<u8>) -> std::result::Result<Batch<'static>, Refused> {
-        if body.len() <= HERE {
-            return Ok(Batch::decode(&body, id, &self.limits)?.into_owned());
-        }
-        let limits = self.limits.clone();
-        let decoding = spawn_blocking(move || Batch::decode(&body, id, &limits).map(Batch::into_owned))?;
-        let ended = |_| crate::Error::Misuse("the process ends".to_owned());
-        Ok(decoding.await.map_err(ended)??)
-    }
-
-    async fn poll(&self, id: JobId, key: Option<&str>, parts: &Parts) -> Answered {
+    async fn poll(self: &Arc<Self>, id: JobId, key: Option<&str>, parts: &Parts, peer: IpAddr) -> Answered {
         let query = Query::decode(parts.uri.query())?;
         let until = Instant::now() + query.wait;
         let (_live, mut news) = self.news(id);
+        let mut stopping = parts.extensions.get::<Stopping>().cloned();
+        let mut stopped = false;
         loop {
             news.mark_unchanged();
-            let (job, now) = (self.job(id).await?, now());
+            let (job, now) = (self.job(id, key).await?, now());
             let found = job.handle_poll(now, key, query.from, query.limit)?;
             let left = until.saturating_duration_since(now.instant);
-            if !found.indices.is_empty() || found.finished || left.is_zero() {
-                let chunks = self.store.read(id, found.indices).await?;
-                return Ok(answer::octets(StatusCode::OK, poll_body(chunks, found.next_index)));
+            if !found.indices.is_empty() || found.finished || left.is_zero() || stopped {
+                let chunks = Chunks { service: Arc::clone(self), id, peer, indices: found.indices, read: 0 };
+                return found_chunks(chunks, found.next_index, &parts.headers).await;
             }
             // What ends the wait is looked at again: a change, the job's end, or nothing.
-            let _ = timeout(left.min(job.time_left(now)), news.changed()).await;
+            tokio::select! {
+                _ = timeout(left.min(job.time_left(now)), news.changed()) => {}
+                () = told(&mut stopping) => stopped = true,
+            }
         }
     }
 
     async fn status(&self, id: JobId, key: Option<&str>) -> Answered {
-        let job = self.job(id).await?;
+        let job = self.job(id, key).await?;
         Ok(answer::tagged(answer::json(StatusCode::OK, &job.handle_status(now(), key)?), &job.etag()))
-    }
-
-    async fn cancel(&self, id: JobId, key: Option<&str>) -> Answered {
-        key.ok_or_else(Error::unauthorized)?;
-        let live = self.live(id);
-        let _turn = live.turn.lock().await;
-        let mut job = self.job(id).await?;
-        let cancelled = job.handle_cancel(now(), key)?;
-        self.commit(id, &live, Change { job: Some(job), chunks: Vec::new() }).await?;
-        Ok(answer::json(StatusCode::OK, &serde_json::json!({"cancelled": cancelled})))
-    }
-
-    async fn delete(&self, id: JobId, key: Option<&str>) -> Answered {
-        key.ok_or_else(Error::unauthorized)?;
-        let live = self.live(id);
-        let _turn = live.turn.lock().await;
-        self.job(id).await?.handle_delete(now(), key)?;
-        self.commit(id, &live, Change { job: None, chunks: Vec::new() }).await?;
-        Ok(answer::empty(StatusCode::NO_CONTENT))
     }
 }
 
-fn encoded(envelope: &Envelope<'_>) -> std::result::Result<Bytes, Error> {
-    let mut octets = Vec::with_capacity(envelope.value.len() + 160);
-    envelope.encode(&mut octets)?;
-    Ok(Bytes::from(octets))
+/// Answers with chunks: what fits into a piece at once, and more as it is taken.
+async fn found_chunks(mut chunks: Chunks, next_index: u64, asked: &HeaderMap) -> Answered {
+    let Some((first, room)) = chunks.next().await? else {
+        return Ok(answer::octets(StatusCode::OK, poll_body([""; 0], next_index)));
+    };
+    if !chunks.are_read() {
+        let packer = packing::wanted(asked).then(pieces::packer);
+        let packed = packer.is_some();
+        let pieces = PollPieces { chunks, next_index, first: Some((first, room)), packer };
+        return Ok(packing::tagged(answer::pieces(pieces.stream()), packed));
+    }
+    let body = poll_body(first, next_index);
+    let small = body.len() <= SMALL;
+    let mut response = answer::octets(StatusCode::OK, Vec::new());
+    *response.body_mut() = Octets::Whole(if small { Bytes::from(body) } else { room.holds(body) });
+    Ok(response)
+}
+
+/// Whose request it is. Who is on this host may be a proxy, and tells whom it speaks for: the last address is the one that it saw itself.
+fn caller(headers: &HeaderMap, peer: IpAddr) -> IpAddr {
+    let named = headers.get_all(FORWARDED_FOR).iter().next_back().and_then(|value| value.to_str().ok());
+    let last = named.and_then(|list| list.rsplit(',').next()?.trim().parse().ok());
+    let peer = peer.to_canonical();
+    network(last.filter(|_| peer.is_loopback()).unwrap_or(peer))
+}
+
+/// Whoever has an address of IPv6 has the 2^64 beside it too.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
+        }
+        other @ (IpAddr::V4(_) | IpAddr::V6(_)) => other,
+    }
+}
+
+fn too_often(wait: Duration) -> Refused {
+    Refused::TooOften(wait.as_secs() + 1)
+}
+
+/// Waits until the server ends, where the request came over one.
+pub(super) async fn told(stopping: &mut Option<Stopping>) {
+    match stopping {
+        Some(stopping) => stopping.told().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Lets the pages of an origin ask, with keys, and read what they need.

@@ -18,7 +18,13 @@ use super::{Buffer, Service, ServiceConfig};
 use crate::pimp::{DiskStore, MemoryStore, Store};
 use crate::tls::{ClientTls, Identity, ServerTls, Trust};
 
+mod hostile;
+mod keys;
+mod redis;
+mod slow;
+
 struct Server {
+    service: Arc<Service>,
     buffer: Buffer,
     _folder: Option<TempDir>,
 }
@@ -50,18 +56,18 @@ fn service(store: Arc<dyn Store>) -> Arc<Service> {
 }
 
 impl Server {
+    fn over(service: Arc<Service>, folder: Option<TempDir>) -> Self {
+        let buffer = Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), None, None).expect("bound");
+        Self { service, buffer, _folder: folder }
+    }
+
     fn memory() -> Self {
-        let service = service(Arc::new(MemoryStore::new()));
-        Self { buffer: Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), None, None).expect("bound"), _folder: None }
+        Self::over(service(Arc::new(MemoryStore::new())), None)
     }
 
     fn disk() -> Self {
         let folder = TempDir::new().expect("a folder");
-        let service = service(Arc::new(DiskStore::open(folder.path()).expect("fresh")));
-        Self {
-            buffer: Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), None, None).expect("bound"),
-            _folder: Some(folder),
-        }
+        Self::over(service(Arc::new(DiskStore::open(folder.path()).expect("fresh"))), Some(folder))
     }
 
     fn both() -> [Self; 2] {
@@ -90,6 +96,7 @@ impl Server {
     }
 }
 
+const GRACE: Duration = Duration::from_secs(10);
 const WRITER: &str = "Authorization: Bearer writer";
 const JSON: &str = "Content-Type: application/json";
 
@@ -123,7 +130,25 @@ fn read(stream: TcpStream) -> std::io::Result<Response> {
     }
     let mut body = Vec::new();
     reader.read_to_end(&mut body)?;
+    if headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked") {
+        body = unchunked(&body).ok_or(std::io::ErrorKind::UnexpectedEof)?;
+    }
     Ok(Response { status, headers, body })
+}
+
+/// A body from its chunks, where the last of them is there.
+fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let end = rest.windows(2).position(|pair| pair == b"\r\n")?;
+        let length = usize::from_str_radix(std::str::from_utf8(&rest[..end]).ok()?, 16).ok()?;
+        rest = &rest[end + 2..];
+        if length == 0 {
+            return Some(body);
+        }
+        body.extend_from_slice(rest.get(..length)?);
+        rest = rest.get(length + 2..)?;
+    }
 }
 
 fn id(number: u8) -> JobId {
@@ -179,8 +204,9 @@ fn requests_that_are_wrong_have_their_statuses() {
     let body = json!({"chunks": [metadata(id, "\"identity\"")]}).to_string();
     let body = body.as_bytes();
     for (method, path, headers, body, status) in [
-        ("GET", "/", &[][..], &b""[..], 404),
+        ("POST", "/", &[][..], &b""[..], 405),
         ("GET", "/pimp", &[], b"", 404),
+        ("GET", "/page.html", &[], b"", 404),
         ("GET", "/pimp/nothing", &[], b"", 400),
         ("GET", "/pimp/../etc/passwd", &[], b"", 404),
         ("GET", &format!("{job}?from=-1"), &[], b"", 400),
@@ -293,6 +319,22 @@ fn events_come_without_a_gap_and_resume() {
 }
 
 #[test]
+fn events_of_a_job_that_failed_say_so_although_chunks_are_missing() {
+    let server = Server::memory();
+    let (id, job, events) = (id(1), format!("/pimp/{}", id(1)), "Accept: text/event-stream");
+    server.create(id);
+    let mut failed = chunk(id, 3, "", true);
+    failed["error"] = json!("no more");
+    server.write(id, &[metadata(id, "\"identity\""), failed]);
+    let text = String::from_utf8(server.get(&job, &[events]).body).expect("text");
+    let ids: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+    assert_eq!(ids, ["0", "3"], "{text}");
+    assert_eq!(server.get(&job, &[events, "Last-Event-ID: 3"]).status, 204);
+    let refused = server.get(&job, &["Accept: application/json, text/event-stream; q=0.0"]);
+    assert_eq!(refused.header("content-type"), Some("application/json"));
+}
+
+#[test]
 fn raw_is_the_payload_in_ranges_and_as_it_was_tagged() {
     for server in Server::both() {
         let id = id(1);
@@ -313,7 +355,10 @@ fn raw_is_the_payload_in_ranges_and_as_it_was_tagged() {
         assert_eq!(server.get(&raw, &["Range: bytes=2-4", "If-Range: \"other\""]).status, 200);
         assert_eq!(server.get(&raw, &["Range: bytes=7-"]).status, 416);
         assert_eq!(server.get(&raw, &[&format!("If-None-Match: {tag}")]).status, 304);
-        assert_eq!(server.ask("HEAD", &raw, &[], b"").header("content-length"), Some("7"));
+        for headers in [&[][..], &["Range: bytes=2-4"]] {
+            let head = server.ask("HEAD", &raw, headers, b"");
+            assert_eq!((head.status, head.header("content-length")), (200, Some("7")), "a range is for GET");
+        }
     }
 }
 
@@ -331,20 +376,89 @@ fn pages_of_the_origin_may_ask_and_large_answers_are_packed() {
 }
 
 #[test]
-fn who_guesses_keys_has_to_wait() {
+fn the_page_runs_its_own_scripts_alone_and_nothing_of_a_job() {
     let server = Server::memory();
-    let (id, job) = (id(1), format!("/pimp/{}", id(1)));
-    server.create(id);
-    let guess = |number: u32| server.ask("DELETE", &job, &[&format!("Authorization: Bearer {number}")], b"");
-    let late = (0..200).map(guess).find(|response| response.status == 429).expect("at last");
-    assert!(late.header("retry-after").is_some());
+    let policy = |page: &Response| page.header("content-security-policy").expect("a policy").to_owned();
+    let (page, again) = (server.get("/", &[]), server.get("/", &[]));
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert_ne!(policy(&page), policy(&again));
+    let policy = policy(&page);
+    let nonce = policy.split("script-src 'nonce-").nth(1).and_then(|rest| rest.split('\'').next()).expect("a number");
+    let html = String::from_utf8(page.body).expect("text");
+    assert_eq!(html.matches(&format!("nonce=\"{nonce}\"")).count(), 2, "{html}");
+    assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    for (path, kind) in [("/pimp.js", "text/javascript"), ("/page.js", "text/javascript"), ("/page.css", "text/css")] {
+        let file = server.get(path, &[]);
+        assert!(file.header("content-type").is_some_and(|found| found.starts_with(kind)), "{path}");
+        assert_eq!(file.header("x-content-type-options"), Some("nosniff"));
+        assert!(!file.body.is_empty());
+        assert_eq!(server.ask("PUT", path, &[], b"").status, 405);
+    }
+    assert!(server.ask("HEAD", "/", &[], b"").body.is_empty());
+}
+
+#[test]
+fn a_buffer_that_ends_answers_the_polls_that_it_holds_open() {
+    let server = Server::memory();
+    server.create(id(1));
+    let address = server.buffer.address();
+    let path = format!("/pimp/{}", id(1));
+    let held: Vec<_> = [("?wait=30000", "Accept: */*"), ("", "Accept: text/event-stream")]
+        .into_iter()
+        .map(|(query, accept)| {
+            let path = format!("{path}{query}");
+            std::thread::spawn(move || ask(address, "GET", &path, &[accept], b""))
+        })
+        .collect();
+    while server.service.waiting(id(1)) < 2 {
+        std::thread::yield_now();
+    }
+    assert_eq!(server.buffer.close(GRACE), Ok(()));
+    // Those that are cut have no answer.
+    for held in held {
+        assert_eq!(held.join().expect("asked").expect("answered").status, 200);
+    }
+}
+
+#[test]
+fn a_buffer_that_is_closed_cuts_what_runs_after_its_grace() {
+    let server = Server::memory();
+    server.create(id(1));
+    let mut slow = TcpStream::connect(server.buffer.address()).expect("connected");
+    write!(slow, "POST /pimp/{}/chunks HTTP/1.1\r\nHost: x\r\n{WRITER}\r\n{JSON}\r\nContent-Length: 9\r\n\r\n", id(1))
+        .expect("written");
+    assert_eq!(server.get(&format!("/pimp/{}", id(1)), &[]).status, 200);
+    assert_eq!(server.buffer.close(Duration::ZERO), Ok(()));
+    // Sooner than its body would be given up.
+    slow.set_read_timeout(Some(Duration::from_secs(8))).expect("settable");
+    let mut rest = Vec::new();
+    assert!(slow.read_to_end(&mut rest).is_ok_and(|read| read == 0) || rest.is_empty(), "it is answered");
+}
+
+#[test]
+fn settings_that_could_not_work_are_refused() {
+    let check = |limits: Limits, secret: Option<&[u8]>, origin: Option<&str>| {
+        let allow_origin = origin.map(|origin| origin.parse().expect("a header"));
+        let (store, jwt_secret) = (Arc::new(MemoryStore::new()), secret.map(<[u8]>::to_vec));
+        ServiceConfig { store, limits, jwt_secret, allow_origin }.check()
+    };
+    for origin in ["*", "https://app.example", "http://localhost:8080", "http://[::1]:8080"] {
+        assert_eq!(check(Limits::default(), Some(b"secret"), Some(origin)), Ok(()), "{origin}");
+    }
+    for origin in ["https://app.example/", "https://a/b", "nonsense", "null", "https://App.example", "https://a:443"] {
+        assert!(check(Limits::default(), None, Some(origin)).is_err(), "{origin}");
+    }
+    assert!(check(Limits::default(), Some(b""), None).is_err());
+    assert!(check(Limits { job: 0, ..Limits::default() }, None, None).is_err());
+    assert!(check(Limits { ttl: 0, ..Limits::default() }, None, None).is_err());
 }
 
 #[test]
 fn metrics_count_answers_and_what_is_stored() {
     let service = service(Arc::new(MemoryStore::new()));
     let free = ([127, 0, 0, 1], 0).into();
-    let server = Server { buffer: Buffer::bind(&service, free, None, Some(free)).expect("bound"), _folder: None };
+    let buffer = Buffer::bind(&service, free, None, Some(free)).expect("bound");
+    let server = Server { service, buffer, _folder: None };
     server.create(id(1));
     server.write(id(1), &[metadata(id(1), "\"identity\"")]);
     let address = server.buffer.metrics_address().expect("served");
@@ -356,7 +470,7 @@ fn metrics_count_answers_and_what_is_stored() {
         assert!(page.contains(line), "{line} in {page}");
     }
     assert_eq!(ask(address, "GET", "/healthz", &[], b"").expect("answered").status, 200);
-    assert_eq!(server.buffer.close(), Ok(()));
+    assert_eq!(server.buffer.close(GRACE), Ok(()));
     assert!(ask(server.buffer.address(), "GET", "/", &[], b"").is_err());
 }
 
@@ -449,7 +563,7 @@ fn what_was_answered_with_201_is_there_after_a_kill() {
             let job =
                 crate::runtime::block_on(store.load(id)).expect("runs").expect("readable").expect("answered with 201");
             assert!(job.indices().first_missing(1) > taken, "{id}: {taken} were answered for");
-            let chunks = store.read(id, (1..=taken).collect());
+            let chunks = store.read(id, (1..=taken).collect(), u64::MAX);
             assert_eq!(crate::runtime::block_on(chunks).expect("runs").expect("readable").len(), taken as usize);
         }
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
 use penstock_pimp::{Job, JobId};
 
-use super::{Change, Store, Usage};
+use super::{Change, Store, Usage, up_to};
 use crate::Result;
 
 /// A store in memory.
@@ -37,6 +37,9 @@ impl MemoryStore {
             return;
         };
         let entry = jobs.entry(id).or_insert_with(|| Entry { job: job.clone(), chunks: BTreeMap::new() });
+        if job.is_deleted() {
+            entry.chunks.clear();
+        }
         entry.job = job;
         entry.chunks.extend(change.chunks);
     }
@@ -47,17 +50,17 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(self.jobs().get(&id).map(|entry| entry.job.clone()))))
     }
 
-    fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<()>> {
+    fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<bool>> {
         self.change(id, change);
-        Box::pin(ready(Ok(())))
+        Box::pin(ready(Ok(true)))
     }
 
-    fn read(&self, id: JobId, indices: Vec<u32>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
+    fn read(&self, id: JobId, indices: Vec<u32>, most: u64) -> BoxFuture<'_, Result<Vec<Bytes>>> {
         let jobs = self.jobs();
-        let chunks = jobs.get(&id).map(|entry| &entry.chunks);
-        let found = chunks
-            .map_or_else(Vec::new, |chunks| indices.iter().filter_map(|index| chunks.get(index).cloned()).collect());
-        Box::pin(ready(Ok(found)))
+        let Some(Entry { chunks, .. }) = jobs.get(&id) else { return Box::pin(ready(Ok(Vec::new()))) };
+        let found: Vec<&Bytes> = indices.iter().map_while(|index| chunks.get(index)).collect();
+        let count = up_to(found.iter().map(|chunk| chunk.len() as u64), most);
+        Box::pin(ready(Ok(found.into_iter().take(count).cloned().collect())))
     }
 
     fn sweep(&self, now: u64) -> BoxFuture<'_, Result<()>> {

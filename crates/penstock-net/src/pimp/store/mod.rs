@@ -2,6 +2,8 @@
 
 mod disk;
 mod memory;
+mod open;
+mod redis;
 #[cfg(test)]
 mod tests;
 
@@ -13,13 +15,17 @@ use penstock_pimp::{Job, JobId};
 
 pub use disk::DiskStore;
 pub use memory::MemoryStore;
+pub use open::open_store;
+pub use redis::RedisStore;
 
 use crate::Result;
 
 /// What is to be stored of a job, all of it or nothing.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// What the job is from now on; `None` deletes it with its chunks.
+    /// What the job was when the change was decided.
+    pub was: Option<Job>,
+    /// What the job is from now on; `None` deletes it with its chunks, one that [is deleted](Job::is_deleted) has none either.
     pub job: Option<Job>,
     /// New chunks, as [`Envelope::encode`](penstock_pimp::Envelope::encode) wrote them.
     pub chunks: Vec<(u32, Bytes)>,
@@ -30,26 +36,43 @@ pub struct Change {
 pub struct Usage {
     /// Jobs known, those that have expired included.
     pub jobs: u64,
-    /// Octets of chunks that have not expired.
+    /// Octets of chunks that have not expired; 0 where the store is another process's.
     pub chunk_octets: u64,
-    /// Octets on the disk.
+    /// Octets on the disk; 0 where the store is another process's.
     pub disk_octets: u64,
 }
 
-/// Where jobs are kept. Who changes a job sees to it that nobody else does meanwhile.
+/// How many come first, of these lengths, that have no more than `most` octets together; one at least.
+fn up_to(lengths: impl Iterator<Item = u64>, most: u64) -> usize {
+    let mut octets = 0_u64;
+    let fits = |(place, length): &(usize, u64)| {
+        octets = octets.saturating_add(*length);
+        *place == 0 || octets <= most
+    };
+    lengths.enumerate().take_while(fits).count()
+}
+
+/// Where jobs are kept. Who changes a job sees to it that nobody else in this process does meanwhile.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// A job, as it was stored last; `None` where it is not known.
     fn load(&self, id: JobId) -> BoxFuture<'_, Result<Option<Job>>>;
 
-    /// Stores a change; it is durable when this returns (decision 13). Where it fails, nothing has changed.
-    fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<()>>;
+    /// Stores a change; it is durable when this returns (decision 13). Where it fails, nothing has changed, as where it gives `false`:
+    /// then another process was faster, and it is to be decided again.
+    fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<bool>>;
 
-    /// The chunks of these indices, in their order; those that are not there are left out.
-    fn read(&self, id: JobId, indices: Vec<u32>) -> BoxFuture<'_, Result<Vec<Bytes>>>;
+    /// The first chunks of these indices, in their order: one, and further ones as long as they have no more than `most` octets
+    /// together. None where the first is not there. That fewer come than were asked for does not mean that there are no more.
+    fn read(&self, id: JobId, indices: Vec<u32>, most: u64) -> BoxFuture<'_, Result<Vec<Bytes>>>;
 
     /// Deletes the chunks of jobs that have expired and forgets those that have been expired for long; `now` is in
     /// milliseconds since the Unix epoch. What they took on the disk is free when this returns.
     fn sweep(&self, now: u64) -> BoxFuture<'_, Result<()>>;
+
+    /// The next job that was changed, by another process; `None`: any may have been. It waits for ever where no other process can.
+    fn changed(&self) -> BoxFuture<'_, Option<JobId>> {
+        Box::pin(std::future::pending())
+    }
 
     /// How much it holds.
     fn usage(&self) -> Usage;

@@ -35,7 +35,7 @@ fn change(job: &mut Job, id: JobId, indices: std::ops::Range<u32>, octets: usize
         json!({"jobId": id.to_string(), "index": index, "value": value, "done": false, "error": null, "createdAt": 1})
     };
     let body = json!({"chunks": indices.map(envelope).collect::<Vec<_>>()}).to_string();
-    let limits = Limits::default();
+    let (limits, was) = (Limits::default(), Some(job.clone()));
     let batch = Batch::decode(body.as_bytes(), id, &limits).expect("valid");
     let written = job.handle_write(now(0), Some("key"), &batch, &limits).expect("fits");
     let chunks = written.new.into_iter().map(|place| {
@@ -44,11 +44,15 @@ fn change(job: &mut Job, id: JobId, indices: std::ops::Range<u32>, octets: usize
         envelope.encode(&mut octets).expect("memory");
         (envelope.index, Bytes::from(octets))
     });
-    Change { chunks: chunks.collect(), job: Some(job.clone()) }
+    Change { was, chunks: chunks.collect(), job: Some(job.clone()) }
+}
+
+fn deletion() -> Change {
+    Change { was: None, job: None, chunks: Vec::new() }
 }
 
 fn commit(store: &dyn Store, id: JobId, change: Change) {
-    block_on(store.commit(id, change)).expect("runs").expect("stored");
+    assert!(block_on(store.commit(id, change)).expect("runs").expect("stored"));
 }
 
 fn load(store: &dyn Store, id: JobId) -> Option<Job> {
@@ -56,7 +60,7 @@ fn load(store: &dyn Store, id: JobId) -> Option<Job> {
 }
 
 fn read(store: &dyn Store, id: JobId, indices: &[u32]) -> Vec<Bytes> {
-    block_on(store.read(id, indices.to_vec())).expect("runs").expect("readable")
+    block_on(store.read(id, indices.to_vec(), u64::MAX)).expect("runs").expect("readable")
 }
 
 fn sweep(store: &dyn Store, at: u64) {
@@ -89,9 +93,14 @@ fn what_is_committed_is_read_in_the_order_asked_for() {
         }
         assert_eq!(load(&*store, id(1)), Some(first));
         assert_eq!(read(&*store, id(1), &[1, 2, 3, 4, 5]), all);
-        assert_eq!(read(&*store, id(1), &[5, 9, 1]), [all[4].clone(), all[0].clone()]);
+        assert_eq!(read(&*store, id(1), &[5, 1, 9, 2]), [all[4].clone(), all[0].clone()]);
+        assert_eq!(read(&*store, id(1), &[9, 1]), Vec::<Bytes>::new());
+        for (most, count) in [(0, 1), (all[0].len() as u64 * 2, 2)] {
+            let first = block_on(store.read(id(1), vec![1, 2, 3], most)).expect("runs").expect("readable");
+            assert_eq!(first, all[..count]);
+        }
         assert_eq!(read(&*store, id(3), &[1]), Vec::<Bytes>::new());
-        commit(&*store, id(2), Change { job: None, chunks: Vec::new() });
+        commit(&*store, id(2), deletion());
         assert_eq!((load(&*store, id(2)), read(&*store, id(2), &[1]).len()), (None, 0));
         assert_eq!(store.usage().chunk_octets, all.iter().map(|octets| octets.len() as u64).sum::<u64>());
     }
@@ -135,7 +144,7 @@ fn a_restart_finds_everything_and_a_second_process_is_refused() {
     let store = DiskStore::open(folder.path()).expect("fresh");
     commit(&store, id(1), change(&mut first, id(1), 1..4, 10));
     commit(&store, id(2), change(&mut second, id(2), 1..4, 10));
-    commit(&store, id(2), Change { job: None, chunks: Vec::new() });
+    commit(&store, id(2), deletion());
     let error = DiskStore::open(folder.path()).expect_err("taken");
     assert!(error.to_string().contains("another buffer"), "{error}");
     let before = read(&store, id(1), &[1, 2, 3]);
@@ -241,10 +250,10 @@ fn what_was_deleted_does_not_come_back_when_segments_go() {
     drop(store);
     // The record of the end comes into a segment of its own, most of which dies.
     let store = DiskStore::open(folder.path()).expect("free again");
-    commit(&store, id(1), Change { job: None, chunks: Vec::new() });
+    commit(&store, id(1), deletion());
     let mut third = job();
     commit(&store, id(3), change(&mut third, id(3), 1..9, 200_000));
-    commit(&store, id(3), Change { job: None, chunks: Vec::new() });
+    commit(&store, id(3), deletion());
     sweep(&store, 1);
     assert_eq!(segments(folder.path()).len(), 2, "the second one went, and what counted of it is in the third");
     drop(store);

@@ -6,9 +6,10 @@ use bytes::Bytes;
 use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Now, Ticket};
 use tokio::sync::oneshot;
 
-use super::super::command::{CheckpointAnswer, Command, Delivery, Reply, SendRequest, Verdict};
+use super::super::command::{Answer, CheckpointAnswer, Command, Delivery, EntityDraft, Reply, SendRequest, Verdict};
 use super::super::incoming::Arrival;
 use super::super::outgoing::{self, Outgoing};
+use super::super::payload::Payload;
 use super::super::pump::Small;
 use super::super::shared::now;
 use super::Driver;
@@ -49,21 +50,42 @@ impl Driver {
             Command::Control(send, receive) => self.control.open(send, receive),
             Command::Bidirectional => drop(self.session.handle_bidirectional(now)),
             Command::StreamOpened => drop(self.session.handle_stream_opened(now)),
+            // Of a connection that was lost: it comes again.
+            Command::Header { stream, .. } if !self.link.has(stream) => {}
             Command::Header { stream, header, reply } => self.handle_header(now, stream, Arc::from(header), reply),
-            Command::Arrived(arrivals) => arrivals.into_iter().for_each(|arrival| self.handle_arrival(now, arrival)),
-            Command::HeaderError(error) => drop(self.session.handle_header_error(now, error)),
-            Command::StreamReset { stream, key, code } => {
-                self.streams.forget(stream);
-                self.session.handle_stream_reset(now, stream, Some(key), code);
+            Command::Arrived(arrivals) => {
+                let here = arrivals.into_iter().filter(|arrival| self.link.has(arrival.stream)).collect::<Vec<_>>();
+                here.into_iter().for_each(|arrival| self.handle_arrival(now, arrival));
             }
-            Command::ChunkFinished { key, index, octets, reply } => {
-                let progress = self.session.chunk_finished(now, key, index, octets);
+            Command::HeaderError(error) => drop(self.session.handle_header_error(now, error)),
+            Command::StreamReset { stream, attempt, code } => {
+                self.streams.forget(stream);
+                if self.layer2.is_present(attempt) {
+                    self.session.handle_stream_reset(now, stream, Some(attempt.key), code);
+                }
+            }
+            Command::ChunkFinished { attempt, index, octets, reply } => {
+                let key = attempt.key;
+                let progress = match self.layer2.is_present(attempt) {
+                    true => self.session.chunk_finished(now, key, index, octets),
+                    false => ChunkProgress::Dropped,
+                };
                 if progress == ChunkProgress::Whole {
                     self.streams.let_go(key);
                 }
                 let _ = reply.send(progress);
             }
             Command::Fail { key, reason } => self.session.fail(now, key, reason),
+            Command::FailAttempt { attempt, reason } => {
+                if self.layer2.is_present(attempt) {
+                    self.session.fail(now, attempt.key, reason);
+                }
+            }
+            Command::NotSent { key, reason, stopped } => self.not_sent(key, reason, stopped),
+            // What is over cannot be left out.
+            Command::Skip { key, reason } => drop(self.session.skip(now, key, reason)),
+            Command::Resume { key, token, reply } => self.resume(key, &token, reply),
+            Command::AskClaim { ask, reply } => self.ask_claim(ask, reply),
             Command::Send(requests) => requests.into_iter().for_each(|request| self.handle_send(now, request)),
             Command::EndChildren { parent, reply } => {
                 let ended = match parent {
@@ -81,8 +103,8 @@ impl Driver {
     fn handle_header(&mut self, now: Now, stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict>) {
         match self.session.handle_header(now, stream, &header) {
             Ok(Admission::Accepted(accepted)) => {
-                self.tell_sink_admitted(accepted.key, &header, accepted.dehydrated);
-                self.streams.accept(stream, accepted, header, reply);
+                let number = self.admitted(&accepted, &header);
+                self.streams.accept(stream, accepted, number, header, reply);
             }
             Ok(Admission::Held) => self.streams.hold(stream, header, reply),
             Ok(Admission::Stopped(code)) => {
@@ -97,8 +119,8 @@ impl Driver {
         let header = Arc::clone(&arrival.header);
         match self.session.handle_header(now, arrival.stream, &header) {
             Ok(Admission::Accepted(accepted)) => {
-                self.tell_sink_admitted(accepted.key, &header, accepted.dehydrated);
-                self.streams.accept_whole(accepted, arrival);
+                let number = self.admitted(&accepted, &header);
+                self.streams.accept_whole(accepted, number, arrival);
             }
             Ok(Admission::Held) => self.streams.hold_whole(arrival),
             Ok(Admission::Stopped(_)) => self.batches.rejected(header),
@@ -135,9 +157,18 @@ impl Driver {
             // The caller has given up waiting; the peer has not heard of it.
             return None;
         }
-        match self.session.announce(now, request.draft.parent, request.draft.dehydrate) {
+        if self.keeps_too_much(&request) {
+            return Some(request);
+        }
+        let policy = self.policy_of(&request.draft);
+        let announced = match &policy {
+            Some(policy) => self.session.announce_with_policy(now, request.draft.parent, policy),
+            None => self.session.announce(now, request.draft.parent, request.draft.dehydrate),
+        };
+        match announced {
             Ok(None) => Some(request),
             Ok(Some(ticket)) => {
+                self.keep(&ticket, policy.as_ref(), &request);
                 self.announced(now, request, ticket);
                 None
             }
@@ -162,7 +193,25 @@ impl Driver {
                 answer.give(ticket, &self.link.entity);
                 return;
             }
+            Delivery::Skipped(reason) => {
+                // Only a session without layer 2 refuses, and nobody asks one.
+                let _ = self.session.skip(now, ticket.key, reason);
+                answer.give(ticket, &self.link.entity);
+                return;
+            }
         };
+        self.queue(ticket, draft, payload, Some(answer));
+    }
+
+    /// What is sent as soon as its announcement is written.
+    pub(super) fn queue(&mut self, ticket: Ticket, draft: EntityDraft, payload: Payload, answer: Option<Answer>) {
+        if !self.session.may_send() && self.session.survives() {
+            // It comes again when there is a connection.
+            if let Some(answer) = answer {
+                answer.give(ticket, &self.link.entity);
+            }
+            return;
+        }
         let mut header = EntityHeader {
             layer: draft.layer,
             content_type: draft.content_type,
@@ -172,7 +221,7 @@ impl Driver {
             ..EntityHeader::default()
         };
         self.session.bind_header(&ticket, &mut header);
-        let (chunk_size, dehydrated, answer) = (draft.chunk_size, draft.dehydrate, Some(answer));
+        let (chunk_size, dehydrated) = (draft.chunk_size, draft.dehydrate);
         // Its PENDING is not among the control octets yet.
         self.announcing.push(match payload.small().filter(|_| chunk_size.is_none()) {
             Some(octets) => Announced::Small(Small { ticket, head: header.into_octets(), octets, dehydrated, answer }),
@@ -224,6 +273,20 @@ impl Driver {
                 }
                 Announced::Small(_) | Announced::Large(_) => true,
             });
+        }
+    }
+
+    /// The connection is lost: whoever waits for the ticket of what was announced has it.
+    pub(super) fn answer_announced(&mut self) {
+        let announced = std::mem::take(&mut self.announced).into_iter().flat_map(|(_, batch)| batch);
+        for entity in announced.chain(std::mem::take(&mut self.announcing)) {
+            let (ticket, answer) = match entity {
+                Announced::Small(small) => (small.ticket, small.answer),
+                Announced::Large(outgoing) => (outgoing.ticket, outgoing.answer),
+            };
+            if let Some(answer) = answer {
+                answer.give(ticket, &self.link.entity);
+            }
         }
     }
 

@@ -1,16 +1,17 @@
 use std::sync::Arc;
 
-use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Event, Reason, ScopeKey, Status, Transmit};
+use penstock_pipestream::{Accepted, EntityHeader, EntityKey, ErrorCode, Event, Reason, ScopeKey, Status, Transmit};
 
-use super::super::command::CheckpointAnswer;
+use super::super::command::{Attempt, CheckpointAnswer};
 use super::super::consumer::Inlet;
 use super::super::counters::Counters;
 use super::super::events::LogEvent;
-use super::super::incoming::{Arrival, Body, Untaken};
-use super::super::shared::{Phase, Released, Resolution};
+use super::super::incoming::{Admitted, Arrival, Body, Untaken};
+use super::super::shared::{Phase, Released, Resolution, now};
 use super::super::sink::SinkEvent;
-use super::Driver;
 use super::streams::names;
+use super::{Driver, Opening, Road};
+use crate::Result;
 
 /// The most octets that the session is asked for at a time.
 const MAX_TRANSMIT: usize = 64 << 10;
@@ -55,15 +56,17 @@ impl Driver {
                 self.handle_event(event);
             }
             self.batches.rejected.clear();
+            let more = self.open().await;
             self.hand_over().await;
             self.streams.admit();
             self.deliver_whole();
-            if count < MAX_EVENTS {
+            if count < MAX_EVENTS && !more {
                 break;
             }
         }
         while let Some(transmit) = self.session.poll_transmit(MAX_TRANSMIT) {
             match transmit {
+                Transmit::Control(octets) if self.mute => drop(octets),
                 Transmit::Control(octets) => self.control.push(octets),
                 Transmit::StopStream { stream, code } => self.streams.stop(stream, code),
                 Transmit::Close { code, message } => self.closing = Some(Reason { code, message }),
@@ -97,8 +100,64 @@ impl Driver {
         }
     }
 
-    pub(super) fn tell_sink_admitted(&mut self, key: EntityKey, header: &Arc<EntityHeader>, dehydrated: bool) {
-        self.batches.sink(SinkEvent::Admitted { key, header: Arc::clone(header), dehydrated });
+    /// Opens the sink, if the session has just got its ID. True: there is more to be polled.
+    async fn open(&mut self) -> bool {
+        let shared = &self.link.shared;
+        let opened = match std::mem::take(&mut self.opening).then_some(self.agreement).flatten() {
+            Some(agreement) => {
+                tracing::info!(session = %shared.id(), peer = %shared.peer, layer = agreement.layer, "a session begins");
+                self.open_sink(agreement.layer).await.map(|()| Some(agreement))
+            }
+            // What ends before it has begun has its list too, under its connection's name.
+            None if self.session.end().is_some() && !self.mute => self.open_sink(0).await.map(|()| None),
+            None => Ok(None),
+        };
+        match opened {
+            Ok(Some(agreement)) => {
+                self.open = true;
+                // What came while that was agreed on came in time.
+                self.early = false;
+                self.agree_by = None;
+                self.link.shared.phase.send_replace(Phase::Open(agreement));
+                false
+            }
+            Ok(None) if std::mem::take(&mut self.early) => {
+                let message = "an entity came before SESSION".to_owned();
+                self.session.abort(now(), Reason { code: ErrorCode::EntityInvalid, message });
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                self.mute = true;
+                self.session.abort(now(), Reason { code: ErrorCode::InternalError, message: error.to_string() });
+                true
+            }
+        }
+    }
+
+    async fn open_sink(&mut self, layer: u8) -> Result<()> {
+        let Some(Opening { sink, defer_types }) = self.sink.take() else { return Ok(()) };
+        let shared = &self.link.shared;
+        let (commands, counters) = (self.link.commands.clone(), Arc::clone(&shared.counters));
+        let defer = Some(defer_types).filter(|types| layer == 2 && !types.is_empty());
+        let (inlet, done) = Inlet::open(&sink, shared.id(), commands, counters, defer).await?;
+        self.sink_done = done;
+        // There was none before.
+        let _ = self.link.inlet.set(inlet);
+        Ok(())
+    }
+
+    /// An entity may be received: gives how many attempts at it have failed.
+    pub(super) fn admitted(&mut self, accepted: &Accepted, header: &Arc<EntityHeader>) -> u32 {
+        self.early |= !self.open;
+        let (key, dehydrated, number) = (accepted.key, accepted.dehydrated, self.layer2.present(accepted.key));
+        if self.agreement.is_some_and(|agreement| agreement.layer == 2) {
+            self.note_admitted(key, header);
+        }
+        let attempt = Attempt { key, number };
+        let failures = self.layer2.failures(key);
+        self.batches.sink(SinkEvent::Admitted { attempt, failures, header: Arc::clone(header), dehydrated });
+        number
     }
 
     /// Hands over what came whole; the sink has heard of it by now.
@@ -108,12 +167,12 @@ impl Driver {
             return;
         }
         let link = &self.link.entity;
-        let untaken = |(accepted, arrival)| {
+        let untaken = |(accepted, number, arrival)| {
             let Arrival { header, octets, place, .. } = arrival;
             let parked = Arc::ptr_eq(place.semaphore(), &link.parked);
-            (Untaken { header, accepted, body: Body::Whole(octets), parked }, place)
+            (Untaken { entity: Admitted { header, accepted, number }, body: Body::Whole(octets), parked }, place)
         };
-        self.link.inlet.deliver(whole.into_iter().map(untaken).collect(), link);
+        self.link.deliver(whole.into_iter().map(untaken).collect());
     }
 
     fn handle_event(&mut self, event: Event) {
@@ -122,12 +181,22 @@ impl Driver {
         }
         match &event {
             Event::Agreed(agreement) => {
-                self.agree_by = None;
-                self.link.shared.phase.send_replace(Phase::Open(*agreement));
+                self.agreement = Some(*agreement);
+                match (agreement.layer, self.name) {
+                    (2, Some(name)) => {
+                        self.link.shared.set_name(name);
+                        // Whether the session survives its connection is said with the server's SESSION.
+                        self.opening = matches!(self.road, Road::Ends);
+                    }
+                    // A client says how the session is called.
+                    (2, None) => {}
+                    (_, _) => self.opening = true,
+                }
             }
             Event::Admitted { stream, accepted } => {
-                if let Some(header) = self.streams.release(*stream, *accepted) {
-                    self.tell_sink_admitted(accepted.key, &header, accepted.dehydrated);
+                let number = self.layer2.present(accepted.key);
+                if let Some(header) = self.streams.release(*stream, *accepted, number) {
+                    self.admitted(accepted, &header);
                 }
             }
             Event::Gathered { key, outcome, .. } => {
@@ -160,6 +229,7 @@ impl Driver {
             | Event::Digest { .. }
             | Event::Barrier { .. }
             | Event::Error { .. } => {}
+            Event::Layer2(event) => self.handle_layer2(event),
         }
         self.batches.user.push(event);
     }
@@ -172,22 +242,33 @@ impl Driver {
             let code = reason.as_ref().map_or(ErrorCode::InternalError, |reason| reason.code);
             self.stop_outgoing(key, code);
         }
-        self.batches.resolved.push((key, Resolution { status, reason }));
+        let (failures, claim) = self.forget_sent(key);
+        let attempts = failures.saturating_add(1);
+        self.batches.resolved.push((key, Resolution { status, reason, attempts, claim }));
     }
 
     fn resolved_received(&mut self, key: EntityKey, parent_id: u32, status: Status, reason: Option<Reason>) {
-        let counters = &self.link.shared.counters;
-        let mut header = None;
+        let (failures, claim, mut header) = self.forget_received(key, status);
         self.batches.roots += u64::from(parent_id == 0);
         if status == Status::Complete {
             self.batches.completed += 1;
         } else {
-            counters.entity_failed(reason.as_ref().map_or(ErrorCode::InternalError, |reason| reason.code));
-            let rejected = self.batches.rejected.iter().find(|header| names(header, key));
-            header = rejected.cloned().or_else(|| self.streams.held_header(key));
+            let code = reason.as_ref().map_or(ErrorCode::InternalError, |reason| reason.code);
+            self.link.shared.counters.entity_ended(status, code);
+            header = header.or_else(|| self.refused_header(key));
         }
         self.streams.let_go(key);
-        self.batches.sink(SinkEvent::Resolved { key, parent_id, status, reason, header });
+        let (claim, reason) = match claim {
+            Some(claim) => (Some(claim.id), reason.or(Some(claim.reason))),
+            None => (None, reason),
+        };
+        self.batches.sink(SinkEvent::Resolved { key, parent_id, status, reason, failures, claim, header });
+    }
+
+    /// The header of an entity that was not admitted.
+    pub(super) fn refused_header(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
+        let rejected = self.batches.rejected.iter().find(|header| names(header, key));
+        rejected.cloned().or_else(|| self.streams.held_header(key))
     }
 
     /// Hands everything on. Waits for a sink or a log that is far behind.
@@ -212,16 +293,22 @@ impl Driver {
             let lost = shared.events.push(batches.user.drain(..));
             Counters::add(&shared.counters.events_lost, lost);
         }
-        match &self.link.inlet {
-            Inlet::Folder(sink) if !batches.sink.is_empty() => sink.observe(std::mem::take(&mut batches.sink)).await,
-            Inlet::Objects(sink) if !batches.sink.is_empty() => sink.observe(std::mem::take(&mut batches.sink)).await,
-            Inlet::Folder(_) | Inlet::Objects(_) => {}
-            Inlet::Queue(_) => batches.sink.clear(),
+        match self.link.inlet.get() {
+            Some(Inlet::Folder(sink)) if !batches.sink.is_empty() => {
+                sink.observe(std::mem::take(&mut batches.sink)).await
+            }
+            Some(Inlet::Objects(sink)) if !batches.sink.is_empty() => {
+                sink.observe(std::mem::take(&mut batches.sink)).await
+            }
+            Some(Inlet::Folder(_) | Inlet::Objects(_)) => {}
+            Some(Inlet::Queue(_)) | None => batches.sink.clear(),
         }
         if let Some(log) = &self.link.log
             && !batches.log.is_empty()
+            // Before it has its ID, nobody would find its lines.
+            && (self.open || self.session.end().is_some())
         {
-            log.write(&shared.id, std::mem::take(&mut batches.log)).await;
+            log.write(shared.id(), std::mem::take(&mut batches.log)).await;
         }
     }
 }

@@ -41,7 +41,7 @@ impl Driver {
         let shared = Arc::clone(&self.link.shared);
         let (sent, received, completed, failed) =
             (session.announced, session.received, session.completed, session.failed);
-        tracing::info!(session = %shared.id, code = reason.code.name(), sent, received, completed, failed, "the session has ended");
+        tracing::info!(session = %shared.id(), code = reason.code.name(), sent, received, completed, failed, "the session has ended");
         let log = self.link.log.clone();
         let sink_done = self.sink_done.take();
         // Commands, held streams and the sink's session go with the driver; whoever waits for them wakes up.
@@ -49,10 +49,10 @@ impl Driver {
         if let Some(done) = sink_done
             && timeout(SINK_DONE, done).await.is_err()
         {
-            tracing::error!(session = %shared.id, "the sink has not finished; its folder stays open");
+            tracing::error!(session = %shared.id(), "the sink has not finished; its folder stays open");
         }
         if let Some(log) = log {
-            log.write(&shared.id, vec![LogEvent::closed(&reason)]).await;
+            log.write(shared.id(), vec![LogEvent::closed(&reason)]).await;
             log.flush().await;
         }
         shared.close(reason);

@@ -8,27 +8,35 @@ mod commands;
 mod control;
 mod dispatch;
 mod end;
+mod layer2;
 mod streams;
+mod survival;
 
 use std::collections::{HashMap, VecDeque};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use penstock_pipestream::{Counters, EntityKey, ErrorCode, Reason, Session};
-use quinn::{ConnectionError, RecvStream, SendStream};
+use penstock_pipestream::messages::CompletionPolicy;
+use penstock_pipestream::{Agreement, Counters, EntityKey, ErrorCode, Reason, Session, SessionId};
+use quinn::{Connection, ConnectionError, RecvStream, SendStream};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use self::commands::{Announced, Waiting};
 use self::control::{Control, ControlRead};
 use self::dispatch::Batches;
+use self::layer2::Layer2;
 use self::streams::Streams;
+pub(crate) use self::survival::{Dialled, Returns, Road};
+use super::claims::DeferTypes;
 use super::command::{CheckpointAnswer, Command, Commands, Reply, Urgent};
+use super::connection;
+use super::consumer::Consumer;
 use super::pump::Pump;
-use super::shared::{Link, now};
-use super::transport::loss;
+use super::shared::{Link, SessionOptions, now};
 
 /// Commands that wait for the driver; beyond it whoever sends them waits.
 const WAITING_COMMANDS: usize = 1_024;
@@ -48,6 +56,13 @@ pub(crate) fn inbox() -> (Commands, Inbox) {
     (Commands { ordered, urgent }, Inbox { ordered: ordered_receiver, urgent: urgent_receiver })
 }
 
+/// The sink that is opened once the session has its ID.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) sink: Consumer,
+    pub(crate) defer_types: Arc<DeferTypes>,
+}
+
 /// The owner of one session.
 pub(crate) struct Driver {
     session: Session,
@@ -65,8 +80,31 @@ pub(crate) struct Driver {
     pump: Pump,
     waiting: Waiting,
     checkpoints: HashMap<u64, Reply<CheckpointAnswer>>,
+    layer2: Layer2,
     batches: Batches,
-    /// By when the peer's capabilities must have come.
+    /// The policy of roots that have none of their own.
+    policy: Option<CompletionPolicy>,
+    /// A client's name for the session, where it offers layer 2.
+    name: Option<SessionId>,
+    agreement: Option<Agreement>,
+    /// The session has got its ID.
+    opening: bool,
+    /// The sink is open, or a handle takes what comes: entities may be admitted.
+    open: bool,
+    /// An entity came before the session's ID.
+    early: bool,
+    /// The session could not begin, and the peer is to hear nothing else.
+    mute: bool,
+    sink: Option<Opening>,
+    /// What follows when the connection is lost.
+    road: Road,
+    /// The tasks that take the peer's streams.
+    accepting: JoinSet<()>,
+    /// The client goes on with a session that is another driver's.
+    returns: Option<SessionId>,
+    /// The server does not listen any more.
+    gone: Option<Reason>,
+    /// By when the peer's capabilities must have come, and its SESSION at layer 2.
     agree_by: Option<Instant>,
     agree_within: Duration,
     /// The server goes down: the session closes as soon as nothing is open.
@@ -81,6 +119,12 @@ pub(crate) struct Driver {
     sink_done: Option<oneshot::Receiver<()>>,
 }
 
+/// Waits for the end of a connection.
+fn loss_of(connection: &Connection) -> Pin<Box<dyn Future<Output = ConnectionError> + Send>> {
+    let connection = connection.clone();
+    Box::pin(async move { connection.closed().await })
+}
+
 impl Driver {
     /// A driver for a connection. A client has opened stream 0; a server learns of it by a command.
     pub(crate) fn new(
@@ -88,9 +132,12 @@ impl Driver {
         link: Arc<Link>,
         inbox: Inbox,
         control: Option<(SendStream, RecvStream)>,
-        agree_within: Duration,
-        sink_done: Option<oneshot::Receiver<()>>,
+        options: SessionOptions,
+        sink: Option<Opening>,
+        road: Road,
     ) -> Self {
+        let agree_within = options.handshake_timeout;
+        let accepting = connection::accept(&link);
         Self {
             session,
             link,
@@ -103,6 +150,19 @@ impl Driver {
             pump: Pump::default(),
             waiting: Waiting::default(),
             checkpoints: HashMap::new(),
+            layer2: Layer2::default(),
+            policy: options.policy,
+            name: options.session.layer2.and_then(|layer2| layer2.session),
+            agreement: None,
+            opening: false,
+            open: false,
+            early: false,
+            mute: false,
+            sink,
+            road,
+            accepting,
+            returns: None,
+            gone: None,
             batches: Batches::default(),
             agree_by: Instant::now().checked_add(agree_within),
             agree_within,
@@ -110,20 +170,25 @@ impl Driver {
             published: Counters::default(),
             closing: None,
             end: None,
-            sink_done,
+            sink_done: None,
         }
     }
 
     /// Runs until the session is over.
     pub(crate) async fn run(mut self) {
         let _unwinding = end::Unwinding(Arc::clone(&self.link.shared));
-        let connection = self.link.connection.clone();
-        let mut lost = pin!(connection.closed());
+        let mut lost = loss_of(&self.link.connection);
         let mut timer = pin!(sleep_until(Instant::now().into()));
         let mut commands = Vec::with_capacity(BATCH);
-        let (mut alive, mut had_room) = (true, true);
+        let (mut attached, mut had_room) = (true, true);
         self.flush().await;
-        while alive && self.end.is_none() {
+        while self.end.is_none() {
+            if let Some(session) = self.returns.take() {
+                let Some(driver) = self.hand_over_to(session) else { return };
+                self = driver;
+                self.flush().await;
+                continue;
+            }
             let deadline = self.deadline();
             if let Some(deadline) = deadline
                 && timer.deadline() != deadline.into()
@@ -138,9 +203,13 @@ impl Driver {
             let pumps = self.control.is_flushed() && !self.pump.is_empty();
             tokio::select! {
                 Some(urgent) = self.inbox.urgent.recv() => self.handle_urgent(urgent),
-                error = &mut lost => {
+                error = &mut lost, if attached => {
                     self.handle_lost(&error);
-                    alive = false;
+                    attached = false;
+                }
+                met = self.road.next() => {
+                    attached = self.handle_met(met);
+                    lost = loss_of(&self.link.connection);
                 }
                 count = self.inbox.ordered.recv_many(&mut commands, BATCH), if room => {
                     debug_assert!(count > 0, "the driver's own link keeps the channel open");
@@ -149,6 +218,9 @@ impl Driver {
                 event = self.control.next(room) => self.handle_control(event),
                 stopped = self.pump.run(&self.link), if pumps => self.handle_stopped(stopped),
                 () = &mut timer, if deadline.is_some() => self.handle_timeout(),
+            }
+            if let Some(reason) = self.gone.take() {
+                attached &= !self.handle_gone(reason);
             }
             if self.retiring {
                 self.retiring = !self.session.close_when_idle(now());
@@ -168,15 +240,11 @@ impl Driver {
         if self.agree_by.is_some_and(|by| now.instant >= by) {
             self.agree_by = None;
             self.link.shared.counters.capabilities_late.fetch_add(1, Ordering::Relaxed);
-            let message = format!("no CAPABILITIES within {} s", self.agree_within.as_secs_f64());
+            let missing = if self.agreement.is_some() { "SESSION" } else { "CAPABILITIES" };
+            let message = format!("no {missing} within {} s", self.agree_within.as_secs_f64());
             self.session.abort(now, Reason { code: ErrorCode::IdleTimeout, message });
         }
         self.session.handle_timeout(now);
-    }
-
-    fn handle_lost(&mut self, error: &ConnectionError) {
-        let (reason, by_peer) = loss(error);
-        self.session.handle_connection_lost(now(), reason, by_peer);
     }
 
     fn handle_urgent(&mut self, first: Urgent) {
@@ -184,8 +252,38 @@ impl Driver {
         let mut next = Some(first);
         while let Some(urgent) = next {
             match urgent {
-                Urgent::Complete(keys) => keys.into_iter().for_each(|key| self.session.complete(now, key)),
-                Urgent::Fail { key, reason } => self.session.fail(now, key, reason),
+                Urgent::Complete(attempts) => {
+                    for attempt in attempts {
+                        if self.layer2.is_present(attempt) {
+                            self.session.complete(now, attempt.key);
+                        }
+                    }
+                }
+                Urgent::Fail { attempt, reason } => {
+                    if self.layer2.is_present(attempt) {
+                        self.session.fail(now, attempt.key, reason);
+                    }
+                }
+                Urgent::Skip { attempt, reason } => {
+                    // What is over cannot be left out.
+                    if self.layer2.is_present(attempt) {
+                        let _ = self.session.skip(now, attempt.key, reason);
+                    }
+                }
+                Urgent::Yield { attempt, point, reply, resumed } => {
+                    self.wait_for_owner(attempt, &point, reply, resumed);
+                }
+                Urgent::SetAside { attempt, details } => {
+                    let reason = Reason { code: ErrorCode::NoError, message: details.reason.clone() };
+                    self.issue(attempt, reason, *details);
+                }
+                Urgent::Defer { attempt, claim, reply } => self.defer(attempt, claim, reply),
+                Urgent::NoClaim { attempt, reason } => {
+                    if self.layer2.is_present(attempt) {
+                        self.session.refuse_claim(now, attempt.key, reason);
+                    }
+                }
+                Urgent::AnswerClaim { request, answer, redeemed } => self.answered_claim(request, answer, redeemed),
                 Urgent::GiveUp { key, reason } => {
                     self.session.fail(now, key, reason);
                     // Where it has no children, or has ended already, there is nothing to end.
@@ -193,6 +291,7 @@ impl Driver {
                 }
                 Urgent::Close => self.session.close(now),
                 Urgent::CloseWhenIdle => self.retiring = true,
+                Urgent::Gone(reason) => self.gone = Some(reason),
                 Urgent::Abort(reason) => self.session.abort(now, reason),
             }
             next = self.inbox.urgent.try_recv().ok();
@@ -202,7 +301,7 @@ impl Driver {
     /// The peer has stopped streams of ours.
     fn handle_stopped(&mut self, stopped: Vec<(EntityKey, Reason)>) {
         for (key, reason) in stopped {
-            self.session.fail(now(), key, reason);
+            self.not_sent(key, reason, true);
         }
     }
 

@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use penstock_pipestream::{Accepted, EntityHeader, EntityKey, ErrorCode};
 use tokio::sync::oneshot;
@@ -7,6 +8,7 @@ use tokio::sync::oneshot;
 use super::super::command::Verdict;
 use super::super::incoming::{Arrival, Assembly};
 use super::super::transport::Intake;
+use super::survival::Unfinished;
 
 /// The slots of finished streams are forgotten when there are so many.
 const MANY: usize = 1_024;
@@ -21,7 +23,7 @@ pub(super) struct Streams {
     assemblies: HashMap<EntityKey, Arc<Assembly>>,
     admitted: Vec<(oneshot::Sender<Verdict>, Verdict)>,
     /// Entities that came whole and are admitted.
-    whole: Vec<(Accepted, Arrival)>,
+    whole: Vec<(Accepted, u32, Arrival)>,
 }
 
 #[derive(Debug)]
@@ -31,7 +33,7 @@ enum Slot {
     /// The same, but it came whole: nobody waits for it.
     HeldWhole(Arrival),
     /// Fires to stop it.
-    Receiving(oneshot::Sender<ErrorCode>),
+    Receiving { key: EntityKey, stop: oneshot::Sender<ErrorCode>, whole: Arc<AtomicBool> },
 }
 
 impl Streams {
@@ -40,19 +42,22 @@ impl Streams {
         &mut self,
         stream: u64,
         accepted: Accepted,
+        number: u32,
         header: Arc<EntityHeader>,
         reply: oneshot::Sender<Verdict>,
     ) {
         if self.slots.len() >= MANY {
             self.slots.retain(|_, slot| match slot {
                 Slot::Held { .. } | Slot::HeldWhole(_) => true,
-                Slot::Receiving(stop) => !stop.is_closed(),
+                Slot::Receiving { stop, .. } => !stop.is_closed(),
             });
         }
         let assembly = accepted.chunk.map(|_| Arc::clone(self.assemblies.entry(accepted.key).or_default()));
         let (stop, stopped) = oneshot::channel();
-        self.slots.insert(stream, Slot::Receiving(stop));
-        self.admitted.push((reply, Verdict::Accepted { accepted, header, stop: stopped, assembly }));
+        let whole = Arc::default();
+        let slot = Slot::Receiving { key: accepted.key, stop, whole: Arc::clone(&whole) };
+        self.slots.insert(stream, slot);
+        self.admitted.push((reply, Verdict::Accepted { accepted, number, header, stop: stopped, whole, assembly }));
     }
 
     /// Tells the tasks of accepted streams; the sink has heard of their entities by now, so it knows what they store.
@@ -64,12 +69,12 @@ impl Streams {
     }
 
     /// A stream that came whole is admitted; it needs no slot, as there is nothing left to stop.
-    pub(super) fn accept_whole(&mut self, accepted: Accepted, arrival: Arrival) {
-        self.whole.push((accepted, arrival));
+    pub(super) fn accept_whole(&mut self, accepted: Accepted, number: u32, arrival: Arrival) {
+        self.whole.push((accepted, number, arrival));
     }
 
     /// What came whole and may be handed over by now.
-    pub(super) fn take_whole(&mut self) -> Vec<(Accepted, Arrival)> {
+    pub(super) fn take_whole(&mut self) -> Vec<(Accepted, u32, Arrival)> {
         std::mem::take(&mut self.whole)
     }
 
@@ -93,20 +98,20 @@ impl Streams {
         Some(intake.window_with_held(self.held))
     }
 
-    /// A held stream's wait is over. Gives its header if it may be received.
-    pub(super) fn release(&mut self, stream: u64, accepted: Accepted) -> Option<Arc<EntityHeader>> {
+    /// A held stream's wait is over. Gives its header if it may be received. `number`: how many attempts have failed.
+    pub(super) fn release(&mut self, stream: u64, accepted: Accepted, number: u32) -> Option<Arc<EntityHeader>> {
         match self.slots.remove(&stream)? {
             Slot::Held { header, reply } => {
                 self.held = self.held.saturating_sub(1);
-                self.accept(stream, accepted, Arc::clone(&header), reply);
+                self.accept(stream, accepted, number, Arc::clone(&header), reply);
                 Some(header)
             }
             Slot::HeldWhole(arrival) => {
                 let header = Arc::clone(&arrival.header);
-                self.accept_whole(accepted, arrival);
+                self.accept_whole(accepted, number, arrival);
                 Some(header)
             }
-            Slot::Receiving(_) => None,
+            Slot::Receiving { .. } => None,
         }
     }
 
@@ -114,7 +119,7 @@ impl Streams {
     pub(super) fn stop(&mut self, stream: u64, code: ErrorCode) {
         match self.slots.remove(&stream) {
             // Whoever received it may have come to its end.
-            Some(Slot::Receiving(stop)) => drop(stop.send(code)),
+            Some(Slot::Receiving { stop, .. }) => drop(stop.send(code)),
             Some(Slot::Held { reply, .. }) => {
                 self.held = self.held.saturating_sub(1);
                 drop(reply.send(Verdict::Stopped(code)));
@@ -134,8 +139,17 @@ impl Streams {
             Slot::Held { header, .. } | Slot::HeldWhole(Arrival { header, .. }) if names(header, key) => {
                 Some(Arc::clone(header))
             }
-            Slot::Held { .. } | Slot::HeldWhole(_) | Slot::Receiving(_) => None,
+            Slot::Held { .. } | Slot::HeldWhole(_) | Slot::Receiving { .. } => None,
         })
+    }
+
+    /// The entities that are being received and whose payload has not come whole.
+    pub(super) fn unfinished(&self) -> Unfinished {
+        let begun = self.slots.values().filter_map(|slot| match slot {
+            Slot::Receiving { key, whole, .. } if !whole.load(Ordering::Acquire) => Some(*key),
+            Slot::Held { .. } | Slot::HeldWhole(_) | Slot::Receiving { .. } => None,
+        });
+        begun.chain(self.assemblies.keys().copied()).collect()
     }
 
     /// The entity is resolved, or its payload is whole.

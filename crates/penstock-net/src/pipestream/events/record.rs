@@ -114,6 +114,7 @@ impl LogEvent {
             | Event::Resolved { .. }
             | Event::Released { .. }
             | Event::Capacity
+            | Event::Layer2(_)
             | Event::Closed { .. } => return None,
         })
     }

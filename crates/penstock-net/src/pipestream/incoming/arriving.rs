@@ -57,8 +57,8 @@ impl Arriving {
         Self { stream, decoder: HeaderDecoder::new() }
     }
 
-    pub(super) fn id(&self) -> u64 {
-        self.stream.id().into()
+    pub(super) fn id(&self) -> quinn::StreamId {
+        self.stream.id()
     }
 
     /// Reads the header, and the payload octets that come in one go with it. It may be given up and called again.

@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -47,6 +48,10 @@ pub(crate) struct StreamBody {
     /// How the stream ended while that was read, if it did.
     end: Option<StreamEnd>,
     stop: oneshot::Receiver<ErrorCode>,
+    /// What the stream is called in the session.
+    name: u64,
+    /// Set when all of it has come.
+    whole: Arc<AtomicBool>,
 }
 
 impl StreamBody {
@@ -55,13 +60,15 @@ impl StreamBody {
         first: Bytes,
         end: Option<StreamEnd>,
         stop: oneshot::Receiver<ErrorCode>,
+        name: u64,
+        whole: Arc<AtomicBool>,
     ) -> Self {
-        Self { stream, first, end, stop }
+        Self { stream, first, end, stop, name, whole }
     }
 
-    /// The stream's ID.
-    pub(crate) fn id(&self) -> u64 {
-        self.stream.id().into()
+    /// What the stream is called in the session.
+    pub(crate) const fn name(&self) -> u64 {
+        self.name
     }
 
     /// What has come, in order, at least one octet; `None` when the stream has ended. Nothing is buffered here, so
@@ -85,7 +92,10 @@ impl StreamBody {
         };
         match read {
             Ok(Some(count)) => Ok(Some(pieces.into_iter().take(count).collect())),
-            Ok(None) => Ok(None),
+            Ok(None) => {
+                self.whole.store(true, Ordering::Release);
+                Ok(None)
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -2,15 +2,15 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use penstock_pipestream::{Accepted, AcceptedChunk, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Reason};
+use penstock_pipestream::{AcceptedChunk, ChunkProgress, ErrorCode, Reason};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::spawn_blocking;
 
-use super::super::command::Command;
+use super::super::command::{Attempt, Command};
 use super::super::outcomes::lock;
 use super::super::shared::Link;
 use super::body::{Body, Spool, StreamBody, StreamEnd};
-use super::entity::Untaken;
+use super::entity::{Admitted, Untaken};
 
 /// A payload that comes in chunks, a stream each, in any order (decision 15). The driver makes it for the first chunk
 /// and lets go of it when the entity is resolved.
@@ -22,11 +22,11 @@ pub(crate) struct Assembly {
 
 impl Assembly {
     /// The file. Blocks on the disk when it is the first time.
-    fn spool(&self, key: EntityKey, link: &Link) -> io::Result<Arc<Spool>> {
+    fn spool(&self, attempt: Attempt, link: &Link) -> io::Result<Arc<Spool>> {
         let mut spool = lock(&self.spool);
         match &*spool {
             Some(spool) => Ok(Arc::clone(spool)),
-            None => Ok(Arc::clone(spool.insert(Arc::new(link.inlet.spool(key)?)))),
+            None => Ok(Arc::clone(spool.insert(Arc::new(link.spool(attempt)?)))),
         }
     }
 }
@@ -46,22 +46,22 @@ impl From<StreamEnd> for Failure {
 /// One chunk's stream. Whoever brings the last one hands the entity over.
 pub(crate) async fn receive_chunk(
     mut body: StreamBody,
-    header: &Arc<EntityHeader>,
-    accepted: Accepted,
+    entity: &Admitted,
     assembly: &Arc<Assembly>,
     link: &Arc<Link>,
     place: OwnedSemaphorePermit,
 ) {
-    let Some(chunk) = accepted.chunk else { return };
-    match write_chunk(&mut body, header.payload_length, accepted.key, chunk, assembly, link).await {
-        Ok(octets) => finish_chunk(header, accepted, chunk, octets, assembly, link, place).await,
+    let Some(chunk) = entity.accepted.chunk else { return };
+    let attempt = entity.attempt();
+    match write_chunk(&mut body, entity.header.payload_length, attempt, chunk, assembly, link).await {
+        Ok(octets) => finish_chunk(entity, chunk, octets, assembly, link, place).await,
         Err(Failure::Ended(StreamEnd::Reset(code))) => {
-            link.commands.tell(Command::StreamReset { stream: body.id(), key: accepted.key, code }).await;
+            link.commands.tell(Command::StreamReset { stream: body.name(), attempt, code }).await;
         }
         Err(Failure::Ended(StreamEnd::Stopped(_) | StreamEnd::Lost)) => {}
         Err(Failure::Wrong(reason)) => {
             body.stop(reason.code);
-            link.commands.tell(Command::Fail { key: accepted.key, reason }).await;
+            link.commands.tell(Command::FailAttempt { attempt, reason }).await;
         }
     }
 }
@@ -70,7 +70,7 @@ pub(crate) async fn receive_chunk(
 async fn write_chunk(
     body: &mut StreamBody,
     payload_length: u64,
-    key: EntityKey,
+    attempt: Attempt,
     chunk: AcceptedChunk,
     assembly: &Arc<Assembly>,
     link: &Arc<Link>,
@@ -89,7 +89,7 @@ async fn write_chunk(
         }
         finish_write(writing.take()).await?;
         let (assembly, link) = (Arc::clone(assembly), Arc::clone(link));
-        writing = Some(spawn_blocking(move || write_pieces(&*assembly.spool(key, &link)?, pieces, offset)));
+        writing = Some(spawn_blocking(move || write_pieces(&*assembly.spool(attempt, &link)?, pieces, offset)));
     }
     finish_write(writing).await?;
     Ok(octets)
@@ -113,8 +113,7 @@ async fn finish_write(writing: Option<tokio::task::JoinHandle<io::Result<()>>>) 
 }
 
 async fn finish_chunk(
-    header: &Arc<EntityHeader>,
-    accepted: Accepted,
+    entity: &Admitted,
     chunk: AcceptedChunk,
     octets: u64,
     assembly: &Arc<Assembly>,
@@ -122,8 +121,8 @@ async fn finish_chunk(
     place: OwnedSemaphorePermit,
 ) {
     let (reply, progress) = oneshot::channel();
-    let (key, index) = (accepted.key, chunk.index);
-    if !link.commands.tell(Command::ChunkFinished { key, index, octets, reply }).await {
+    let (attempt, index) = (entity.attempt(), chunk.index);
+    if !link.commands.tell(Command::ChunkFinished { attempt, index, octets, reply }).await {
         return;
     }
     match progress.await {
@@ -133,6 +132,5 @@ async fn finish_chunk(
     // A payload of no octets has never needed a file.
     let spool = lock(&assembly.spool).clone();
     let body = spool.map_or_else(|| Body::Whole(Bytes::new()), Body::Spooled);
-    let untaken = Untaken { header: Arc::clone(header), accepted, body, parked: false };
-    link.inlet.deliver(vec![(untaken, place)], &link.entity);
+    link.deliver(vec![(Untaken { entity: entity.clone(), body, parked: false }, place)]);
 }

@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use penstock_pipestream::{Accepted, EntityHeader, EntityKey, Reason};
+use penstock_pipestream::{Accepted, EntityHeader, EntityKey, Reason, YieldReason};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::super::claims::ClaimCheck;
+use super::super::command::Attempt;
 use super::body::Body;
 use super::receiving::{EntityLink, Parts, Receiving};
 use crate::runtime::PerProcess;
@@ -17,15 +19,30 @@ use crate::{Error, Result};
 pub struct IncomingEntity {
     header: Arc<EntityHeader>,
     accepted: Accepted,
+    number: u32,
     receiving: PerProcess<Receiving>,
+}
+
+/// What the driver said of an entity stream.
+#[derive(Debug, Clone)]
+pub(crate) struct Admitted {
+    pub(crate) header: Arc<EntityHeader>,
+    pub(crate) accepted: Accepted,
+    /// How many attempts have come to nothing.
+    pub(crate) number: u32,
+}
+
+impl Admitted {
+    pub(crate) const fn attempt(&self) -> Attempt {
+        Attempt { key: self.accepted.key, number: self.number }
+    }
 }
 
 /// An entity that nobody has taken yet. What ties it to its session is added by whoever takes it: a count that two
 /// threads change in turn costs as much as a small entity's hash.
 #[derive(Debug)]
 pub(crate) struct Untaken {
-    pub(crate) header: Arc<EntityHeader>,
-    pub(crate) accepted: Accepted,
+    pub(crate) entity: Admitted,
     pub(crate) body: Body,
     /// Whether it came without a place.
     pub(crate) parked: bool,
@@ -34,15 +51,21 @@ pub(crate) struct Untaken {
 impl IncomingEntity {
     /// `place`: where it is not given back before the entity is taken.
     pub(crate) fn new(untaken: Untaken, link: Arc<EntityLink>, place: Option<OwnedSemaphorePermit>) -> Self {
-        let Untaken { header, accepted, body, .. } = untaken;
-        let process = link.process;
-        let receiving = Receiving::new(accepted.key, Arc::clone(&header), body, link, place);
-        Self { header, accepted, receiving: PerProcess::of(process, receiving) }
+        let Untaken { entity, body, .. } = untaken;
+        let (process, attempt) = (link.process, entity.attempt());
+        let Admitted { header, accepted, number } = entity;
+        let receiving = Receiving::new(attempt, Arc::clone(&header), body, link, place);
+        Self { header, accepted, number, receiving: PerProcess::of(process, receiving) }
     }
 
     /// The entity's name in its session.
     pub fn key(&self) -> EntityKey {
         self.accepted.key
+    }
+
+    /// Which of its attempts it is.
+    pub(crate) const fn attempt(&self) -> Attempt {
+        Attempt { key: self.accepted.key, number: self.number }
     }
 
     /// Its header as it came.
@@ -102,6 +125,42 @@ impl IncomingEntity {
     /// The entity is rejected; the peer will be told FAILED and why.
     pub async fn fail(self, reason: Reason) -> Result<()> {
         self.receiving.into_inner()?.reject(reason)
+    }
+
+    /// Refuses to skip, to defer and to let wait where that cannot be: below layer 2, and for an entity with children,
+    /// of which its policy says what becomes.
+    pub fn check_layer2(&self) -> Result<()> {
+        if self.accepted.dehydrated {
+            return Err(Error::Misuse("an entity with children is completed or fails; it is not set aside".into()));
+        }
+        self.receiving.get()?.check_layer2()
+    }
+
+    /// The entity is left out, and does not count as failed: the peer will be told SKIPPED and why. Layer 2.
+    pub async fn skip(self, reason: Reason) -> Result<()> {
+        self.check_layer2()?;
+        self.receiving.into_inner()?.skip(reason)
+    }
+
+    /// The entity waits for something, `reason`: its owner gets a token, and hands it back when processing may go on;
+    /// then [`resumed`](Self::resumed) gives `state`. An entity that waits may also be completed, failed, skipped or
+    /// deferred. Layer 2; not for an entity with children.
+    pub async fn wait(&mut self, reason: YieldReason, state: Bytes) -> Result<()> {
+        self.check_layer2()?;
+        self.receiving.get_mut()?.wait(reason, state).await
+    }
+
+    /// Waits until the owner lets an entity go on that [`wait`](Self::wait)s, and gives the state; `None`: processing
+    /// begins anew. It may be given up and called again.
+    pub async fn resumed(&mut self) -> Result<Option<Bytes>> {
+        self.receiving.get_mut()?.resumed().await
+    }
+
+    /// Sets the entity aside under a claim check, which is good for `life`, or as long as the server allows, and is stored
+    /// before the peer hears DEFERRED. Layer 2.
+    pub async fn defer(self, reason: Reason, life: Option<std::time::Duration>) -> Result<ClaimCheck> {
+        self.check_layer2()?;
+        self.receiving.into_inner()?.defer(reason, life).await
     }
 
     /// Nobody takes it.

@@ -20,7 +20,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use penstock_pipestream::{self as core, Accepted, EntityHeader, ErrorCode, Reason};
+use penstock_pipestream::{self as core, EntityHeader, ErrorCode, Reason};
 use quinn::RecvStream;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -29,7 +29,7 @@ use self::arriving::{Arrived, Arriving, Begun, SMALL_PAYLOAD, Slab, now};
 pub(crate) use self::body::{Body, Spool, StreamBody, StreamEnd, TempFile};
 pub(crate) use self::chunks::{Assembly, receive_chunk};
 pub use self::entity::IncomingEntity;
-pub(crate) use self::entity::Untaken;
+pub(crate) use self::entity::{Admitted, Untaken};
 pub(crate) use self::receiving::{EntityLink, PARKED, Parts};
 use super::command::{Command, Verdict};
 use super::counters::Counters;
@@ -55,7 +55,7 @@ pub(crate) async fn accept_streams(link: Arc<Link>) {
             }
             Some(Err(error)) => header_error(error, &link).await,
             Some(Ok((header, came))) => {
-                let id = arriving.id();
+                let id = link.stream(arriving.id());
                 match arriving.rest(header, came, &mut slab).await {
                     Arrived::Whole(header, octets) => {
                         let place = link.entity.park(octets.len(), place);
@@ -128,7 +128,7 @@ async fn receive(mut arriving: Arriving, link: &Arc<Link>, place: OwnedSemaphore
     match arriving.head().await {
         Err(error) => header_error(error, link).await,
         Ok((header, came)) => {
-            let id = arriving.id();
+            let id = link.stream(arriving.id());
             match arriving.rest(header, came, &mut Slab::default()).await {
                 Arrived::Whole(header, octets) => {
                     let arrival = Arrival { stream: id, header: Arc::new(header), octets, place };
@@ -149,17 +149,18 @@ async fn header_error(error: Option<core::Error>, link: &Link) {
 /// One entity stream whose header is here.
 async fn receive_begun(begun: Begun, link: &Arc<Link>, place: OwnedSemaphorePermit) {
     let Begun { mut stream, header, rest, end } = begun;
-    let id = u64::from(stream.id());
+    let id = link.stream(stream.id());
     let Some(verdict) = admit(id, link, header).await else { return };
     match verdict {
         Verdict::Stopped(code) => {
             let _ = stream.stop(quic_code(code));
         }
-        Verdict::Accepted { accepted, header, stop, assembly } => {
-            let body = StreamBody::new(stream, rest, end, stop);
+        Verdict::Accepted { accepted, number, header, stop, whole, assembly } => {
+            let body = StreamBody::new(stream, rest, end, stop, id, whole);
+            let entity = Admitted { header, accepted, number };
             match assembly {
-                Some(assembly) => receive_chunk(body, &header, accepted, &assembly, link, place).await,
-                None => receive_whole(id, body, header, accepted, link, place).await,
+                Some(assembly) => receive_chunk(body, &entity, &assembly, link, place).await,
+                None => receive_whole(id, body, entity, link, place).await,
             }
         }
     }
@@ -175,21 +176,15 @@ async fn admit(stream: u64, link: &Link, header: EntityHeader) -> Option<Verdict
 }
 
 /// A stream with a whole payload (decision 15: exactly `payload_length` octets).
-async fn receive_whole(
-    id: u64,
-    mut body: StreamBody,
-    header: Arc<EntityHeader>,
-    accepted: Accepted,
-    link: &Link,
-    place: OwnedSemaphorePermit,
-) {
+async fn receive_whole(id: u64, mut body: StreamBody, entity: Admitted, link: &Link, place: OwnedSemaphorePermit) {
+    let Admitted { header, .. } = &entity;
     let body = if header.payload_length > SMALL_PAYLOAD {
         Body::Stream(Box::new(body))
     } else {
         match collect(&mut body, header.payload_length).await {
             Ok(octets) => Body::Whole(octets),
             Err(Collecting::Ended(StreamEnd::Reset(code))) => {
-                link.commands.tell(Command::StreamReset { stream: id, key: accepted.key, code }).await;
+                link.commands.tell(Command::StreamReset { stream: id, attempt: entity.attempt(), code }).await;
                 return;
             }
             Err(Collecting::Ended(StreamEnd::Stopped(_) | StreamEnd::Lost)) => return,
@@ -197,12 +192,12 @@ async fn receive_whole(
                 let message = format!("the payload is longer than the {} octets of its header", header.payload_length);
                 let reason = Reason { code: ErrorCode::EntityInvalid, message };
                 body.stop(reason.code);
-                link.commands.tell(Command::Fail { key: accepted.key, reason }).await;
+                link.commands.tell(Command::FailAttempt { attempt: entity.attempt(), reason }).await;
                 return;
             }
         }
     };
-    link.inlet.deliver(vec![(Untaken { header, accepted, body, parked: false }, place)], &link.entity);
+    link.deliver(vec![(Untaken { entity, body, parked: false }, place)]);
 }
 
 /// Why a small payload was not collected.

@@ -1,16 +1,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_pipestream::{self as core, EntityHeader, EntityKey, ErrorCode, PayloadCheck, Reason};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use penstock_pipestream::claims::ClaimTerms;
+use penstock_pipestream::yield_token::{self, StoppingPoint};
+use penstock_pipestream::{self as core, EntityHeader, ErrorCode, PayloadCheck, Reason, SessionId, YieldReason};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::super::command::{Command, Commands, Urgent, closed};
+use super::super::claims::{ClaimCheck, Claims, Details};
+use super::super::command::{Attempt, Command, Commands, Issued, Resumed, Urgent, closed};
 use super::super::events::{EventLog, LogEvent};
 use super::super::shared::Shared;
 use super::super::transport::hex;
 use super::body::{Body, StreamEnd};
-use crate::{Error, Result};
+use crate::{Error, Result, runtime};
 
 /// How much of a spooled payload is read at a time.
 const READ_SIZE: usize = 128 << 10;
@@ -19,7 +24,7 @@ const READ_SIZE: usize = 128 << 10;
 /// dropped undecided.
 #[derive(Debug)]
 pub(super) struct Receiving {
-    key: EntityKey,
+    attempt: Attempt,
     header: Arc<EntityHeader>,
     body: Option<Body>,
     pieces: VecDeque<Bytes>,
@@ -31,6 +36,8 @@ pub(super) struct Receiving {
     sha256: Option<[u8; 32]>,
     link: Arc<EntityLink>,
     place: Option<OwnedSemaphorePermit>,
+    /// Fires when its owner lets it go on; only while it waits.
+    resuming: Option<Box<oneshot::Receiver<Resumed>>>,
     decided: bool,
 }
 
@@ -46,6 +53,8 @@ pub(crate) struct EntityLink {
     pub(crate) shared: Arc<Shared>,
     pub(crate) commands: Commands,
     pub(crate) log: Option<EventLog>,
+    /// The claim checks that this end has issued.
+    pub(crate) claims: Arc<Claims>,
     /// One for each entity stream that is being received or waits for its consumer.
     pub(crate) places: Arc<Semaphore>,
     /// One for each very small entity that came whole and waits without a place.
@@ -72,7 +81,7 @@ impl EntityLink {
 /// What a consumer that does its own verification works with.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    pub(crate) key: EntityKey,
+    pub(crate) attempt: Attempt,
     pub(crate) dehydrated: bool,
     pub(crate) body: Body,
     pub(crate) check: PayloadCheck,
@@ -81,14 +90,14 @@ pub(crate) struct Parts {
 
 impl Receiving {
     pub(super) fn new(
-        key: EntityKey,
+        attempt: Attempt,
         header: Arc<EntityHeader>,
         body: Body,
         link: Arc<EntityLink>,
         place: Option<OwnedSemaphorePermit>,
     ) -> Self {
         Self {
-            key,
+            attempt,
             header,
             body: Some(body),
             pieces: VecDeque::new(),
@@ -98,6 +107,7 @@ impl Receiving {
             sha256: None,
             link,
             place,
+            resuming: None,
             decided: false,
         }
     }
@@ -155,9 +165,9 @@ impl Receiving {
 
     /// Reads what is left, then tells the session.
     pub(super) async fn complete(self) -> Result<()> {
-        let (key, link) = (self.key, Arc::clone(&self.link));
+        let (attempt, link) = (self.attempt, Arc::clone(&self.link));
         self.finish().await?;
-        if link.commands.urge(Urgent::Complete(vec![key])) { Ok(()) } else { Err(link.closed()) }
+        if link.commands.urge(Urgent::Complete(vec![attempt])) { Ok(()) } else { Err(link.closed()) }
     }
 
     /// Reads what is left; the session is still to be told.
@@ -165,8 +175,9 @@ impl Receiving {
         while self.chunk().await?.is_some() {}
         self.decided = true;
         if let (Some(log), Some(sha256)) = (&self.link.log, self.sha256) {
-            let event = LogEvent::entity(self.key, &self.header, None, self.header.payload_length, &hex(&sha256));
-            log.write(&self.link.shared.id, vec![event]).await;
+            let event =
+                LogEvent::entity(self.attempt.key, &self.header, None, self.header.payload_length, &hex(&sha256));
+            log.write(self.link.shared.id(), vec![event]).await;
         }
         Ok(())
     }
@@ -175,14 +186,85 @@ impl Receiving {
     pub(super) fn reject(mut self, reason: Reason) -> Result<()> {
         self.decided = true;
         self.stop(reason.code);
-        if self.link.commands.urge(Urgent::Fail { key: self.key, reason }) { Ok(()) } else { Err(self.link.closed()) }
+        self.urge(Urgent::Fail { attempt: self.attempt, reason })
+    }
+
+    fn urge(&self, command: Urgent) -> Result<()> {
+        if self.link.commands.urge(command) { Ok(()) } else { Err(self.link.closed()) }
+    }
+
+    pub(super) fn check_layer2(&self) -> Result<()> {
+        self.link.layer2().map(drop)
+    }
+
+    /// Tells the session that the entity is left out.
+    pub(super) fn skip(mut self, reason: Reason) -> Result<()> {
+        self.decided = true;
+        self.stop(reason.code);
+        self.urge(Urgent::Skip { attempt: self.attempt, reason })
+    }
+
+    /// Tells the owner that the entity waits.
+    pub(super) async fn wait(&mut self, reason: YieldReason, state: Bytes) -> Result<()> {
+        let checksum = Bytes::copy_from_slice(&Sha256::digest(&state));
+        let point = StoppingPoint { reason, continuation: state, validation: yield_token::resumable(checksum) };
+        let ((reply, answer), (resumed, resuming)) = (oneshot::channel(), oneshot::channel());
+        self.urge(Urgent::Yield { attempt: self.attempt, point: Box::new(point), reply, resumed })?;
+        answer.await.unwrap_or_else(|_| Err(self.link.closed()))?;
+        self.resuming = Some(Box::new(resuming));
+        Ok(())
+    }
+
+    /// Waits until it goes on.
+    pub(super) async fn resumed(&mut self) -> Result<Option<Bytes>> {
+        let Some(resuming) = &mut self.resuming else { return Err(Error::Misuse("the entity does not wait".into())) };
+        let resumed = resuming.await;
+        self.resuming = None;
+        match resumed {
+            Ok(point) => Ok(point.map(|point| point.continuation)),
+            Err(_) if self.link.shared.closed().is_some() => Err(self.link.closed()),
+            Err(_) => Err(Error::Misuse("the entity came to its end while it waited".into())),
+        }
+    }
+
+    /// Stores a claim check, then tells the session.
+    pub(super) async fn defer(self, reason: Reason, life: Option<Duration>) -> Result<ClaimCheck> {
+        let session = self.link.layer2()?;
+        // To its end, even if nobody waits for that: a claim check that is issued must be somebody's.
+        let deferring = runtime::spawn(self.set_aside(session, reason, life))?;
+        deferring.await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+    }
+
+    async fn set_aside(mut self, session: SessionId, reason: Reason, life: Option<Duration>) -> Result<ClaimCheck> {
+        let key = self.attempt.key;
+        let terms = ClaimTerms { session, scope: key.scope, entity: key.entity, life, validation: None };
+        let claims = Arc::clone(&self.link.claims);
+        let claim = match claims.issue(&terms, Details::of(&self.header, &reason)).await {
+            Ok(claim) => claim,
+            Err(error) => {
+                let code = error.code().unwrap_or(ErrorCode::InternalError);
+                // After the end of the session nobody needs to know.
+                let _ = self.reject(Reason { code, message: error.to_string() });
+                return Err(error);
+            }
+        };
+        self.decided = true;
+        self.stop(ErrorCode::NoError);
+        let (reply, answer) = oneshot::channel();
+        let issued = Issued { id: claim.id, expiry_micros: claim.expiry_micros, reason };
+        let sent = self.urge(Urgent::Defer { attempt: self.attempt, claim: issued, reply: Some(reply) });
+        let answer = match sent {
+            Ok(()) => answer.await.unwrap_or_else(|_| Err(self.link.closed())),
+            Err(error) => Err(error),
+        };
+        answer.inspect_err(|_| claims.void(claim.id)).map(|()| ClaimCheck::from(&claim))
     }
 
     /// Leaves verification and decision to the caller.
     pub(super) fn into_parts(mut self, dehydrated: bool) -> Option<Parts> {
         self.decided = true;
         let (body, check) = (self.body.take()?, new_check(&self.header));
-        Some(Parts { key: self.key, dehydrated, body, check, place: self.place.take() })
+        Some(Parts { attempt: self.attempt, dehydrated, body, check, place: self.place.take() })
     }
 
     async fn next_piece(&mut self) -> Result<Option<Bytes>> {
@@ -240,19 +322,19 @@ impl Receiving {
         let reason = Reason { code: error.code(), message: error.message().to_owned() };
         self.decided = true;
         self.stop(reason.code);
-        self.link.commands.urge(Urgent::Fail { key: self.key, reason });
+        self.link.commands.urge(Urgent::Fail { attempt: self.attempt, reason });
         Error::Protocol(error)
     }
 
     async fn stream_ended(&mut self, end: StreamEnd) -> Error {
         self.decided = true;
         let stream = match self.body.take() {
-            Some(Body::Stream(stream)) => stream.id(),
+            Some(Body::Stream(stream)) => stream.name(),
             _ => 0,
         };
         match end {
             StreamEnd::Reset(code) => {
-                self.link.commands.tell(Command::StreamReset { stream, key: self.key, code }).await;
+                self.link.commands.tell(Command::StreamReset { stream, attempt: self.attempt, code }).await;
                 core::Error::violation(ErrorCode::from_code(code), "the peer reset the entity's stream").into()
             }
             StreamEnd::Stopped(code) => core::Error::violation(code, "the entity has failed meanwhile").into(),
@@ -274,6 +356,12 @@ fn new_check(header: &EntityHeader) -> PayloadCheck {
 }
 
 impl EntityLink {
+    /// The session's name at layer 2, or the misuse of something that is there only.
+    pub(crate) fn layer2(&self) -> Result<SessionId> {
+        let none = || Error::Misuse("both ends must have agreed on layer 2 for this".into());
+        self.shared.layer2().ok_or_else(none)
+    }
+
     pub(crate) fn closed(&self) -> Error {
         let lost = || Reason { code: ErrorCode::InternalError, message: "the connection is lost".to_owned() };
         closed(&self.shared.closed().unwrap_or_else(lost))
@@ -286,7 +374,7 @@ impl Drop for Receiving {
             let message = "the consumer dropped the entity".to_owned();
             self.stop(ErrorCode::InternalError);
             let reason = Reason { code: ErrorCode::InternalError, message };
-            self.link.commands.urge(Urgent::Fail { key: self.key, reason });
+            self.link.commands.urge(Urgent::Fail { attempt: self.attempt, reason });
         }
     }
 }

@@ -7,10 +7,12 @@ use quinn::{ClientConfig, Connection, ConnectionError, ReadError, RecvStream, Va
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
+use super::super::claims::ClaimRow;
 use super::super::transport::{self, HANDSHAKE_TIMEOUT};
 use super::service::ALPN;
 use super::wire::{
-    CODE_BROKEN, CODE_DONE, CODE_KEY, CODE_SLOW, DONE, MAX_ANSWER, MAX_ITEMS, PlanAnswer, Request, RowsHead, Welcome,
+    CODE_BROKEN, CODE_DONE, CODE_KEY, CODE_SLOW, ClaimsAnswer, DONE, MAX_ANSWER, MAX_ITEMS, PlanAnswer, Request,
+    RowsHead, Welcome,
 };
 use super::{Batch, BatchLimits, Followed, MAX_CONTENT, Plan, PlanLimits};
 use crate::runtime::{PerProcess, Runtime};
@@ -68,6 +70,32 @@ impl RemoteSink {
     /// Closed sessions from a position of the journal on; no more than `max`, and there may be fewer than there are.
     pub async fn sessions(&self, after: u64, max: usize) -> Result<Followed> {
         self.ask(&Request::Sessions { after, max }).await
+    }
+
+    /// The claim checks of the server, by their expiry.
+    pub async fn claims(&self) -> Result<Vec<ClaimRow>> {
+        let mut found: Vec<ClaimRow> = Vec::new();
+        loop {
+            let (expires, claim) = found.last().map_or((0, 0), |row| (row.check.expiry_micros, row.check.id));
+            let ClaimsAnswer { claims, more } = self.ask(&Request::Claims { expires, claim, max: MAX_ITEMS }).await?;
+            if claims.is_empty() {
+                return Ok(found);
+            }
+            for item in claims {
+                if (item.expires, item.claim) <= (expires, claim) {
+                    return Err(self.wrong("its claim checks do not go on"));
+                }
+                found.push(item.try_into()?);
+            }
+            if !more {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn wrong(&self, problem: &str) -> Error {
+        let address = self.0.get().map_or_else(|_| String::new(), |inner| inner.address.to_string());
+        Error::Io { context: format!("the answer of the sink at {address} is wrong"), message: problem.to_owned() }
     }
 
     /// Divides a session, from a place in its list on.

@@ -14,6 +14,9 @@ const WINDOW: u64 = 1 << 20;
 /// The content types of entities that end a transaction.
 const ORDERS: [&str; 2] = ["application/vnd.penstock.commit+json", "application/vnd.penstock.abort+json"];
 
+/// The metadata of entities that only hide how many there are (section 10.6).
+const PADDING: &str = "penstock.padding";
+
 /// A line of `entities.jsonl`, as it is in memory.
 #[derive(Debug, Deserialize)]
 pub struct Line<'a> {
@@ -45,6 +48,12 @@ pub struct Line<'a> {
     /// Its payload's name below the sink.
     #[serde(borrow)]
     pub file: Option<Text<'a>>,
+    /// How often it was sent, where that was more than once.
+    #[serde(default)]
+    pub attempts: Option<u32>,
+    /// The claim check under which it was set aside.
+    #[serde(borrow, default)]
+    pub claim: Option<Text<'a>>,
 }
 
 /// A text that stays where it is, unless it has escapes.
@@ -109,9 +118,10 @@ impl<'a> Line<'a> {
         serde_json::from_slice(octets)
     }
 
-    /// Whether it is a row, and not the end of a transaction.
+    /// Whether it is a row: neither the end of a transaction, nor an entity that stands for nothing.
     pub fn is_row(&self) -> bool {
-        self.content_type.as_ref().is_none_or(|kind| !ORDERS.contains(&kind.as_ref()))
+        let is_order = self.content_type.as_ref().is_some_and(|kind| ORDERS.contains(&kind.as_ref()));
+        !is_order && self.metadata.get(PADDING).is_none()
     }
 
     /// What names it in receipts: its file, else its place.

@@ -114,13 +114,15 @@ pub(crate) fn payload_name(file: &str) -> Option<(&str, &str, &str)> {
     fits.then_some((session, scope, entity))
 }
 
-/// An ID, and how often it was used before.
+/// An ID, how often it was used before, and which attempt at it this is, if not the first.
 fn is_id(name: &str) -> bool {
     let digits = |text: &str| (1..=10).contains(&text.len()) && text.bytes().all(|octet| octet.is_ascii_digit());
-    match name.split_once('.') {
-        Some((id, uses)) => digits(id) && digits(uses),
-        None => digits(name),
-    }
+    let (name, attempt) = name.split_once('-').unwrap_or((name, "1"));
+    digits(attempt)
+        && match name.split_once('.') {
+            Some((id, uses)) => digits(id) && digits(uses),
+            None => digits(name),
+        }
 }
 
 #[cfg(test)]
@@ -131,6 +133,7 @@ mod tests {
     fn names_that_lead_out_of_the_sink_are_none() {
         assert_eq!(payload_name("ab/0/7"), Some(("ab", "0", "7")));
         assert_eq!(payload_name("ab/2.1/7.13"), Some(("ab", "2.1", "7.13")));
+        assert_eq!(payload_name("ab/2/7-2"), Some(("ab", "2", "7-2")));
         let wrong =
             ["", "/", "ab/0", "ab/0/7/8", "../0/7", "ab/../7", "ab/0/..", "ab//7", "/ab/0/7", "ab/0/.tmp-1", "a\0/0/1"];
         for name in wrong {

@@ -12,11 +12,12 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
+use super::super::claims::Claims;
 use super::super::server::Reading;
 use super::batch::{BatchLimits, Selected, select};
 use super::wire::{
-    CODE_BROKEN, CODE_KEY, CODE_SLOW, DONE, MAX_ITEMS, MAX_OCTETS, MAX_REQUEST, MAX_ROWS, PlanAnswer, REFUSED, Request,
-    RowsHead, Welcome,
+    CODE_BROKEN, CODE_KEY, CODE_SLOW, ClaimsAnswer, DONE, MAX_CLAIMS, MAX_ITEMS, MAX_OCTETS, MAX_REQUEST, MAX_ROWS,
+    PlanAnswer, REFUSED, Request, RowsHead, Welcome,
 };
 use super::{Journal, PlanLimits, Store, Wanted, plan};
 use crate::{Error, Result};
@@ -66,14 +67,15 @@ impl ReadKey {
 pub(crate) struct Service {
     key: ReadKey,
     journal: Journal,
+    claims: Arc<Claims>,
     places: Semaphore,
     /// How long a reader may take for [`PIECE`] octets.
     patience: Duration,
 }
 
 impl Service {
-    pub(crate) fn new(Reading { key, store, patience, .. }: Reading) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { key, journal: Journal::new(store)?, places: Semaphore::new(PLACES), patience }))
+    pub(crate) fn new(Reading { key, store, patience, .. }: Reading, claims: Arc<Claims>) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { key, journal: Journal::new(store)?, claims, places: Semaphore::new(PLACES), patience }))
     }
 
     /// Whether a connection is a reader's.
@@ -151,6 +153,7 @@ impl Service {
         let service = Arc::clone(self);
         blocking(move || match request {
             Request::Sessions { after, max } => Ok(json(&service.journal.follow(after, max.min(MAX_ITEMS))?)),
+            Request::Claims { expires, claim, max } => Ok(json(&service.claims((expires, claim), max))),
             Request::Plan { session, start, octets, rows, pieces } => {
                 let limits = PlanLimits { octets, rows, pieces: pieces.clamp(1, MAX_ITEMS) };
                 let session = service.known(&session)?;
@@ -161,6 +164,21 @@ impl Service {
             Request::Hello { .. } | Request::Rows { .. } => Err(Error::Misuse("that has been answered".into())),
         })
         .await
+    }
+
+    fn claims(&self, after: (u64, u64), max: usize) -> ClaimsAnswer {
+        let max = max.clamp(1, MAX_ITEMS);
+        let mut rows = self.claims.page(after, max.saturating_add(1));
+        let mut room = MAX_CLAIMS;
+        let fitting = rows.iter().take(max).take_while(|row| {
+            let fits = room > 0;
+            room = room.saturating_sub(row.weight());
+            fits
+        });
+        let count = fitting.count();
+        let more = count < rows.len();
+        rows.truncate(count);
+        ClaimsAnswer { claims: rows.into_iter().map(Into::into).collect(), more }
     }
 
     /// A session that may be read: whatever else lies in the sink is nobody's business.

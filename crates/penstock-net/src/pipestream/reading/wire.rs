@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! 1  why not, in words
-//! 0  HELLO, SESSIONS, PLAN: a JSON object
+//! 0  HELLO, SESSIONS, PLAN, CLAIMS: a JSON object
 //!    ROWS: 4 octets, big-endian: the length of a JSON object; that object, {"lines": L, "sizes": [N or null, ...],
 //!    "next": OFFSET or null}; L octets of the list; then the contents, behind one another
 //! ```
@@ -13,8 +13,10 @@
 //! The first request must be HELLO with the read key; a wrong one ends the connection. Answers are bounded: so many
 //! sessions, pieces and rows at a time, and the reader asks on. Nothing is kept for a reader between requests.
 
+use penstock_pipestream::{SessionId, Status};
 use serde::{Deserialize, Serialize};
 
+use super::super::claims::{ClaimCheck, ClaimRow, Details as ClaimDetails};
 use super::Piece;
 
 /// A request has no more octets.
@@ -27,6 +29,9 @@ pub(super) const MAX_ITEMS: usize = 4_096;
 pub(super) const MAX_ROWS: usize = 65_536;
 /// Octets of an answer with more than one row.
 pub(super) const MAX_OCTETS: u64 = 64 << 20;
+
+/// Octets of claim checks that are enough for an answer.
+pub(super) const MAX_CLAIMS: usize = 4 << 20;
 
 /// It is done.
 pub(super) const DONE: u8 = 0;
@@ -47,6 +52,8 @@ pub(super) enum Request {
     Hello { key: String },
     /// Closed sessions, from a position of the journal on.
     Sessions { after: u64, max: usize },
+    /// Claim checks of the server, by expiry and ID, after this one.
+    Claims { expires: u64, claim: u64, max: usize },
     /// How to divide a session, from a place in its list on.
     Plan { session: String, start: u64, octets: u64, rows: u64, pieces: usize },
     /// Rows of a piece.
@@ -56,6 +63,45 @@ pub(super) enum Request {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Welcome {
     pub(super) version: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ClaimsAnswer {
+    pub(super) claims: Vec<ClaimItem>,
+    /// Whether there are others.
+    pub(super) more: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ClaimItem {
+    pub(super) claim: u64,
+    pub(super) session: Option<String>,
+    pub(super) scope: u16,
+    pub(super) entity: u32,
+    pub(super) expires: u64,
+    pub(super) status: u8,
+    #[serde(flatten)]
+    pub(super) details: ClaimDetails,
+}
+
+impl From<ClaimRow> for ClaimItem {
+    fn from(ClaimRow { check, details }: ClaimRow) -> Self {
+        let session = check.session.map(|session| session.to_string());
+        let ClaimCheck { id: claim, scope, entity, expiry_micros: expires, status, .. } = check;
+        Self { claim, session, scope, entity, expires, status: status.code(), details }
+    }
+}
+
+impl TryFrom<ClaimItem> for ClaimRow {
+    type Error = penstock_pipestream::Error;
+
+    fn try_from(item: ClaimItem) -> Result<Self, Self::Error> {
+        let ClaimItem { claim: id, session, scope, entity, expires: expiry_micros, status, details } = item;
+        let session = session.as_deref().map(SessionId::parse).transpose()?;
+        let status = Status::try_from(status)?;
+        let check = ClaimCheck { id, session, scope, entity, expiry_micros, status, validation: None };
+        Ok(Self { check, details })
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]

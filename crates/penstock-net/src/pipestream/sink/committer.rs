@@ -78,9 +78,9 @@ impl Committer {
                 self.due.extend(events.into_iter().filter_map(|event| folder.apply(event)).map(|key| (session, key)));
                 self.changed.insert(session);
             }
-            Message::Stored { session, key, stored } => {
-                if self.folders.get_mut(&session).is_some_and(|folder| folder.entries.stored(key, stored).is_ok()) {
-                    self.due.push((session, key));
+            Message::Stored { session, attempt, stored } => {
+                if self.folders.get_mut(&session).is_some_and(|folder| folder.entries.stored(attempt, stored).is_ok()) {
+                    self.due.push((session, attempt.key));
                 }
             }
             Message::Ended { session } => self.ended.push(session),
@@ -216,7 +216,7 @@ impl Committer {
                 events.write_blocking(&folder.id, lines);
             }
         }
-        folder.entries.complete(deliveries.into_iter().map(|delivery| delivery.key).collect());
+        folder.entries.tell(deliveries);
     }
 
     fn give_up(&self, session: u64, key: EntityKey, error: &io::Error) {
@@ -264,7 +264,7 @@ fn write_session(folder: &mut Folder, keys: Vec<EntityKey>, disk: &Disk) -> Vec<
         Ok(()) => deliveries,
         Err(error) => {
             // Without its line an entity is not complete; containers that failed have none.
-            let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(|each| each.placed.is_some());
+            let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(Delivery::has_line);
             lined.iter().for_each(|delivery| folder.entries.give_up(delivery.key, &error));
             rest
         }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
 
-use super::super::command::{Commands, Urgent};
+use super::super::claims::{DeferTypes, Details};
+use super::super::command::{Attempt, Commands, Urgent};
+use super::super::transport::hex;
 use super::SinkEvent;
 use super::counters::SinkCounters;
-use super::record::{self, Placed};
+use super::record::{self, End, Placed};
 use super::transaction::{Ending, Membership, is_order};
 
 /// The list of a session's entities.
@@ -30,6 +32,10 @@ const MAX_WAITING_LINES: usize = 16 << 20;
 /// A container stays Placed until it has been gathered.
 #[derive(Debug)]
 struct Entry<S> {
+    /// How many attempts have come to nothing before.
+    number: u32,
+    /// How many of them have failed; the others went with their connection.
+    failures: u32,
     header: Arc<EntityHeader>,
     dehydrated: bool,
     gathered: Option<Status>,
@@ -42,12 +48,28 @@ enum State<S> {
     Stored(S),
     Placed(Placed),
     Delivered(Placed),
+    /// The attempt has failed. Its header stays for the line, if no other comes.
+    Void,
+}
+
+impl<S: Verified> State<S> {
+    /// Where the payload lies by now.
+    fn file(self) -> Option<String> {
+        match self {
+            Self::Receiving | Self::Void => None,
+            Self::Stored(stored) => stored.name().map(str::to_owned),
+            Self::Placed(placed) | Self::Delivered(placed) => placed.file,
+        }
+    }
 }
 
 /// What the sink does with a verified payload that waits for its name.
 pub(super) trait Verified {
     /// Its length and digest, without a name.
     fn unnamed(&self) -> Placed;
+
+    /// Where it lies already.
+    fn name(&self) -> Option<&str>;
 }
 
 /// The entities of one session.
@@ -55,6 +77,8 @@ pub(super) trait Verified {
 pub(super) struct Entries<S> {
     commands: Commands,
     counters: Arc<SinkCounters>,
+    /// What is stored and set aside.
+    defer: Option<Arc<DeferTypes>>,
     entries: HashMap<EntityKey, Entry<S>>,
     header_octets: usize,
     /// Files of entities that failed after they were placed.
@@ -72,8 +96,18 @@ pub(super) struct Entries<S> {
 /// An entity whose line is in the log, and not there for good yet.
 pub(super) struct Delivery {
     pub(super) key: EntityKey,
+    number: u32,
     pub(super) header: Arc<EntityHeader>,
     pub(super) placed: Option<Placed>,
+    /// Stored to be set aside: its line comes with its claim check.
+    defers: bool,
+}
+
+impl Delivery {
+    /// Whether it is not delivered without its line.
+    pub(super) fn has_line(&self) -> bool {
+        self.placed.is_some() && !self.defers
+    }
 }
 
 impl<S> Drop for Entries<S> {
@@ -83,10 +117,11 @@ impl<S> Drop for Entries<S> {
 }
 
 impl<S: Verified> Entries<S> {
-    pub(super) fn new(commands: Commands, counters: Arc<SinkCounters>) -> Self {
+    pub(super) fn new(commands: Commands, counters: Arc<SinkCounters>, defer: Option<Arc<DeferTypes>>) -> Self {
         Self {
             commands,
             counters,
+            defer,
             entries: HashMap::new(),
             header_octets: 0,
             discarded: Vec::new(),
@@ -101,8 +136,13 @@ impl<S: Verified> Entries<S> {
     /// Takes what the driver has seen. Gives the entities that have something to be committed now.
     pub(super) fn apply(&mut self, event: SinkEvent) -> Option<EntityKey> {
         match event {
-            SinkEvent::Admitted { key, header, dehydrated } => {
-                self.admitted(key, header, dehydrated);
+            SinkEvent::Admitted { attempt, failures, header, dehydrated } => {
+                self.admitted(attempt, failures, header, dehydrated);
+                None
+            }
+            SinkEvent::AttemptFailed { key } => {
+                let entry = self.entries.get_mut(&key)?;
+                self.discarded.extend(std::mem::replace(&mut entry.state, State::Void).file());
                 None
             }
             SinkEvent::Gathered { key: Some(key), outcome } => {
@@ -117,8 +157,9 @@ impl<S: Verified> Entries<S> {
                 self.forget(key);
                 None
             }
-            SinkEvent::Resolved { key, parent_id, status, reason, header } => {
-                self.failed(key, parent_id, status, reason.as_ref(), header);
+            SinkEvent::Resolved { key, parent_id, status, reason, failures, claim, header } => {
+                let end = End { parent_id, status, reason: reason.as_ref(), failures, claim };
+                self.failed(key, &end, header);
                 None
             }
             SinkEvent::Closed(code) => {
@@ -128,22 +169,27 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    fn admitted(&mut self, key: EntityKey, header: Arc<EntityHeader>, dehydrated: bool) {
-        if self.entries.contains_key(&key) {
-            // Another chunk of it.
-            return;
+    fn admitted(&mut self, attempt: Attempt, failures: u32, header: Arc<EntityHeader>, dehydrated: bool) {
+        let Attempt { key, number } = attempt;
+        if let Some(known) = self.entries.get(&key) {
+            if !matches!(known.state, State::Void) {
+                // Another chunk of it.
+                return;
+            }
+            self.forget(key);
         }
         let weight = weight(&header);
         self.header_octets = self.header_octets.saturating_add(weight);
         SinkCounters::add(&self.counters.header_octets, weight);
         if let Err(reason) = self.membership.admit(key, &header) {
-            self.commands.urge(Urgent::Fail { key, reason });
+            self.commands.urge(Urgent::Fail { attempt, reason });
         }
-        self.entries.insert(key, Entry { header, dehydrated, gathered: None, state: State::Receiving });
+        let state = State::Receiving;
+        self.entries.insert(key, Entry { number, failures, header, dehydrated, gathered: None, state });
         if self.header_octets > MAX_HEADER_OCTETS {
             SinkCounters::add(&self.counters.headers_exceeded, 1);
             let message = format!("the headers of open entities exceed the sink's limit of {MAX_HEADER_OCTETS} octets");
-            self.commands.urge(Urgent::Fail { key, reason: Reason { code: ErrorCode::InternalError, message } });
+            self.commands.urge(Urgent::Fail { attempt, reason: Reason { code: ErrorCode::InternalError, message } });
         }
     }
 
@@ -156,30 +202,26 @@ impl<S: Verified> Entries<S> {
     }
 
     /// The session says that it failed: nothing of it stays but a line. What failed only because a part of it did has
-    /// arrived itself, and keeps its file.
-    fn failed(
-        &mut self,
-        key: EntityKey,
-        parent_id: u32,
-        status: Status,
-        reason: Option<&Reason>,
-        header: Option<Arc<EntityHeader>>,
-    ) {
+    /// arrived itself, and keeps its file; so does what is set aside.
+    fn failed(&mut self, key: EntityKey, end: &End<'_>, header: Option<Arc<EntityHeader>>) {
         let entry = self.forget(key);
-        let arrived =
-            entry.as_ref().is_some_and(|entry| entry.gathered.is_some_and(|outcome| outcome != Status::Complete))
-                && reason.is_some_and(|reason| reason.code == ErrorCode::NoError);
+        let arrived = end.status == Status::Deferred
+            || entry.as_ref().is_some_and(|entry| entry.gathered.is_some_and(|outcome| outcome != Status::Complete))
+                && end.reason.is_some_and(|reason| reason.code == ErrorCode::NoError);
         let payload = entry.as_ref().and_then(|entry| match &entry.state {
-            State::Receiving => None,
-            State::Stored(stored) => Some(stored.unnamed()),
+            State::Receiving | State::Void => None,
+            State::Stored(stored) => {
+                self.discarded.extend(stored.name().map(str::to_owned));
+                Some(stored.unnamed())
+            }
             State::Placed(placed) | State::Delivered(placed) if arrived => Some(placed.clone()),
             State::Placed(placed) | State::Delivered(placed) => {
-                self.discarded.extend(placed.file.clone());
-                Some(Placed { file: None, ..*placed })
+                self.discarded.extend(placed.files());
+                Some(Placed { file: None, ..placed.clone() })
             }
         });
         let header = entry.map(|entry| entry.header).or(header);
-        self.failed_lines.extend(record::failed(key, parent_id, header.as_deref(), payload.as_ref(), status, reason));
+        self.failed_lines.extend(record::failed(key, end, header.as_deref(), payload.as_ref()));
         if self.failed_lines.len() > MAX_WAITING_LINES && !self.incomplete {
             self.incomplete = true;
             SinkCounters::add(&self.counters.lines_exceeded, 1);
@@ -197,9 +239,9 @@ impl<S: Verified> Entries<S> {
     }
 
     /// A payload is whole and right. Hands it back where the entity has failed meanwhile.
-    pub(super) fn stored(&mut self, key: EntityKey, stored: S) -> Result<(), S> {
-        match self.entries.get_mut(&key) {
-            Some(entry) if matches!(entry.state, State::Receiving) => {
+    pub(super) fn stored(&mut self, attempt: Attempt, stored: S) -> Result<(), S> {
+        match self.entries.get_mut(&attempt.key) {
+            Some(entry) if entry.number == attempt.number && matches!(entry.state, State::Receiving) => {
                 entry.state = State::Stored(stored);
                 Ok(())
             }
@@ -211,7 +253,7 @@ impl<S: Verified> Entries<S> {
     pub(super) fn waiting(&self, key: EntityKey) -> Option<&S> {
         match &self.entries.get(&key)?.state {
             State::Stored(stored) => Some(stored),
-            State::Receiving | State::Placed(_) | State::Delivered(_) => None,
+            State::Receiving | State::Placed(_) | State::Delivered(_) | State::Void => None,
         }
     }
 
@@ -220,7 +262,7 @@ impl<S: Verified> Entries<S> {
         let entry = self.entries.get_mut(&key)?;
         match std::mem::replace(&mut entry.state, State::Receiving) {
             State::Stored(stored) => Some(stored),
-            other @ (State::Receiving | State::Placed(_) | State::Delivered(_)) => {
+            other @ (State::Receiving | State::Placed(_) | State::Delivered(_) | State::Void) => {
                 entry.state = other;
                 None
             }
@@ -238,7 +280,7 @@ impl<S: Verified> Entries<S> {
     pub(super) fn give_up(&self, key: EntityKey, error: &io::Error) {
         self.counters.failed(error);
         let message = format!("the sink cannot store it: {error}");
-        self.commands.urge(Urgent::Fail { key, reason: Reason { code: ErrorCode::InternalError, message } });
+        self.refuse(key, Reason { code: ErrorCode::InternalError, message });
     }
 
     /// The entity's line, if it is time for it, appended to `lines`. A container that did not succeed is handed back
@@ -246,16 +288,19 @@ impl<S: Verified> Entries<S> {
     pub(super) fn deliver(&mut self, key: EntityKey, lines: &mut Vec<u8>) -> Option<Delivery> {
         let entry = self.entries.get_mut(&key)?;
         let State::Placed(placed) = &entry.state else { return None };
-        let header = Arc::clone(&entry.header);
+        let (header, number) = (Arc::clone(&entry.header), entry.number);
+        let defers = !entry.dehydrated && self.defer.as_ref().is_some_and(|types| types.matches(&entry.header));
         match (entry.dehydrated, entry.gathered) {
             (true, None) => None,
             (false, _) | (true, Some(Status::Complete)) => {
                 let placed = placed.clone();
-                lines.extend(record::complete(key, &header, &placed));
+                if !defers {
+                    lines.extend(record::complete(key, entry.failures, &header, &placed));
+                }
                 entry.state = State::Delivered(placed.clone());
-                Some(Delivery { key, header, placed: Some(placed) })
+                Some(Delivery { key, number, header, placed: Some(placed), defers })
             }
-            (true, Some(_)) => Some(Delivery { key, header, placed: None }),
+            (true, Some(_)) => Some(Delivery { key, number, header, placed: None, defers }),
         }
     }
 
@@ -269,10 +314,28 @@ impl<S: Verified> Entries<S> {
         self.failed_lines.clear();
     }
 
-    /// Tells the session that entities are safely delivered.
-    pub(super) fn complete(&self, keys: Vec<EntityKey>) {
-        if !keys.is_empty() {
-            self.commands.urge(Urgent::Complete(keys));
+    /// Tells the session that entities are safely delivered, or stored to be set aside.
+    pub(super) fn tell(&self, deliveries: Vec<Delivery>) {
+        let mut complete = Vec::with_capacity(deliveries.len());
+        for Delivery { key, number, header, placed, defers } in deliveries {
+            let attempt = Attempt { key, number };
+            match placed.filter(|_| defers) {
+                None => complete.push(attempt),
+                Some(placed) => {
+                    let message = format!("{} is set aside here", header.content_type);
+                    let reason = Reason { code: ErrorCode::NoError, message };
+                    let details = Details {
+                        bytes: Some(placed.bytes),
+                        sha256: Some(hex(&placed.sha256)),
+                        file: placed.file,
+                        ..Details::of(&header, &reason)
+                    };
+                    self.commands.urge(Urgent::SetAside { attempt, details: Box::new(details) });
+                }
+            }
+        }
+        if !complete.is_empty() {
+            self.commands.urge(Urgent::Complete(complete));
         }
     }
 
@@ -302,9 +365,10 @@ impl<S: Verified> Entries<S> {
         matches!(entry.state, State::Stored(_)).then(|| Arc::clone(&entry.header))
     }
 
-    /// An order cannot be carried out.
+    /// The present attempt at an entity fails.
     pub(super) fn refuse(&self, key: EntityKey, reason: Reason) {
-        self.commands.urge(Urgent::Fail { key, reason });
+        let number = self.entries.get(&key).map_or(0, |entry| entry.number);
+        self.commands.urge(Urgent::Fail { attempt: Attempt { key, number }, reason });
     }
 
     /// The log lacks what should be in it.
@@ -324,7 +388,7 @@ fn reused(id: u32, uses: u32) -> String {
 }
 
 /// About how much memory an entry takes.
-fn weight(header: &EntityHeader) -> usize {
+pub(crate) fn weight(header: &EntityHeader) -> usize {
     let metadata: usize = header.metadata.iter().map(|(key, value)| key.len() + value.len() + 64).sum();
     header.content_type.len() + metadata + 256
 }

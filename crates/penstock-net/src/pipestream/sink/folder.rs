@@ -7,6 +7,7 @@ use std::sync::Arc;
 use penstock_pipestream::{EntityKey, ErrorCode, Reason, ScopeKey};
 use tokio::sync::oneshot;
 
+use super::super::claims::DeferTypes;
 use super::super::command::Commands;
 use super::disk::{Disk, Step};
 use super::entries::{Entries, LOG, Verified, names};
@@ -30,7 +31,11 @@ pub(super) struct Folder {
 
 impl Verified for Stored {
     fn unnamed(&self) -> Placed {
-        Placed { file: None, bytes: self.bytes, sha256: self.sha256 }
+        Placed { file: None, bytes: self.bytes, sha256: self.sha256, reference: self.reference.clone() }
+    }
+
+    fn name(&self) -> Option<&str> {
+        None
     }
 }
 
@@ -41,6 +46,7 @@ impl Folder {
         id: &Arc<str>,
         path: &Path,
         commands: Commands,
+        defer: Option<Arc<DeferTypes>>,
         done: oneshot::Sender<()>,
     ) -> io::Result<Self> {
         shared.faults.check(Step::Create, path)?;
@@ -56,7 +62,7 @@ impl Folder {
         File::open(&shared.dir)?.sync_all()?;
         Ok(Self {
             id: Arc::clone(id),
-            entries: Entries::new(commands, Arc::clone(&shared.counters)),
+            entries: Entries::new(commands, Arc::clone(&shared.counters), defer),
             path: path.to_owned(),
             log,
             scopes: HashSet::new(),
@@ -118,6 +124,11 @@ impl Folder {
                 fs::create_dir_all(&folder)?;
                 self.scopes.insert(key.scope_key());
                 self.touched.insert(self.path.clone());
+            }
+            if let Some((beside, message)) = placed.reference.as_ref().and_then(|referred| referred.beside(&name)) {
+                let path = folder.join(beside);
+                fs::write(&path, message)?;
+                self.touched.insert(path);
             }
             disk.rename(temp.path(), &folder.join(&name))?;
             temp.keep();

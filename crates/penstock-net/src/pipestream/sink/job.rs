@@ -4,11 +4,12 @@ use std::future::pending;
 use std::io::{self, Write as _};
 
 use bytes::Bytes;
-use penstock_pipestream::{self as core, EntityKey, ErrorCode, PayloadCheck, Reason};
+use penstock_pipestream::{self as core, ErrorCode, Reason};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::super::command::{Command, Urgent};
+use super::super::command::{Attempt, Command, Urgent};
 use super::super::incoming::{Body, IncomingEntity, Parts, Spool, StreamBody, StreamEnd, TempFile};
+use super::super::references::{Check, referring};
 use super::disk::Step;
 use super::{SinkSession, Stored};
 
@@ -18,8 +19,16 @@ const READ_SIZE: usize = 128 << 10;
 
 /// Takes an entity. Called on the IO thread; hashing and writing happen elsewhere.
 pub(super) fn start(session: SinkSession, entity: IncomingEntity) {
-    let Some(Parts { key, dehydrated, body, check, place }) = entity.into_parts() else { return };
-    let job = Job { session, key, dehydrated, check: Some(check), written: 0, target: None };
+    let referring = referring(entity.header());
+    let Some(Parts { attempt, dehydrated, body, check, place }) = entity.into_parts() else { return };
+    let job = Job { session, attempt, dehydrated, check: Some(Check::Payload(check)), written: 0, target: None };
+    if let Some(allowed) = referring {
+        drop(tokio::spawn(async move {
+            let _place = place;
+            job.store_reference(body, allowed).await;
+        }));
+        return;
+    }
     match body {
         Body::Whole(octets) => drop(spawn_blocking(move || {
             let _place = place;
@@ -37,7 +46,7 @@ pub(super) fn start(session: SinkSession, entity: IncomingEntity) {
 }
 
 /// Why a payload was not stored.
-enum Failure {
+pub(super) enum Failure {
     /// It is not what its header says.
     Wrong(core::Error),
     /// The disk.
@@ -68,6 +77,12 @@ impl Failure {
 }
 
 impl SinkSession {
+    /// The session's word that the entity is FAILED makes the line.
+    pub(super) fn fail(&self, attempt: Attempt, failure: Failure) {
+        self.count(&failure);
+        self.commands.urge(Urgent::Fail { attempt, reason: failure.reason() });
+    }
+
     /// What the disk refused is counted; what is wrong with a payload is counted by its code.
     fn count(&self, failure: &Failure) {
         if let Failure::Disk(error) = failure {
@@ -77,11 +92,11 @@ impl SinkSession {
 }
 
 /// One entity's payload on its way to its temporary file. Dropping it removes the file.
-struct Job {
-    session: SinkSession,
-    key: EntityKey,
+pub(super) struct Job {
+    pub(super) session: SinkSession,
+    pub(super) attempt: Attempt,
     dehydrated: bool,
-    check: Option<PayloadCheck>,
+    pub(super) check: Option<Check>,
     written: u64,
     target: Option<(File, TempFile)>,
 }
@@ -96,7 +111,7 @@ impl Job {
     fn store_spooled(mut self, spool: &Spool) {
         let checked = self.check_spooled(spool).and_then(|()| self.verify()).and_then(|sha256| {
             spool.file().sync_data()?;
-            Ok(Stored { temp: spool.take_temp(), bytes: self.written, sha256, synced: true })
+            Ok(Stored { temp: spool.take_temp(), bytes: self.written, sha256, synced: true, reference: None })
         });
         self.conclude(checked);
     }
@@ -113,7 +128,7 @@ impl Job {
 
     /// Reads on while a worker hashes and writes what came before.
     async fn store_stream(self, mut stream: StreamBody) {
-        let (session, key) = (self.session.clone(), self.key);
+        let (session, attempt) = (self.session.clone(), self.attempt);
         let commands = session.commands.clone();
         let mut idle = Some(self);
         let mut worker: Option<JoinHandle<Result<Self, Failure>>> = None;
@@ -127,7 +142,7 @@ impl Job {
                         session.count(&failure);
                         let reason = failure.reason();
                         stream.stop(reason.code);
-                        commands.urge(Urgent::Fail { key, reason });
+                        commands.urge(Urgent::Fail { attempt, reason });
                         return;
                     }
                 },
@@ -147,7 +162,7 @@ impl Job {
                     return;
                 }
                 Err(StreamEnd::Reset(code)) => {
-                    commands.tell(Command::StreamReset { stream: stream.id(), key, code }).await;
+                    commands.tell(Command::StreamReset { stream: stream.name(), attempt, code }).await;
                     return;
                 }
                 Err(StreamEnd::Stopped(_) | StreamEnd::Lost) => return,
@@ -163,14 +178,14 @@ impl Job {
         Ok(())
     }
 
-    fn write(&mut self, pieces: VecDeque<Bytes>) -> Result<(), Failure> {
+    pub(super) fn write(&mut self, pieces: VecDeque<Bytes>) -> Result<(), Failure> {
         for piece in pieces {
             self.update(&piece)?;
             if !piece.is_empty() {
                 let session = &self.session;
                 let (file, temp) = match &mut self.target {
                     Some(target) => target,
-                    None => self.target.insert(session.create(self.key)?),
+                    None => self.target.insert(session.create(self.attempt)?),
                 };
                 session.guard.shared.faults.check(Step::Write, temp.path())?;
                 file.write_all(&piece)?;
@@ -179,16 +194,16 @@ impl Job {
         Ok(())
     }
 
-    fn verify(&mut self) -> Result<[u8; 32], Failure> {
+    pub(super) fn verify(&mut self) -> Result<[u8; 32], Failure> {
         let check = self.check.take().ok_or_else(|| core::Error::misuse("verified already"))?;
         Ok(check.finish()?)
     }
 
-    fn finish(&mut self) -> Result<Stored, Failure> {
+    pub(super) fn finish(&mut self) -> Result<Stored, Failure> {
         let sha256 = self.verify()?;
         // A leaf without octets has an empty file; a container without octets of its own has none.
         if self.target.is_none() && !self.dehydrated {
-            self.target = Some(self.session.create(self.key)?);
+            self.target = Some(self.session.create(self.attempt)?);
         }
         let mut synced = true;
         let temp = match self.target.take() {
@@ -201,17 +216,13 @@ impl Job {
                 Some(temp)
             }
         };
-        Ok(Stored { temp, bytes: self.written, sha256, synced })
+        Ok(Stored { temp, bytes: self.written, sha256, synced, reference: None })
     }
 
     fn conclude(self, stored: Result<Stored, Failure>) {
         match stored {
-            Ok(stored) => self.session.stored(self.key, stored),
-            // The session's word that the entity is FAILED makes the line.
-            Err(failure) => {
-                self.session.count(&failure);
-                self.session.commands.urge(Urgent::Fail { key: self.key, reason: failure.reason() });
-            }
+            Ok(stored) => self.session.stored(self.attempt, stored),
+            Err(failure) => self.session.fail(self.attempt, failure),
         }
     }
 }

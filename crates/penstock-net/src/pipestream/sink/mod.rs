@@ -15,7 +15,7 @@
 //!
 //! An entity has one line, with one exception: when the owner's FAILED, or the end of the connection, comes between
 //! the line COMPLETE and the session's COMPLETE, its file is removed and a second line, FAILED, takes the first one's
-//! place. So the last line of an entity counts. A log that could not be kept whole is never closed.
+//! place. So does the line of another attempt, where the parent's policy has retries. So the last line of an entity counts. A log that could not be kept whole is never closed.
 
 mod committer;
 mod counters;
@@ -27,6 +27,7 @@ mod objects;
 mod record;
 mod records;
 mod recover;
+mod referring;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -42,16 +43,19 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use self::committer::Committer;
 pub(crate) use self::counters::SinkCounters;
 use self::disk::{Faults, Step};
-pub(crate) use self::entries::LOG;
+pub(crate) use self::entries::{LOG, weight};
 use self::folder::Folder;
 pub(crate) use self::objects::ObjectSession;
 pub use self::objects::ObjectSink;
+pub(crate) use self::record::in_words;
 use self::records::Records;
 pub(crate) use self::transaction::KEY as TRANSACTION;
-use super::command::Commands;
+use super::claims::DeferTypes;
+use super::command::{Attempt, Commands};
 use super::counters::Counters;
 use super::events::EventLog;
 use super::incoming::{IncomingEntity, Spool, TempFile};
+use super::references::{References, Referred};
 use crate::runtime::PerProcess;
 use crate::{Error, Result};
 
@@ -74,6 +78,7 @@ struct Shared {
     faults: Faults,
     sessions: AtomicU64,
     counters: Arc<SinkCounters>,
+    references: References,
 }
 
 /// What the committing thread is told.
@@ -84,7 +89,7 @@ enum Message {
     /// What its driver has seen, in order.
     Events { session: u64, events: Vec<SinkEvent> },
     /// A payload is whole, right, and in its temporary file.
-    Stored { session: u64, key: EntityKey, stored: Stored },
+    Stored { session: u64, attempt: Attempt, stored: Stored },
     /// Driver and workers of the session are done.
     Ended { session: u64 },
 }
@@ -92,8 +97,10 @@ enum Message {
 /// What a driver tells.
 #[derive(Debug)]
 pub(crate) enum SinkEvent {
-    /// An entity may be received.
-    Admitted { key: EntityKey, header: Arc<EntityHeader>, dehydrated: bool },
+    /// An attempt to bring an entity, which has failed so often before, may be received.
+    Admitted { attempt: Attempt, failures: u32, header: Arc<EntityHeader>, dehydrated: bool },
+    /// What has come of an entity is void; it may come again.
+    AttemptFailed { key: EntityKey },
     /// All descendants of a dehydrated entity are terminal; without a key, all of the peer's root scope, which it has
     /// ended.
     Gathered { key: Option<EntityKey>, outcome: Status },
@@ -103,6 +110,10 @@ pub(crate) enum SinkEvent {
         parent_id: u32,
         status: Status,
         reason: Option<Reason>,
+        /// How many attempts have failed before.
+        failures: u32,
+        /// The claim check under which it was set aside.
+        claim: Option<u64>,
         /// Its header, where it was not admitted.
         header: Option<Arc<EntityHeader>>,
     },
@@ -119,16 +130,23 @@ struct Stored {
     sha256: [u8; 32],
     /// Whether the file's octets are on disk for good.
     synced: bool,
+    /// What it refers to, if it does.
+    reference: Option<Arc<Referred>>,
 }
 
 impl FolderSink {
     /// Takes a folder, which is made if it is not there. What a server that crashed has left half-done in it is
     /// removed first; sessions of other servers that run now are left alone.
     pub fn open(dir: &Path, events: Option<EventLog>) -> Result<Arc<Self>> {
-        Self::with_faults(dir, events, Faults::default())
+        Self::open_with(dir, events, References::keep())
     }
 
-    fn with_faults(dir: &Path, events: Option<EventLog>, faults: Faults) -> Result<Arc<Self>> {
+    /// The same, for entities that refer to objects.
+    pub fn open_with(dir: &Path, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
+        Self::with_faults(dir, events, references, Faults::default())
+    }
+
+    fn with_faults(dir: &Path, events: Option<EventLog>, references: References, faults: Faults) -> Result<Arc<Self>> {
         fs::create_dir_all(dir).map_err(|error| Error::file("cannot make the sink's folder", dir, &error))?;
         recover::clean(dir).map_err(|error| Error::file("cannot clean the sink's folder", dir, &error))?;
         Records::new(dir, faults.clone())
@@ -143,6 +161,7 @@ impl FolderSink {
             faults,
             sessions: AtomicU64::new(0),
             counters: Arc::default(),
+            references,
         });
         let committer = Committer::new(&shared)?;
         thread::Builder::new()
@@ -173,11 +192,12 @@ impl FolderSink {
         id: &Arc<str>,
         commands: Commands,
         counters: Arc<Counters>,
+        defer: Option<Arc<DeferTypes>>,
     ) -> Result<(SinkSession, oneshot::Receiver<()>)> {
         let shared = self.shared.get()?;
         let path = shared.dir.join(&**id);
         let (done, ended) = oneshot::channel();
-        let folder = Folder::create(shared, id, &path, commands.clone(), done)
+        let folder = Folder::create(shared, id, &path, commands.clone(), defer, done)
             .map_err(|error| Error::file("cannot make the session's folder", &path, &error))?;
         let session = shared.sessions.fetch_add(1, Ordering::Relaxed);
         shared.tell(Message::Opened { session, folder: Box::new(folder) });
@@ -237,24 +257,31 @@ impl SinkSession {
         }
     }
 
+    /// What becomes of entities that refer to objects.
+    fn references(&self) -> References {
+        self.guard.shared.references.clone()
+    }
+
     /// A temporary file for an entity that comes in chunks. Blocks on the disk.
-    pub(crate) fn spool(&self, key: EntityKey) -> io::Result<Spool> {
-        let (file, temp) = self.create(key)?;
+    pub(crate) fn spool(&self, attempt: Attempt) -> io::Result<Spool> {
+        let (file, temp) = self.create(attempt)?;
         Ok(Spool::named(file, temp))
     }
 
     /// A temporary file for an entity's payload. Blocks on the disk.
-    fn create(&self, key: EntityKey) -> io::Result<(fs::File, TempFile)> {
-        let EntityKey { scope, scope_use, entity, entity_use } = key;
-        let path = self.path.join(format!(".tmp-{scope}.{scope_use}-{entity}.{entity_use}"));
+    fn create(&self, attempt: Attempt) -> io::Result<(fs::File, TempFile)> {
+        let Attempt { key: EntityKey { scope, scope_use, entity, entity_use }, number } = attempt;
+        // What an earlier attempt has written may still be there.
+        let again = if number == 0 { String::new() } else { format!("-{number}") };
+        let path = self.path.join(format!(".tmp-{scope}.{scope_use}-{entity}.{entity_use}{again}"));
         self.guard.shared.faults.check(Step::Create, &path)?;
         let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
         Ok((file, TempFile::new(path)))
     }
 
-    fn stored(&self, key: EntityKey, stored: Stored) {
+    fn stored(&self, attempt: Attempt, stored: Stored) {
         Counters::add(&self.counters.entities, 1);
         Counters::add(&self.counters.octets, stored.bytes);
-        self.guard.shared.tell(Message::Stored { session: self.guard.session, key, stored });
+        self.guard.shared.tell(Message::Stored { session: self.guard.session, attempt, stored });
     }
 }

@@ -1,8 +1,10 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
 use serde::Serialize;
 
+use super::super::references::Referred;
 use super::super::transport::hex;
 
 /// A line of `entities.jsonl`.
@@ -19,6 +21,22 @@ struct Line<'a> {
     status: &'static str,
     reason: Option<String>,
     file: Option<&'a str>,
+    /// How many attempts there were, if more than one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempts: Option<u32>,
+    /// The claim check under which it was set aside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claim: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: Option<ReferenceField<'a>>,
+}
+
+/// What the entity refers to, and where its message is, if it is not its file.
+#[derive(Serialize)]
+struct ReferenceField<'a> {
+    #[serde(flatten)]
+    referred: &'a Referred,
+    message: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -33,36 +51,73 @@ pub(super) struct Placed {
     pub(super) file: Option<String>,
     pub(super) bytes: u64,
     pub(super) sha256: [u8; 32],
+    /// What it refers to, if it does.
+    pub(super) reference: Option<Arc<Referred>>,
 }
 
-/// The line of an entity that is complete.
-pub(super) fn complete(key: EntityKey, header: &EntityHeader, placed: &Placed) -> Vec<u8> {
+impl Placed {
+    /// What there is of it below the sink's folder: its octets, and a message beside them.
+    pub(super) fn files(&self) -> impl Iterator<Item = String> + use<> {
+        let message = self.reference().and_then(|reference| reference.message);
+        self.file.clone().into_iter().chain(message)
+    }
+
+    fn reference(&self) -> Option<ReferenceField<'_>> {
+        let referred = self.reference.as_deref()?;
+        let message = self.file.as_deref().and_then(|file| referred.beside(file)).map(|(name, _)| name);
+        Some(ReferenceField { referred, message })
+    }
+
+    /// The content type of its octets.
+    fn content_type<'a>(&'a self, header: &'a EntityHeader) -> &'a str {
+        self.reference.as_ref().and_then(|referred| referred.content_type()).unwrap_or(&header.content_type)
+    }
+}
+
+/// How an entity that is not complete has ended.
+#[derive(Debug)]
+pub(super) struct End<'a> {
+    pub(super) parent_id: u32,
+    pub(super) status: Status,
+    pub(super) reason: Option<&'a Reason>,
+    /// How many attempts have failed before the last.
+    pub(super) failures: u32,
+    pub(super) claim: Option<u64>,
+}
+
+fn attempts(failures: u32) -> Option<u32> {
+    (failures > 0).then(|| failures.saturating_add(1))
+}
+
+/// The line of an entity that is complete, after so many attempts that failed.
+pub(super) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, placed: &Placed) -> Vec<u8> {
     encode(&Line {
         scope: key.scope,
         entity: key.entity,
         parent: (header.parent_id != 0).then_some(header.parent_id),
         layer: Some(header.layer),
-        content_type: Some(&header.content_type),
+        content_type: Some(placed.content_type(header)),
         bytes: Some(placed.bytes),
         sha256: Some(hex(&placed.sha256)),
         metadata: &header.metadata,
         status: Status::Complete.name(),
         reason: None,
         file: placed.file.as_deref(),
+        reference: placed.reference(),
+        attempts: attempts(failures),
+        claim: None,
     })
 }
 
 /// The line of an entity that is not, with what is known of it: `payload` where it was verified.
 pub(super) fn failed(
     key: EntityKey,
-    parent_id: u32,
+    end: &End<'_>,
     header: Option<&EntityHeader>,
     payload: Option<&Placed>,
-    status: Status,
-    reason: Option<&Reason>,
 ) -> Vec<u8> {
-    let parent = header.map_or(parent_id, |header| header.parent_id);
-    let reason = reason.map_or_else(|| "no reason was given".to_owned(), text);
+    let parent = header.map_or(end.parent_id, |header| header.parent_id);
+    let reason = end.reason.map_or_else(|| "no reason was given".to_owned(), in_words);
     encode(&Line {
         scope: key.scope,
         entity: key.entity,
@@ -72,9 +127,12 @@ pub(super) fn failed(
         bytes: payload.map(|payload| payload.bytes),
         sha256: payload.map(|payload| hex(&payload.sha256)),
         metadata: header.map_or(&BTreeMap::new(), |header| &header.metadata),
-        status: status.name(),
+        status: end.status.name(),
         reason: Some(reason),
         file: payload.and_then(|payload| payload.file.as_deref()),
+        reference: payload.and_then(Placed::reference),
+        attempts: attempts(end.failures),
+        claim: end.claim.map(|claim| format!("{claim:016x}")),
     })
 }
 
@@ -83,7 +141,8 @@ pub(super) fn closed(code: ErrorCode) -> Vec<u8> {
     encode(&ClosedLine { closed: code.code() })
 }
 
-fn text(reason: &Reason) -> String {
+/// A reason as lines have it.
+pub(crate) fn in_words(reason: &Reason) -> String {
     match (reason.code, reason.message.as_str()) {
         (code, "") => code.name().to_owned(),
         // Nobody's error: a part of it failed.
@@ -109,20 +168,21 @@ mod tests {
     fn a_complete_entity_has_every_field() {
         let metadata = BTreeMap::from([("penstock.path".to_owned(), "[\"a\"]".to_owned())]);
         let header = EntityHeader { parent_id: 3, content_type: "text/plain".into(), metadata, ..Default::default() };
-        let placed = Placed { file: Some("ab/2/7".into()), bytes: 5, sha256: [0xAB; 32] };
+        let placed = Placed { file: Some("ab/2/7".into()), bytes: 5, sha256: [0xAB; 32], reference: None };
         let expected = format!(
             "{{\"scope\":2,\"entity\":7,\"parent\":3,\"layer\":0,\"content_type\":\"text/plain\",\"bytes\":5,\
              \"sha256\":\"{}\",\"metadata\":{{\"penstock.path\":\"[\\\"a\\\"]\"}},\"status\":\"COMPLETE\",\
              \"reason\":null,\"file\":\"ab/2/7\"}}\n",
             "ab".repeat(32)
         );
-        assert_eq!(String::from_utf8(complete(KEY, &header, &placed)).unwrap(), expected);
+        assert_eq!(String::from_utf8(complete(KEY, 0, &header, &placed)).unwrap(), expected);
     }
 
     #[test]
     fn an_entity_that_never_had_a_header_has_a_line_too() {
         let reason = Reason { code: ErrorCode::IntegrityError, message: "why".into() };
-        let line = String::from_utf8(failed(KEY, 0, None, None, Status::Failed, Some(&reason))).unwrap();
+        let end = End { parent_id: 0, status: Status::Failed, reason: Some(&reason), failures: 0, claim: None };
+        let line = String::from_utf8(failed(KEY, &end, None, None)).unwrap();
         let expected = "{\"scope\":2,\"entity\":7,\"parent\":null,\"layer\":null,\"content_type\":null,\
              \"bytes\":null,\"sha256\":null,\"metadata\":{},\"status\":\"FAILED\",\
              \"reason\":\"PIPESTREAM_INTEGRITY_ERROR: why\",\"file\":null}\n";

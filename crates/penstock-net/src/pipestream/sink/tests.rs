@@ -40,10 +40,12 @@ impl Broken {
 
     fn with(broken: Arc<AtomicBool>, fault: impl Fn(Step, &Path) -> io::Result<()> + Send + Sync + 'static) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let sink = FolderSink::with_faults(&dir.path().join("sink"), None, Faults::new(fault)).unwrap();
+        let sink =
+            FolderSink::with_faults(&dir.path().join("sink"), None, References::keep(), Faults::new(fault)).unwrap();
         let tls = ServerTls { identity: Identity::Development { dir: dir.path().join("tls") }, client_ca: None };
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
-        let options = ServerOptions { metrics: Some(anywhere), ..ServerOptions::new(anywhere, tls) };
+        let mut options = ServerOptions { metrics: Some(anywhere), ..ServerOptions::new(anywhere, tls) };
+        options.session.session.capabilities.layer2 = true;
         let server = Server::bind(options, sink).unwrap();
         let trust = Trust::Fingerprint(server.fingerprint().unwrap());
         let client = Client::new(&ClientTls { trust, identity: None }).unwrap();
@@ -138,6 +140,47 @@ fn a_step_that_fails_fails_the_entity_and_nothing_else() {
             assert_eq!(statuses, ["COMPLETE", "FAILED", "COMPLETE"], "{step:?}");
             assert_eq!(lines.last().unwrap()["closed"], 0);
         }
+    }
+}
+
+#[test]
+fn a_step_that_fails_once_costs_an_attempt_where_the_policy_has_more() {
+    for step in [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::Append] {
+        let (disk, failed) = (Broken::at(Step::Write), Arc::new(AtomicBool::new(false)));
+        let once = Arc::clone(&failed);
+        let disk = Broken::with(Arc::clone(&disk.broken), move |at, path| {
+            let path = path.to_string_lossy();
+            let part = step == Step::Append || path.contains(".tmp-2.0-1.0") || path.ends_with("/2/1");
+            let hit = at == step && part;
+            if hit && !once.swap(true, Ordering::SeqCst) { Err(full()) } else { Ok(()) }
+        });
+        // The list's first line must not be the one that fails.
+        failed.store(step == Step::Append, Ordering::SeqCst);
+        let mut options = SessionOptions::default();
+        options.session.capabilities.layer2 = true;
+        let retries = crate::pipestream::FailureAction::Retry;
+        options.policy = Some(crate::pipestream::CompletionPolicy {
+            on_failure: Some(retries.into()),
+            retry_delay_ms: Some(0),
+            ..crate::pipestream::CompletionPolicy::default()
+        });
+        let session = block(disk.client.connect(disk.address, "localhost", options)).unwrap();
+        let whole = EntityDraft { dehydrate: true, ..EntityDraft::default() };
+        let parent = block(session.send(whole, Payload::empty())).unwrap();
+        failed.store(false, Ordering::SeqCst);
+        let part = EntityDraft { parent: Some(parent.key), ..EntityDraft::default() };
+        let part = block(session.send(part, Payload::bytes(vec![7; 300_000]))).unwrap();
+        let end = block(session.wait_resolved(part.key)).unwrap();
+        assert_eq!((end.status, end.attempts), (Status::Complete, 2), "{step:?}");
+        block(session.end_children(parent.key)).unwrap();
+        assert_eq!(block(session.wait_resolved(parent.key)).unwrap().status, Status::Complete, "{step:?}");
+        disk.close(&session);
+        let lines = disk.log(&session);
+        let line = lines.iter().rfind(|line| line["scope"] == 2).unwrap();
+        assert_eq!((&line["status"], &line["attempts"]), (&"COMPLETE".into(), &2.into()), "{step:?}");
+        assert!(lines.iter().filter(|line| line["scope"] == 0).all(|line| line.get("attempts").is_none()));
+        assert!(disk.dir.path().join("sink").join(line["file"].as_str().unwrap()).exists(), "{step:?}");
+        assert_eq!(lines.last().unwrap()["closed"], 0);
     }
 }
 

@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use penstock_quicx::{Answer, Batch, Buried, Client, ClientEvent, Refused, StatsResponse, TaskId, Ticket};
+use penstock_quicx::{Answer, Batch, Buried, Client, ClientEvent, ErrorCode, Refused, StatsResponse, TaskId, Ticket};
 use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::transport::{ConnectOptions, Stream, broken, connect, ended, write};
+use super::transport::{ConnectOptions, Over, Peer, Stream, connect, write};
 use crate::runtime::{self, PerProcess};
 use crate::{Error, Result};
 
@@ -35,6 +35,7 @@ pub struct Producer(PerProcess<Handle>);
 struct Handle {
     commands: mpsc::Sender<Command>,
     closing: Arc<Notify>,
+    over: Over,
 }
 
 enum Command {
@@ -47,6 +48,7 @@ enum Command {
 enum Ask {
     Stats,
     DeadList,
+    DeadAfter(TaskId),
     DeadRequeue(TaskId),
     DeadDrop(TaskId),
     Stop,
@@ -65,23 +67,26 @@ impl Producer {
         let (connected, result) = oneshot::channel();
         let closing = Arc::new(Notify::new());
         let close = Arc::clone(&closing);
+        let over = Over::default();
+        let end = over.clone();
         runtime::spawn(async move {
             match connect(options).await {
-                Ok(stream) => {
+                Ok((stream, peer)) => {
                     // An error means that nobody waits any more; then there are no commands either.
                     let _ = connected.send(Ok(()));
-                    Driver::new(stream, close).run(taken).await;
+                    Driver::new(stream, peer, close).run(taken, end).await;
                 }
                 Err(error) => drop(connected.send(Err(error))),
             }
         })?;
-        result.await.map_err(|_| ended())??;
-        Ok(Self(PerProcess::new(Handle { commands, closing })))
+        result.await.map_err(|_| over.error())??;
+        Ok(Self(PerProcess::new(Handle { commands, closing, over })))
     }
 
     async fn send<T>(&self, command: Command, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
-        self.0.get()?.commands.send(command).await.map_err(|_| ended())?;
-        answer.await.map_err(|_| ended())?
+        let handle = self.0.get()?;
+        handle.commands.send(command).await.map_err(|_| handle.over.error())?;
+        answer.await.map_err(|_| handle.over.error())?
     }
 
     /// Ends the connection, whoever still waits for something.
@@ -120,9 +125,40 @@ impl Producer {
         }
     }
 
-    /// The dead list: its oldest tasks, those that have room in an answer of 512 KiB.
+    /// Whether each of these tasks is done, or so long over that the daemon does not know it any more. Of one that has failed,
+    /// or is dead, neither is true.
+    pub async fn done_before(&self, ids: &[TaskId]) -> Result<Vec<bool>> {
+        let handle = self.0.get()?;
+        let mut asked = Vec::with_capacity(ids.len());
+        for id in ids {
+            let (answer, answered) = oneshot::channel();
+            handle.commands.send(Command::Observe(*id, answer)).await.map_err(|_| handle.over.error())?;
+            asked.push(answered);
+        }
+        // What is known of them is said before this is answered.
+        self.stats().await?;
+        Ok(asked.iter_mut().map(|one| matches!(one.try_recv(), Ok(Ok(Ok(())) | Err(Error::Refused(_))))).collect())
+    }
+
+    /// The dead list, in the order of the IDs: all that are on it from the first answer to the last.
     pub async fn dead_list(&self) -> Result<Vec<Buried>> {
-        match self.ask(Ask::DeadList).await? {
+        let (mut found, mut after) = (Vec::new(), TaskId(0));
+        loop {
+            let page = match self.dead_page(Ask::DeadAfter(after)).await {
+                // A daemon without this extension has one answer of 512 KiB.
+                Err(Error::Refused(refused)) if found.is_empty() && refused.code == ErrorCode::Invalid => {
+                    return self.dead_page(Ask::DeadList).await;
+                }
+                page => page?,
+            };
+            let Some(last) = page.last().map(|task| task.id).filter(|last| *last > after) else { return Ok(found) };
+            after = last;
+            found.extend(page);
+        }
+    }
+
+    async fn dead_page(&self, ask: Ask) -> Result<Vec<Buried>> {
+        match self.ask(ask).await? {
             Answer::Dead(tasks) => Ok(tasks),
             answer @ (Answer::Accepted(_) | Answer::Observed | Answer::Stats(_) | Answer::Alive) => Err(odd(&answer)),
         }
@@ -159,6 +195,7 @@ enum Waiter {
 struct Driver {
     reading: ReadHalf<Box<dyn Stream>>,
     writing: WriteHalf<Box<dyn Stream>>,
+    peer: Peer,
     machine: Client,
     waiters: VecDeque<Waiter>,
     /// Who observes which task, and the ticket of whose request asks for it.
@@ -172,11 +209,12 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(stream: Box<dyn Stream>, closing: Arc<Notify>) -> Self {
+    fn new(stream: Box<dyn Stream>, peer: Peer, closing: Arc<Notify>) -> Self {
         let (reading, writing) = split(stream);
         Self {
             reading,
             writing,
+            peer,
             machine: Client::new(),
             waiters: VecDeque::new(),
             observers: HashMap::new(),
@@ -188,7 +226,7 @@ impl Driver {
         }
     }
 
-    async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+    async fn run(mut self, mut commands: mpsc::Receiver<Command>, over: Over) {
         let error = loop {
             match self.step(&mut commands).await {
                 Ok(true) => {}
@@ -196,8 +234,8 @@ impl Driver {
                 Err(error) => break error,
             }
         };
+        over.because(&error);
         self.fail(&error);
-        // Whoever comes later hears it too.
         commands.close();
         while let Some(command) = commands.recv().await {
             refuse(command, &error);
@@ -226,17 +264,20 @@ impl Driver {
                 None => return Ok(false),
             },
             read = self.reading.read_buf(&mut self.input) => {
-                if read.map_err(|error| broken(&error))? == 0 {
-                    return Err(ended());
+                if read.map_err(|error| self.peer.broken(&error))? == 0 {
+                    return Err(self.peer.ended());
                 }
                 let handled = self.machine.handle_input(&self.input);
                 while let Some(event) = self.machine.poll_event() {
                     self.learn(event);
                 }
-                handled?;
+                handled.map_err(|error| self.peer.wrong(error, &self.input))?;
             }
             () = self.closing.notified() => return Ok(false),
-            written = write(&mut self.writing, &self.output) => self.output.advance(written?),
+            written = write(&mut self.writing, &self.output) => {
+                let written = written.map_err(|error| self.peer.broken(&error))?;
+                self.output.advance(written);
+            }
         }
         Ok(true)
     }
@@ -252,6 +293,7 @@ impl Driver {
                 let asked = match ask {
                     Ask::Stats => self.machine.stats(),
                     Ask::DeadList => self.machine.dead_list(),
+                    Ask::DeadAfter(id) => self.machine.dead_after(id),
                     Ask::DeadRequeue(id) => self.machine.dead_requeue(id),
                     Ask::DeadDrop(id) => self.machine.dead_drop(id),
                     Ask::Stop => self.machine.stop(),

@@ -1,16 +1,18 @@
 //! How a daemon is reached.
 
+use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::tls::ClientTls;
+use crate::tls::{ClientTls, alert, rustls_of};
 use crate::{Error, Result};
 
 /// Where a daemon is.
@@ -47,21 +49,79 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Connects. Reads the trust, which blocks, on a thread of the pool.
-pub(super) async fn connect(options: ConnectOptions) -> Result<Box<dyn Stream>> {
-    let late = || Error::Deadline(format!("{} did not answer within {:?}", name(&options.target), options.timeout));
-    timeout(options.timeout, reach(&options)).await.unwrap_or_else(|_| Err(late()))
+/// Whom a connection goes to, for its errors.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    name: String,
+    /// Whether it is encrypted, and whether we have shown a certificate.
+    tls: bool,
+    certified: bool,
 }
 
-fn name(target: &Target) -> String {
-    match target {
-        Target::Tcp(address) => address.clone(),
-        Target::Unix(path) => path.display().to_string(),
+impl Peer {
+    /// The connection is broken.
+    pub(super) fn broken(&self, error: &io::Error) -> Error {
+        if alert(error) == Some(AlertDescription::CertificateRequired) {
+            return self.wants_certificate();
+        }
+        let mut context = format!("the connection to {} broke", self.name);
+        if self.tls && !self.certified && error.kind() != io::ErrorKind::TimedOut {
+            context.push_str(" (if it takes only clients with a certificate, give ours: cert and key)");
+        }
+        Error::io(context, error)
+    }
+
+    /// The daemon has closed it.
+    pub(super) fn ended(&self) -> Error {
+        Error::Io { context: format!("the connection to {} ended", self.name), message: "the daemon closed it".into() }
+    }
+
+    /// What came is not what a daemon says.
+    pub(super) fn wrong(&self, error: penstock_quicx::Error, octets: &[u8]) -> Error {
+        // How a server of TLS tells that it is spoken to in plain text.
+        if !self.tls && octets.starts_with(&[0x15, 3]) {
+            return Error::Tls(format!(
+                "{} speaks TLS, and was spoken to in plain text: say whom to trust, by fingerprint, ca or system_ca",
+                self.name
+            ));
+        }
+        error.of(&self.name).into()
+    }
+
+    fn handshake(&self, error: &io::Error) -> Error {
+        let name = &self.name;
+        match (alert(error), rustls_of(error)) {
+            (Some(AlertDescription::CertificateRequired), _) => self.wants_certificate(),
+            (_, Some(rustls::Error::InvalidMessage(_))) => Error::Tls(format!(
+                "{name} does not speak TLS there: name its TLS port, or leave out fingerprint, ca and system_ca"
+            )),
+            _ => Error::Tls(format!("the handshake with {name} failed: {error}")),
+        }
+    }
+
+    fn wants_certificate(&self) -> Error {
+        Error::Tls(format!(
+            "{} takes only clients with a certificate that its authority has signed: give ours, by cert and key",
+            self.name
+        ))
     }
 }
 
-async fn reach(options: &ConnectOptions) -> Result<Box<dyn Stream>> {
-    let failed = |error| Error::io(format!("cannot connect to {}", name(&options.target)), &error);
+/// Connects. Reads the trust, which blocks, on a thread of the pool.
+pub(super) async fn connect(options: ConnectOptions) -> Result<(Box<dyn Stream>, Peer)> {
+    let name = match &options.target {
+        Target::Tcp(address) => address.clone(),
+        Target::Unix(path) => path.display().to_string(),
+    };
+    let certified = options.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
+    let peer = Peer { name, tls: options.tls.is_some(), certified };
+    let late = || Error::Deadline(format!("{} did not answer within {:?}", peer.name, options.timeout));
+    let stream = timeout(options.timeout, reach(&options, &peer)).await.unwrap_or_else(|_| Err(late()))?;
+    Ok((stream, peer))
+}
+
+async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>> {
+    let failed = |error| Error::io(format!("cannot connect to {}", peer.name), &error);
     let address = match &options.target {
         Target::Unix(path) if options.tls.is_none() => {
             return Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?));
@@ -80,25 +140,36 @@ async fn reach(options: &ConnectOptions) -> Result<Box<dyn Stream>> {
     let wrong = |_| Error::Misuse(format!("{host:?} is no name that a certificate could have"));
     let host = ServerName::try_from(host.to_owned()).map_err(wrong)?;
     let stream = TlsConnector::from(Arc::new(config)).connect(host, stream).await;
-    Ok(Box::new(stream.map_err(|error| Error::Tls(format!("the handshake with {address} failed: {error}")))?))
+    Ok(Box::new(stream.map_err(|error| peer.handshake(&error))?))
 }
 
 /// Writes some of what there is; never ends where there is nothing.
-pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), octets: &[u8]) -> Result<usize> {
+pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), octets: &[u8]) -> io::Result<usize> {
     if octets.is_empty() {
         return std::future::pending().await;
     }
-    let written = stream.write(octets).await.map_err(|error| broken(&error))?;
+    let written = stream.write(octets).await?;
     if written == octets.len() {
-        stream.flush().await.map_err(|error| broken(&error))?;
+        stream.flush().await?;
     }
     Ok(written)
 }
 
-pub(super) fn broken(error: &std::io::Error) -> Error {
-    Error::io("the connection to the daemon broke", error)
-}
+/// Why a connection is over, for whoever asks for something when it is.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Over(Arc<OnceLock<Error>>);
 
-pub(super) fn ended() -> Error {
-    Error::Io { context: "the connection to the daemon ended".into(), message: "the daemon closed it".into() }
+impl Over {
+    /// It is over. The first reason stands.
+    pub(super) fn because(&self, error: &Error) {
+        // An error means that there is a reason already.
+        let _ = self.0.set(error.clone());
+    }
+
+    /// What to tell.
+    pub(super) fn error(&self) -> Error {
+        let closed =
+            || Error::Io { context: "the connection to the daemon ended".into(), message: "we closed it".into() };
+        self.0.get().cloned().unwrap_or_else(closed)
+    }
 }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::transport::{ConnectOptions, Stream, broken, connect, ended, write};
+use super::transport::{ConnectOptions, Over, Peer, Stream, connect, write};
 use crate::runtime::{self, PerProcess};
 use crate::{Error, Result};
 
@@ -53,6 +53,7 @@ pub struct Worker(PerProcess<Handle>);
 struct Handle {
     tasks: Mutex<mpsc::UnboundedReceiver<Result<Task>>>,
     answers: mpsc::UnboundedSender<Command>,
+    over: Over,
 }
 
 enum Command {
@@ -81,14 +82,17 @@ impl Worker {
         let (tasks, taken) = mpsc::unbounded_channel();
         let (answers, given) = mpsc::unbounded_channel();
         let (connected, result) = oneshot::channel();
+        let over = Over::default();
+        let end = over.clone();
         runtime::spawn(async move {
             match connect(options.connect).await {
-                Ok(stream) => {
+                Ok((stream, peer)) => {
                     let _ = connected.send(Ok(()));
                     let (reading, writing) = split(stream);
                     let driver = Driver {
                         reading,
                         writing,
+                        peer,
                         machine,
                         tasks,
                         holds: HashSet::new(),
@@ -101,18 +105,19 @@ impl Worker {
                         input: BytesMut::new(),
                         output: Bytes::new(),
                     };
-                    driver.run(given).await;
+                    driver.run(given, end).await;
                 }
                 Err(error) => drop(connected.send(Err(error))),
             }
         })?;
-        result.await.map_err(|_| ended())??;
-        Ok(Self(PerProcess::new(Handle { tasks: Mutex::new(taken), answers })))
+        result.await.map_err(|_| over.error())??;
+        Ok(Self(PerProcess::new(Handle { tasks: Mutex::new(taken), answers, over })))
     }
 
     /// The next task. Fails when the connection is over. Several may wait, each gets another task.
     pub async fn next(&self) -> Result<Task> {
-        self.0.get()?.tasks.lock().await.recv().await.unwrap_or_else(|| Err(ended()))
+        let handle = self.0.get()?;
+        handle.tasks.lock().await.recv().await.unwrap_or_else(|| Err(handle.over.error()))
     }
 
     /// Says that a task is done. Returns when that is written.
@@ -147,8 +152,9 @@ impl Worker {
 
     async fn command(&self, command: impl FnOnce(oneshot::Sender<Result<()>>) -> Command) -> Result<()> {
         let (done, result) = oneshot::channel();
-        self.0.get()?.answers.send(command(done)).map_err(|_| ended())?;
-        result.await.map_err(|_| ended())?
+        let handle = self.0.get()?;
+        handle.answers.send(command(done)).map_err(|_| handle.over.error())?;
+        result.await.map_err(|_| handle.over.error())?
     }
 }
 
@@ -156,6 +162,7 @@ impl Worker {
 struct Driver {
     reading: ReadHalf<Box<dyn Stream>>,
     writing: WriteHalf<Box<dyn Stream>>,
+    peer: Peer,
     machine: Machine,
     tasks: mpsc::UnboundedSender<Result<Task>>,
     holds: HashSet<u32>,
@@ -172,7 +179,7 @@ struct Driver {
 }
 
 impl Driver {
-    async fn run(mut self, mut answers: mpsc::UnboundedReceiver<Command>) {
+    async fn run(mut self, mut answers: mpsc::UnboundedReceiver<Command>, over: Over) {
         let error = loop {
             match self.step(&mut answers).await {
                 Ok(true) => {}
@@ -180,6 +187,7 @@ impl Driver {
                 Err(error) => break error,
             }
         };
+        over.because(&error);
         let _ = self.tasks.send(Err(error.clone()));
         answers.close();
         while let Ok(
@@ -215,12 +223,15 @@ impl Driver {
                 Some(command) => self.take(command)?,
                 None => return Ok(false),
             },
-            written = write(&mut self.writing, &self.output) => self.output.advance(written?),
+            written = write(&mut self.writing, &self.output) => {
+                let written = written.map_err(|error| self.peer.broken(&error))?;
+                self.output.advance(written);
+            }
             read = self.reading.read_buf(&mut self.input) => {
-                if read.map_err(|error| broken(&error))? == 0 {
-                    return Err(ended());
+                if read.map_err(|error| self.peer.broken(&error))? == 0 {
+                    return Err(self.peer.ended());
                 }
-                self.machine.handle_input(&self.input)?;
+                self.machine.handle_input(&self.input).map_err(|error| self.peer.wrong(error, &self.input))?;
                 while let Some(event) = self.machine.poll_event() {
                     self.learn(event);
                 }

@@ -14,8 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use penstock_quicx::{Counters, Queue, QueueConfig, StatsResponse};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use self::journal::Folder;
@@ -73,8 +72,8 @@ struct Running {
     metrics: OnceLock<endpoint::Endpoint>,
     socket: Option<UnixPath>,
     stopped: AtomicBool,
-    /// Writes the journal.
-    journal: Mutex<Option<JoinHandle<()>>>,
+    /// Resolves when nobody writes the journal any more.
+    journal: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
 impl fmt::Debug for Daemon {
@@ -106,10 +105,9 @@ impl Daemon {
             drop(metrics.set(endpoint::Endpoint::bind(listen, source)?));
         }
         runtime.handle().spawn(state::keep_time(Arc::clone(&shared)));
-        let journal = folder.map(|folder| {
-            shared.journaled.store(true, Ordering::Relaxed);
-            runtime.handle().spawn(journal::keep(folder, Arc::clone(&shared)))
-        });
+        let start = |folder| journal::start(runtime.handle(), folder, Arc::clone(&shared));
+        let journal = folder.map(start).transpose()?;
+        shared.journaled.store(journal.is_some(), Ordering::Relaxed);
         let (address, tls) = (listeners.address, listeners.tls_address);
         let socket = listeners.serve(runtime.handle(), &shared);
         let (stopped, journal) = (AtomicBool::new(false), Mutex::new(journal));
@@ -166,7 +164,7 @@ impl Daemon {
         let stopping = runtime::spawn(async move {
             let left = stop(&shared, socket, drain).await;
             if let Some(journal) = journal {
-                // Its folder is free for another daemon then. An error means that the process ends.
+                // Its folder is free for another daemon then. An error means that the thread is gone.
                 let _ = journal.await;
             }
             left
@@ -200,7 +198,7 @@ async fn stop(shared: &Arc<Shared>, socket: Option<UnixPath>, drain: Duration) -
     } else if left > 0 {
         tracing::warn!(tasks = left, "tasks are lost: there is no journal");
     }
-    shared.cut.send_replace(true);
+    shared.cut();
     left
 }
 
@@ -229,7 +227,7 @@ impl Drop for Daemon {
         // In a forked child it is somebody else's.
         if let Ok(running) = self.0.get() {
             running.shared.stop.send_replace(true);
-            running.shared.cut.send_replace(true);
+            running.shared.cut();
             if let Some(metrics) = running.metrics.get() {
                 metrics.stop();
             }

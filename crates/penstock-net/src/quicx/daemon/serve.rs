@@ -1,20 +1,23 @@
 //! One connection.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use penstock_quicx::ConnectionId;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use super::state::Shared;
-use super::thrown;
+use super::state::{Shared, State};
 
 /// Reads and writes in a row before others have their turn.
 const TURNS: usize = 16;
+/// How long a producer that asks one after the other is waited for awake: to sleep and to be woken would take as long as all the
+/// rest of an answer.
+const AWAKE: Duration = Duration::from_micros(20);
 /// How long a connection that ends has to take what is left for it.
 const LINGER: Duration = Duration::from_secs(10);
 
@@ -26,28 +29,25 @@ pub(super) struct Connection<S> {
     name: Arc<str>,
     /// Written, and perhaps kept by TLS.
     unflushed: bool,
+    /// Until when its next request is waited for awake.
+    awake: Option<Instant>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Those who are trusted may stop the daemon.
     pub(super) fn new(shared: &Arc<Shared>, stream: S, name: &str, trusted: bool) -> Self {
         let id = shared.lock().queue.open(trusted);
-        Self { shared: Arc::clone(shared), stream, id, name: name.into(), unflushed: false }
+        Self { shared: Arc::clone(shared), stream, id, name: name.into(), unflushed: false, awake: None }
     }
 
     /// Serves it to its end.
     pub(super) async fn run(mut self) {
-        let shared = Arc::clone(&self.shared);
         let mut ending = false;
-        let served = tokio::select! {
-            served = std::future::poll_fn(|cx| self.poll(cx, &mut ending)) => served,
-            () = thrown(&shared.cut) => Ok(()),
-        };
+        let served = std::future::poll_fn(|cx| self.poll(cx, &mut ending)).await;
         let ended = match served {
             Ok(()) if ending => tokio::select! {
                 ended = std::future::poll_fn(|cx| self.poll_rest(cx)) => ended,
                 () = sleep(LINGER) => Err(io::ErrorKind::TimedOut.into()),
-                () = thrown(&shared.cut) => Ok(()),
             },
             served @ (Ok(()) | Err(_)) => served,
         };
@@ -62,11 +62,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut state = shared.lock();
         state.watch(self.id, &self.name, cx.waker());
         for _ in 0..TURNS {
-            let mut progress = self.write(cx, &mut state)?;
+            if state.cut {
+                return Poll::Ready(Ok(()));
+            }
+            self.write(cx, &mut state)?;
             if state.queue.is_ending(self.id) {
                 *ending = true;
                 return Poll::Ready(Ok(()));
             }
+            let mut progress = false;
             if state.queue.wants_input(self.id) {
                 let state = &mut *state;
                 let mut read = ReadBuf::new(&mut state.scratch);
@@ -78,10 +82,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         state.queue.handle_input(now, self.id, octets);
                     }
                     shared.settle(state, Some(self.id));
+                    self.awake = (shared.cores > 1 && state.queue.is_in_turn(self.id)).then(|| now + AWAKE);
                     progress = true;
                 }
             }
+            // All is written that can be: nothing is left to do before something comes.
             if !progress {
+                self.stay_awake(cx);
                 return Poll::Pending;
             }
         }
@@ -89,9 +96,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Poll::Pending
     }
 
-    /// Writes what there is; says whether that was something.
-    fn write(&mut self, cx: &mut Context<'_>, state: &mut super::state::State) -> io::Result<bool> {
-        let mut progress = false;
+    /// Comes again once all others had their turn and the system was asked for news, instead of sleeping until there is some.
+    fn stay_awake(&mut self, cx: &mut Context<'_>) {
+        if self.awake.take_if(|until| Instant::now() >= *until).is_none() && self.awake.is_some() {
+            let _ = pin!(yield_now()).poll(cx);
+        }
+    }
+
+    /// Writes what there is, or as much of it as the system takes.
+    fn write(&mut self, cx: &mut Context<'_>, state: &mut State) -> io::Result<()> {
         loop {
             let octets = state.queue.poll_transmit(self.id);
             if octets.is_empty() {
@@ -102,7 +115,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Poll::Ready(written) => {
                     state.queue.handle_written(Instant::now(), self.id, written?);
                     self.shared.settle(state, Some(self.id));
-                    (progress, self.unflushed) = (true, true);
+                    self.unflushed = true;
                 }
                 Poll::Pending => break,
             }
@@ -110,7 +123,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.unflushed && Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() {
             self.unflushed = false;
         }
-        Ok(progress)
+        Ok(())
     }
 
     /// Writes what is left, also what still waits for the disk, and closes.
@@ -118,7 +131,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         state.watch(self.id, &self.name, cx.waker());
-        while self.write(cx, &mut state)? {}
+        if state.cut {
+            return Poll::Ready(Ok(()));
+        }
+        self.write(cx, &mut state)?;
         if !state.queue.poll_transmit(self.id).is_empty() || self.unflushed {
             return Poll::Pending;
         }

@@ -11,6 +11,7 @@ use tokio::time::sleep_until;
 
 use super::thrown;
 use crate::metrics::Histogram;
+use crate::runtime::cores;
 
 /// What one read may bring. All connections share the buffer: a connection that says nothing needs none.
 const READ: usize = 64 << 10;
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     pub(super) drained: watch::Sender<bool>,
     pub(super) journaled: AtomicBool,
     pub(super) max_connections: usize,
+    /// Of this machine, as far as we may use them.
+    pub(super) cores: usize,
     pub(super) commit_seconds: Histogram,
 }
 
@@ -42,6 +45,8 @@ pub(super) struct State {
     /// By the connection's index: whom to wake, and its name in logs.
     wakers: Vec<Option<(Waker, Arc<str>, ConnectionId)>>,
     armed: Option<Instant>,
+    /// No connections any more.
+    pub(super) cut: bool,
 }
 
 impl Shared {
@@ -52,6 +57,7 @@ impl Shared {
                 scratch: vec![0; READ].into_boxed_slice(),
                 wakers: Vec::new(),
                 armed: None,
+                cut: false,
             }),
             time: Notify::new(),
             write: Notify::new(),
@@ -62,12 +68,21 @@ impl Shared {
             drained: watch::Sender::new(false),
             journaled: AtomicBool::new(false),
             max_connections,
+            cores: cores(),
             commit_seconds: Histogram::default(),
         }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends all connections and whatever else runs.
+    pub(super) fn cut(&self) {
+        let mut state = self.lock();
+        state.cut = true;
+        state.wakers.iter().flatten().for_each(|(waker, ..)| waker.wake_by_ref());
+        self.cut.send_replace(true);
     }
 
     /// After the queue has changed: whoever has something to do is woken, but for the one that looks itself.

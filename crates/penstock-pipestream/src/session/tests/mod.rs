@@ -10,6 +10,8 @@ mod bad_peers;
 mod dehydration;
 mod layer_zero;
 mod lifecycle;
+mod resilience;
+mod survival;
 
 use std::time::{Duration, Instant};
 
@@ -73,26 +75,40 @@ pub(super) struct Pair {
     pub(super) client_closed: Option<ErrorCode>,
     pub(super) server_closed: Option<ErrorCode>,
     pub(super) stopped: Vec<(u64, ErrorCode)>,
+    pub(super) client_records: Vec<Bytes>,
+    pub(super) server_records: Vec<Bytes>,
     next_stream: u64,
 }
 
 impl Pair {
     pub(super) fn new(layer1: bool, window: u32) -> Self {
         let now = start();
-        let mut pair = Self {
+        let client = Session::new(Role::Client, config(layer1, window), now).expect("client");
+        let server = Session::new(Role::Server, config(layer1, window), now).expect("server");
+        Self::of(client, server, now)
+    }
+
+    pub(super) fn of(client: Session, server: Session, now: Now) -> Self {
+        let mut pair = Self::between(client, server, now);
+        pair.drive();
+        assert_eq!(pair.client.agreement(), pair.server.agreement());
+        pair
+    }
+
+    fn between(client: Session, server: Session, now: Now) -> Self {
+        Self {
             now,
-            client: Session::new(Role::Client, config(layer1, window), now).expect("client"),
-            server: Session::new(Role::Server, config(layer1, window), now).expect("server"),
+            client,
+            server,
             client_events: Vec::new(),
             server_events: Vec::new(),
             client_closed: None,
             server_closed: None,
             stopped: Vec::new(),
+            client_records: Vec::new(),
+            server_records: Vec::new(),
             next_stream: 2,
-        };
-        pair.drive();
-        assert_eq!(pair.client.agreement(), pair.server.agreement());
-        pair
+        }
     }
 
     /// Carries control octets both ways until nothing moves.
@@ -100,6 +116,8 @@ impl Pair {
         loop {
             self.client_events.extend(drain(&mut self.client));
             self.server_events.extend(drain(&mut self.server));
+            self.client_records.extend(std::iter::from_fn(|| self.client.poll_record()));
+            self.server_records.extend(std::iter::from_fn(|| self.server.poll_record()));
             let mut moved = false;
             // Odd pieces, so that frames arrive split.
             while let Some(transmit) = self.client.poll_transmit(13) {
@@ -153,6 +171,15 @@ impl Pair {
         let admission = self.server.handle_header(self.now, stream, header).unwrap_or(Admission::Held);
         self.drive();
         admission
+    }
+
+    /// Opens an entity's stream where the server takes it at once.
+    pub(super) fn open_plain(&mut self, ticket: &Ticket) -> EntityKey {
+        self.drive();
+        match self.open(ticket, 0) {
+            Admission::Accepted(accepted) => accepted.key,
+            admission => panic!("{admission:?}"),
+        }
     }
 
     /// Sends an entity and has the server complete it.

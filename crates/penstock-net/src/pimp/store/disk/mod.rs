@@ -4,6 +4,7 @@
 //! disk is busy are written and synced together. Where chunks lie is kept in memory; a restart reads the segments. Since jobs
 //! live for minutes, most segments die as a whole; what is left of the others is written anew by the sweep.
 
+mod recent;
 mod record;
 mod state;
 mod writer;
@@ -22,7 +23,7 @@ use tokio::sync::oneshot;
 
 use self::state::{Place, State};
 use self::writer::{Pending, Writer};
-use super::{Change, Store, Usage};
+use super::{Change, Store, Usage, up_to};
 use crate::folder_lock::FolderLock;
 use crate::runtime::spawn_blocking;
 use crate::{Error, Result};
@@ -73,22 +74,28 @@ impl Store for DiskStore {
         Box::pin(ready(Ok(self.writer.state().job(id).cloned())))
     }
 
-    fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<()>> {
+    fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<bool>> {
         let until = change.job.as_ref().map(Job::forgotten_at);
         // What is deleted must stay deleted as long as an older record of it could come back.
         let until = until.or_else(|| self.writer.state().job(id).map(Job::forgotten_at));
-        let Some(until) = until else { return Box::pin(ready(Ok(()))) };
+        let Some(until) = until else { return Box::pin(ready(Ok(true))) };
         match record::encode(id, until, change) {
             Ok(encoded) => {
                 let (done, answer) = oneshot::channel();
-                self.hand_over(Pending::Record(Box::new(encoded), done), answer)
+                let stored = self.hand_over(Pending::Record(Box::new(encoded), done), answer);
+                Box::pin(async move { stored.await.map(|()| true) })
             }
             Err(error) => Box::pin(ready(Err(error.into()))),
         }
     }
 
-    fn read(&self, id: JobId, indices: Vec<u32>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
-        let found = self.writer.state().places(id, &indices);
+    fn read(&self, id: JobId, indices: Vec<u32>, most: u64) -> BoxFuture<'_, Result<Vec<Bytes>>> {
+        let recent = self.writer.state().recent.read(id, &indices, most);
+        if !recent.is_empty() {
+            return Box::pin(ready(Ok(recent)));
+        }
+        let mut found = self.writer.state().places(id, &indices);
+        found.truncate(up_to(found.iter().map(|(_, place)| u64::from(place.length)), most));
         if found.is_empty() {
             return Box::pin(ready(Ok(Vec::new())));
         }

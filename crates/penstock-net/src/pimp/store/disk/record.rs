@@ -9,6 +9,7 @@
 //!
 //! Integers are big-endian; `until` is when the job is forgotten, in milliseconds since the Unix epoch.
 
+use bytes::Bytes;
 use penstock_pimp::{Job, JobId};
 
 use super::Change;
@@ -33,6 +34,8 @@ pub(super) struct Encoded {
     pub(super) job: Option<Job>,
     pub(super) chunks: Vec<Chunk>,
     pub(super) octets: Vec<u8>,
+    /// The chunks themselves, to be kept in memory.
+    pub(super) recent: Vec<(u32, Bytes)>,
 }
 
 /// The first octets of a segment.
@@ -52,7 +55,7 @@ fn too_long(_: std::num::TryFromIntError) -> penstock_pimp::Error {
 
 /// Writes a change.
 pub(super) fn encode(id: JobId, until: u64, change: Change) -> penstock_pimp::Result<Encoded> {
-    let Change { job, chunks } = change;
+    let Change { job, chunks, .. } = change;
     let record = job.as_ref().map_or_else(|| Ok(Vec::new()), Job::encode)?;
     let length = chunks.iter().map(|(_, chunk)| CHUNK + chunk.len()).sum::<usize>() + record.len() + 32;
     let mut octets = Vec::with_capacity(HEAD + length);
@@ -64,18 +67,18 @@ pub(super) fn encode(id: JobId, until: u64, change: Change) -> penstock_pimp::Re
     octets.extend_from_slice(&record);
     octets.extend_from_slice(&u32::try_from(chunks.len()).map_err(too_long)?.to_be_bytes());
     let mut places = Vec::with_capacity(chunks.len());
-    for (index, chunk) in chunks {
+    for (index, chunk) in &chunks {
         let length = u32::try_from(chunk.len()).map_err(too_long)?;
         octets.extend_from_slice(&index.to_be_bytes());
         octets.extend_from_slice(&length.to_be_bytes());
-        places.push((index, octets.len() as u64, length));
-        octets.extend_from_slice(&chunk);
+        places.push((*index, octets.len() as u64, length));
+        octets.extend_from_slice(chunk);
     }
     let sum = checksum(&octets);
     if let Some(at) = octets.get_mut(4..HEAD) {
         at.copy_from_slice(&sum.to_be_bytes());
     }
-    Ok(Encoded { id, until, job, chunks: places, octets })
+    Ok(Encoded { id, until, job, chunks: places, octets, recent: chunks })
 }
 
 fn checksum(record: &[u8]) -> u32 {
@@ -127,7 +130,7 @@ fn body(record: &[u8]) -> Option<Encoded> {
         rest = rest.get(length..)?;
         chunks.push((index, at as u64, u32::try_from(length).ok()?));
     }
-    rest.is_empty().then_some(Encoded { id, until, job, chunks, octets: Vec::new() })
+    rest.is_empty().then_some(Encoded { id, until, job, chunks, octets: Vec::new(), recent: Vec::new() })
 }
 
 fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use penstock_pimp::{Job, JobId};
 
+use super::recent::Recent;
 use super::record::{self, Chunk, Encoded, HEADER, Scanned};
 use crate::pimp::Usage;
 use crate::{Error, Result};
@@ -56,6 +57,7 @@ pub(super) struct Segment {
 pub(super) struct State {
     pub(super) jobs: HashMap<JobId, Entry>,
     pub(super) segments: BTreeMap<u64, Segment>,
+    pub(super) recent: Recent,
 }
 
 /// The file of a segment.
@@ -85,7 +87,7 @@ impl State {
 
     /// Chunks of a job that was deleted and made again may have been found without the record of its end.
     fn forget_strangers(&mut self) {
-        let Self { jobs, segments } = self;
+        let Self { jobs, segments, .. } = self;
         for entry in jobs.values_mut() {
             let Entry { job, chunks, .. } = entry;
             chunks.retain(|index, place| {
@@ -140,7 +142,7 @@ impl State {
 
     /// A record is at this place of the log, and counts from now on.
     pub(super) fn apply(&mut self, segment: u64, at: u64, encoded: Encoded) {
-        let Encoded { id, until, job, chunks, .. } = encoded;
+        let Encoded { id, until, job, chunks, recent, .. } = encoded;
         let fresh = || Entry { job: None, until, record: segment, chunks: BTreeMap::new() };
         let mut entry = match self.jobs.remove(&id) {
             None => fresh(),
@@ -149,9 +151,11 @@ impl State {
                 entry
             }
         };
-        if job.is_none() {
+        if job.as_ref().is_none_or(Job::is_deleted) {
             self.drop_chunks(&mut entry);
+            self.recent.forget(id);
         }
+        self.recent.add(id, recent);
         (entry.job, entry.until, entry.record) = (job, until, segment);
         self.count(segment, |segment| segment.records += 1);
         for chunk in chunks {
@@ -193,20 +197,22 @@ impl State {
                 self.count(entry.record, |segment| segment.records = segment.records.saturating_sub(1));
             }
         }
+        let jobs = &self.jobs;
+        self.recent.retain(|id| jobs.get(&id).is_some_and(|entry| !entry.chunks.is_empty()));
     }
 
     pub(super) fn job(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id).and_then(|entry| entry.job.as_ref())
     }
 
-    /// Where chunks lie, and the files, which stay readable although they be removed.
+    /// Where chunks lie, up to one that is not there, and the files, which stay readable although they be removed.
     pub(super) fn places(&self, id: JobId, indices: &[u32]) -> Vec<(Arc<File>, Place)> {
         let Some(entry) = self.jobs.get(&id) else { return Vec::new() };
         let place = |index| {
             let place = *entry.chunks.get(index)?;
             Some((Arc::clone(&self.segments.get(&place.segment)?.file), place))
         };
-        indices.iter().filter_map(place).collect()
+        indices.iter().map_while(place).collect()
     }
 
     pub(super) fn usage(&self) -> Usage {

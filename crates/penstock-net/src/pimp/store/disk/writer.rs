@@ -234,7 +234,11 @@ impl Writer {
             };
             let octets = super::read(&found).map_err(|error| Error::io("cannot read chunks", &error))?;
             let chunks: Vec<(u32, Bytes)> = indices.into_iter().zip(octets).collect();
-            self.append(vec![record::encode(id, until, Change { job, chunks }).map_err(Error::Pimp)?])?;
+            let change = Change { was: job.clone(), job, chunks };
+            let mut record = record::encode(id, until, change).map_err(Error::Pimp)?;
+            // They are not asked for more than before.
+            record.recent.clear();
+            self.append(vec![record])?;
         }
         Ok(())
     }

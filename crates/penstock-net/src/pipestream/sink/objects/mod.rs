@@ -32,12 +32,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use self::list::List;
 use self::session::{Message, Session};
+use super::super::claims::DeferTypes;
 use super::super::command::Commands;
 use super::super::counters::Counters;
 use super::super::events::EventLog;
 use super::super::incoming::{IncomingEntity, Spool};
+use super::super::references::References;
 use super::SinkEvent;
 use super::counters::SinkCounters;
+use super::entries::Entries;
 use crate::runtime::{self, PerProcess};
 use crate::storage::{Place, plain};
 use crate::{Error, Result};
@@ -63,6 +66,7 @@ struct Shared {
     counters: Arc<SinkCounters>,
     requests: Arc<Semaphore>,
     runtime: Handle,
+    references: References,
     /// The thread lives as long as this, so as long as the sink and its sessions.
     _alive: mpsc::Sender<()>,
 }
@@ -76,11 +80,16 @@ impl fmt::Debug for Shared {
 impl ObjectSink {
     /// Takes a prefix, and asks the store for what is there, so that a wrong address or credential shows at once.
     pub fn open(place: Place, events: Option<EventLog>) -> Result<Arc<Self>> {
-        Self::touching(place, events, sweep::TOUCH)
+        Self::open_with(place, events, References::keep())
+    }
+
+    /// The same, for entities that refer to objects.
+    pub fn open_with(place: Place, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
+        Self::touching(place, events, references, sweep::TOUCH)
     }
 
     /// The same; sessions that are open show so every `touch`.
-    fn touching(place: Place, events: Option<EventLog>, touch: Duration) -> Result<Arc<Self>> {
+    fn touching(place: Place, events: Option<EventLog>, references: References, touch: Duration) -> Result<Arc<Self>> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .thread_name("penstock-store-work")
@@ -94,7 +103,8 @@ impl ObjectSink {
             .map_err(|error| Error::io("cannot start the sink's thread", &error))?;
         let requests = Arc::new(Semaphore::new(IN_FLIGHT / REQUEST));
         let counters = Arc::default();
-        let shared = Arc::new(Shared { place, events, touch, counters, requests, runtime: handle, _alive: alive });
+        let shared =
+            Arc::new(Shared { place, events, touch, counters, requests, runtime: handle, references, _alive: alive });
         let asked = Arc::clone(&shared);
         let answer = runtime::block_on(shared.runtime.spawn(async move { start(&asked.place).await }))?;
         match answer {
@@ -131,14 +141,15 @@ impl ObjectSink {
         id: &Arc<str>,
         commands: Commands,
         counters: Arc<Counters>,
+        defer: Option<Arc<DeferTypes>>,
     ) -> Result<(ObjectSession, oneshot::Receiver<()>)> {
         let shared = Arc::clone(self.shared.get()?);
         let (inbox, messages) = mpsc::unbounded_channel();
         let (done, ended) = oneshot::channel();
         let room = Arc::new(Semaphore::new(WAITING_BATCHES));
         let list = List::new(shared.place.clone(), Arc::clone(id));
-        let session =
-            Session::new(Arc::clone(&shared), Arc::clone(id), commands.clone(), list, Arc::clone(&room), done);
+        let entries = Entries::new(commands.clone(), Arc::clone(&shared.counters), defer);
+        let session = Session::new(Arc::clone(&shared), Arc::clone(id), entries, list, Arc::clone(&room), done);
         let opened = shared.runtime.spawn(session.open()).await.map_err(|died| Error::Misuse(died.to_string()))?;
         let session = opened.map_err(|error| Error::Io {
             context: format!("cannot open the session in {}", shared.place.uri()),

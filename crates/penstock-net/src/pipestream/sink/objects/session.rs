@@ -8,7 +8,7 @@ use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::super::super::command::Commands;
+use super::super::super::command::Attempt;
 use super::super::super::events::LogEvent;
 use super::super::SinkEvent;
 use super::super::committer::entity_event;
@@ -31,12 +31,16 @@ pub(super) enum Message {
     /// What its driver has seen, in order.
     Events(Vec<SinkEvent>),
     /// A payload is whole, right, and in the store.
-    Stored { key: EntityKey, stored: Placed },
+    Stored { attempt: Attempt, stored: Placed },
 }
 
 impl Verified for Placed {
     fn unnamed(&self) -> Placed {
-        Placed { file: None, bytes: self.bytes, sha256: self.sha256 }
+        Self { file: None, ..self.clone() }
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.file.as_deref()
     }
 }
 
@@ -58,13 +62,12 @@ impl Session {
     pub(super) fn new(
         shared: Arc<Shared>,
         id: Arc<str>,
-        commands: Commands,
+        entries: Entries<Placed>,
         list: List,
         room: Arc<Semaphore>,
         done: oneshot::Sender<()>,
     ) -> Self {
         let (due, unwanted) = (Vec::new(), Vec::new());
-        let entries = Entries::new(commands, Arc::clone(&shared.counters));
         Self { shared, id, entries, list, room, due, unwanted, _done: done }
     }
 
@@ -107,9 +110,9 @@ impl Session {
                 }
                 self.unwanted.extend(self.entries.take_discarded());
             }
-            Message::Stored { key, stored } => match self.entries.stored(key, stored) {
-                Ok(()) => self.due.push(key),
-                Err(stored) => self.unwanted.extend(stored.file),
+            Message::Stored { attempt, stored } => match self.entries.stored(attempt, stored) {
+                Ok(()) => self.due.push(attempt.key),
+                Err(stored) => self.unwanted.extend(stored.files()),
             },
         }
     }
@@ -135,7 +138,7 @@ impl Session {
             Err(error) => {
                 self.shared.counters.failed(&error);
                 // Without its line an entity is not complete; containers that failed have none.
-                let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(|each| each.placed.is_some());
+                let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(Delivery::has_line);
                 lined.iter().for_each(|delivery| self.entries.give_up(delivery.key, &error));
                 deliveries = rest;
             }
@@ -189,7 +192,7 @@ impl Session {
                 events.write(&self.id, lines).await;
             }
         }
-        self.entries.complete(deliveries.into_iter().map(|delivery| delivery.key).collect());
+        self.entries.tell(deliveries);
     }
 
     async fn remove_unwanted(&mut self) {

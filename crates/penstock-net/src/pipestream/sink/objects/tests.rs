@@ -20,7 +20,9 @@ use tempfile::TempDir;
 
 use super::ObjectSink;
 use crate::pipestream::reading::{ClosedSession, Journal, ObjectReader, Store, Wanted, closed_sessions};
-use crate::pipestream::{Client, EntityDraft, Payload, Server, ServerOptions, SessionHandle, SessionOptions};
+use crate::pipestream::{
+    Client, EntityDraft, Payload, References, Server, ServerOptions, SessionHandle, SessionOptions,
+};
 use crate::runtime::wait;
 use crate::storage::Place;
 use crate::tls::{ClientTls, Identity, ServerTls, Trust};
@@ -149,7 +151,7 @@ impl Broken {
         let store = Arc::new(InMemory::new());
         let fault = move |request, path: &str| now.load(Ordering::SeqCst) && fault(request, path);
         let faulty = Faulty { inner: Arc::clone(&store), fault: Arc::new(fault) };
-        let sink = ObjectSink::touching(Place::of(Arc::new(faulty), "sink"), None, touch).unwrap();
+        let sink = ObjectSink::touching(Place::of(Arc::new(faulty), "sink"), None, References::keep(), touch).unwrap();
         let state = tempfile::tempdir().unwrap();
         let tls = ServerTls { identity: Identity::Development { dir: state.path().to_owned() }, client_ca: None };
         let server = Server::bind(ServerOptions::new((Ipv4Addr::LOCALHOST, 0).into(), tls), sink).unwrap();

@@ -16,13 +16,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use object_store::{MultipartUpload, ObjectStoreExt as _, PutPayload, path::Path};
-use penstock_pipestream::{self as core, EntityKey, ErrorCode, PayloadCheck, Reason};
+use penstock_pipestream::{self as core, ErrorCode, Reason, reference::MAX_MESSAGE};
 use tempfile::SpooledTempFile;
 use tokio::task::{JoinSet, spawn_blocking};
 
-use super::super::super::command::{Command, Urgent};
+use super::super::super::command::{Attempt, Command, Urgent};
 use super::super::super::counters::Counters;
 use super::super::super::incoming::{Body, IncomingEntity, Parts, Spool, StreamBody, StreamEnd};
+use super::super::super::references::{Check, Object, Referred, referring};
 use super::super::entries::names;
 use super::super::record::Placed;
 use super::ObjectSession;
@@ -69,14 +70,28 @@ impl From<object_store::Error> for Failure {
 /// Takes an entity: verifies it, and tells the session that it is there.
 pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
     let length = entity.header().payload_length;
-    let Some(Parts { key, dehydrated, body, check, place }) = entity.into_parts() else { return };
-    let (scope, name) = names(key);
+    let referring = referring(entity.header());
+    let Some(Parts { attempt, dehydrated, body, check, place }) = entity.into_parts() else { return };
+    let (scope, mut name) = names(attempt.key);
+    if attempt.number > 0 {
+        // What an earlier attempt has put may be removed at any time.
+        name = format!("{name}-{}", attempt.number + 1);
+    }
     let file = format!("{}/{scope}/{name}", session.id);
     let path = session.shared.place.path(&file);
-    let mut job = Job { session, key, path, length, check: Some(check), seen: 0 };
+    let mut job = Job { session, attempt, path, length, check: Some(Check::Payload(check)), seen: 0 };
     let mut body = Source::from(body);
-    let stored = match job.store(&mut body, dehydrated).await {
-        Ok((sha256, there)) => Ok(Placed { file: there.then_some(file), bytes: job.seen, sha256 }),
+    let referred = match referring {
+        Some(allowed) => job.refer(&mut body, allowed, &file).await.map(Some),
+        None => Ok(None),
+    };
+    let stored = match referred {
+        Ok(reference) => job.store(&mut body, dehydrated).await.map(|(sha256, there)| Placed {
+            file: there.then_some(file),
+            bytes: job.seen,
+            sha256,
+            reference,
+        }),
         Err(failure) => Err(failure),
     };
     job.conclude(stored, &mut body).await;
@@ -88,6 +103,7 @@ enum Source {
     Whole(Option<Bytes>),
     Spooled { spool: Arc<Spool>, offset: u64 },
     Stream(Box<StreamBody>),
+    Object(Object),
 }
 
 impl From<Body> for Source {
@@ -116,6 +132,7 @@ impl Source {
                 Ok(pieces) => Ok(pieces.unwrap_or_default().into()),
                 Err(end) => Err(Failure::Ended(end)),
             },
+            Self::Object(object) => Ok(object.next().await?.into_iter().collect()),
         }
     }
 }
@@ -123,15 +140,62 @@ impl Source {
 /// One entity's payload.
 struct Job {
     session: ObjectSession,
-    key: EntityKey,
+    attempt: Attempt,
     path: Path,
-    /// As its header says.
+    /// As its header says, or that of the object which it refers to.
     length: u64,
-    check: Option<PayloadCheck>,
+    check: Option<Check>,
     seen: u64,
 }
 
 impl Job {
+    /// Takes the message of an entity that refers. Afterwards `body` is the message again, or the object; the message is
+    /// beside it then. `allowed`: whether its header is right.
+    async fn refer(
+        &mut self,
+        body: &mut Source,
+        allowed: core::Result<()>,
+        file: &str,
+    ) -> Result<Arc<Referred>, Failure> {
+        let too_long =
+            || core::Error::limit(ErrorCode::EntityTooLarge, "a FileStorageReference is above 65,536 octets");
+        if self.length > MAX_MESSAGE as u64 {
+            return Err(too_long().into());
+        }
+        let mut message = Vec::new();
+        loop {
+            let pieces = body.next().await?;
+            if pieces.is_empty() {
+                break;
+            }
+            for piece in pieces {
+                if let Some(check) = &mut self.check {
+                    check.update(&piece)?;
+                }
+                message.extend_from_slice(&piece);
+            }
+        }
+        self.verify()?;
+        allowed?;
+        let message = Bytes::from(message);
+        let (referred, object) = self.session.shared.references.take(message.clone()).await?;
+        match object {
+            Some(object) => {
+                if let Some((beside, message)) = referred.beside(file) {
+                    let path = self.session.shared.place.path(&beside);
+                    self.store_of().put(&path, message.into()).await?;
+                }
+                (self.length, self.check) = (object.len(), Some(object.check()));
+                *body = Source::Object(object);
+            }
+            None => {
+                self.check = Some(Check::kept(&message));
+                *body = Source::Whole(Some(message));
+            }
+        }
+        Ok(Arc::new(referred))
+    }
+
     /// Its digest, and whether there is an object: a container without octets of its own has none.
     async fn store(&mut self, body: &mut Source, dehydrated: bool) -> Result<([u8; 32], bool), Failure> {
         let part = PART.max(self.length.div_ceil(MAX_PARTS));
@@ -241,17 +305,17 @@ impl Job {
     }
 
     async fn conclude(self, stored: Result<Placed, Failure>, body: &mut Source) {
-        let Self { session, key, .. } = self;
+        let Self { session, attempt, .. } = self;
         let reason = match stored {
             Ok(stored) => {
                 Counters::add(&session.counters.entities, 1);
                 Counters::add(&session.counters.octets, stored.bytes);
-                session.tell(Message::Stored { key, stored });
+                session.tell(Message::Stored { attempt, stored });
                 return;
             }
             Err(Failure::Ended(StreamEnd::Reset(code))) => {
                 if let Source::Stream(stream) = body {
-                    session.commands.tell(Command::StreamReset { stream: stream.id(), key, code }).await;
+                    session.commands.tell(Command::StreamReset { stream: stream.name(), attempt, code }).await;
                 }
                 return;
             }
@@ -266,7 +330,7 @@ impl Job {
             stream.stop(reason.code);
         }
         // The session's word that the entity is FAILED makes the line.
-        session.commands.urge(Urgent::Fail { key, reason });
+        session.commands.urge(Urgent::Fail { attempt, reason });
     }
 }
 

@@ -1,0 +1,256 @@
+"""PIMP's buffer beside webdis with Redis, and a bare hyper endpoint.
+
+One client for all (`peers/polling`): 16 connections that are kept, the same loop, the same octets of envelopes; ten
+chunks of 1 KiB a request. The buffer is `penstock pimp serve --behind-proxy` in a process of its own, and so are the
+others. webdis does for a poll what a buffer in Redis would: LRANGE; for a write RPUSH. It knows no job, key, state or
+limit.
+"""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from benches.runner import Bench, at_least, at_most
+
+_CONNECTIONS = 16
+_MIB = 1 << 20
+
+_END_TO_END = """
+import json, sys, threading, time
+from penstock.pimp import Consumer, Job
+url, octets, encoding = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+piece = b"x" * (1 << 20)
+job = Job.create(url)
+
+def send():
+    with job.sender(content_type="application/octet-stream", encoding=encoding) as sender:
+        sender.send(piece for _ in range(octets >> 20))
+
+def read():
+    began = time.perf_counter()
+    got = sum(len(part) for part in Consumer(job))
+    if got != octets:
+        raise SystemExit(f"{got} octets came")
+    return time.perf_counter() - began
+
+sending = threading.Thread(target=send)
+sending.start()
+seconds = read()
+sending.join()
+print(json.dumps({"octets": octets, "seconds": seconds, "stored": read()}))
+"""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _running(command: list[str], cwd: Path) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _line(process: "subprocess.Popen[str]") -> str:
+    """Give what a server says first."""
+    if process.stdout is None or not (line := process.stdout.readline()):
+        raise RuntimeError(f"{process.args!r} did not begin")
+    return line
+
+
+def _listens(port: int, process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + 30
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.02)
+    raise RuntimeError(f"{process.args!r} did not begin to listen")
+
+
+def _program(name: str, package: str) -> str:
+    found = shutil.which(name, path="/usr/bin:/usr/sbin:/usr/local/bin")
+    if found is None:
+        raise RuntimeError(f"{name} is not installed: apt-get install {package}")
+    return found
+
+
+class _Sides:
+    """The servers, and the client that asks them."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.client = bench.peer("polling")
+
+    @contextmanager
+    def pimp(self, store: str = "memory:") -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+        command = [sys.executable, "-m", "penstock", "pimp", "serve", "--listen", "127.0.0.1:0", "--behind-proxy"]
+        with self.bench.folder() as folder:
+            where = str(folder / "store") if store == "disk" else store
+            with _running([*command, "--store", where], folder) as process:
+                yield _line(process).split()[1], process
+
+    @contextmanager
+    def webdis(self) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+        redis, web = _free_port(), _free_port()
+        with self.bench.folder() as folder:
+            settings = {"redis_host": "127.0.0.1", "redis_port": redis, "http_host": "127.0.0.1", "http_port": web}
+            settings |= {"threads": 2, "pool_size": 20, "daemonize": False, "http_max_request_size": 64 * _MIB}
+            (folder / "webdis.json").write_text(json.dumps(settings | {"verbosity": 0, "logfile": "/dev/null"}))
+            store = [_program("redis-server", "redis-server"), "--bind", "127.0.0.1", "--port", str(redis)]
+            with _running([*store, "--save", "", "--appendonly", "no"], folder) as process:
+                _listens(redis, process)
+                with _running([_program("webdis", "webdis"), str(folder / "webdis.json")], folder) as front:
+                    _listens(web, front)
+                    yield f"127.0.0.1:{web}", front
+
+    @contextmanager
+    def bare(self) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+        with self.bench.folder() as folder, _running([str(self.client), "bare"], folder) as process:
+            yield str(json.loads(_line(process))["address"]), process
+
+    def call(self, mode: str, system: str, count: int, *options: str, store: str = "memory:") -> Callable[[], Any]:
+        """Run a mode against a fresh server."""
+
+        def run() -> Any:
+            side = self.pimp(store) if system == "pimp" else getattr(self, system)()
+            with side as (address, _):
+                words = ["--address", address, "--system", system, "--connections", str(_CONNECTIONS)]
+                return self.bench.json_of(self.client, mode, *words, "--count", str(count), *options)
+
+        return run
+
+
+def run(bench: Bench) -> None:
+    """Polls, writes, the first octet, idle polls, a whole job."""
+    bench.use_extension()
+    sides = _Sides(bench)
+    _polls(sides)
+    _writes(sides)
+    _first(sides)
+    _idle(sides)
+    _whole(sides)
+
+
+def _rates(runs: list[Any]) -> list[float]:
+    return [run["count"] / run["seconds"] for run in runs]
+
+
+def _polls(sides: _Sides) -> None:
+    count = sides.bench.sized(60_000, 200)
+    for what, options in [("poll of 10 new chunks", ()), ("empty poll", ("--empty", "1"))]:
+        calls = {name: sides.call("poll", name, count, *options) for name in ("pimp", "bare", "webdis")}
+        made = sides.bench.interleaved(calls, runs=5)
+        for peer, bar in [("bare", 0.7), ("webdis", 1.5)]:
+            name = "bare hyper" if peer == "bare" else "webdis + Redis"
+            _against(sides.bench, what, made["pimp"], made[peer], name, bar)
+
+
+def _against(bench: Bench, what: str, ours: list[Any], peer: list[Any], name: str, bar: float | None) -> None:
+    bench.record(
+        what,
+        "requests/s",
+        _rates(ours),
+        peer=_rates(peer),
+        peer_name=name,
+        ratio_of="ours/peer",
+        bar=None if bar is None else at_least(bar),
+        missed=_MISSED.get((what, name)),
+    )
+
+
+def _writes(sides: _Sides) -> None:
+    bench, count = sides.bench, sides.bench.sized(20_000, 100)
+    made = bench.interleaved({name: sides.call("write", name, count) for name in ("pimp", "bare", "webdis")}, runs=5)
+    what = "writes of 10 chunks to memory"
+    _against(bench, what, made["pimp"], made["webdis"], "webdis + Redis", 1.5)
+    _against(bench, what, made["pimp"], made["bare"], "bare hyper", None)
+    commits, durable = bench.program("pimp_commits"), bench.sized(4_000, 50)
+
+    def alone() -> Any:
+        with bench.folder() as folder:
+            return bench.json_of(commits, folder / "store", str(durable), str(_CONNECTIONS))
+
+    made = bench.interleaved({"pimp": sides.call("write", "pimp", durable, store="disk"), "store": alone}, runs=5)
+    _against(bench, "durable writes of 10 chunks", made["pimp"], made["store"], "the store alone, 16 at once", 0.5)
+
+
+def _first(sides: _Sides) -> None:
+    bench, count = sides.bench, sides.bench.sized(2_000, 20)
+    for store in ("memory:", "disk"):
+        made = bench.interleaved({"pimp": sides.call("first", "pimp", count, store=store)}, runs=5)["pimp"]
+        bench.record(
+            f"from a write to who waits, p50, {'on disk' if store == 'disk' else 'in memory'}",
+            "µs",
+            [run["waited"] for run in made],
+            peer=[run["plain"] for run in made],
+            peer_name="a plain request, in turn",
+            ratio_of="ours/peer",
+            bar=at_most(3.0) if store == "memory:" else None,
+            note=None if store == "memory:" else "With an fdatasync, which the plain request has not.",
+        )
+
+
+def _resident(process: int) -> int:
+    fields = Path(f"/proc/{process}/status").read_text().split("VmRSS:")[1].split()
+    return int(fields[0]) << 10
+
+
+def _idle(sides: _Sides) -> None:
+    bench, count = sides.bench, sides.bench.sized(10_000, 50)
+    found = []
+    for _ in range(3):
+        with sides.pimp() as (address, server):
+            before = _resident(server.pid)
+            command = [str(sides.client), "idle", "--address", address, "--count", str(count)]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+                _line(client)
+                # The last of them must have been read.
+                time.sleep(1)
+                found.append((_resident(server.pid) - before) / count / 1024)
+                client.communicate()
+    bench.record(f"memory for each of {count:,} polls that are held open", "KiB", found)
+
+
+def _whole(sides: _Sides) -> None:
+    bench = sides.bench
+    for encoding, mib, bar in [("identity", 48, 0.8), ("base64", 36, None)]:
+        octets = bench.sized(mib * _MIB, _MIB)
+
+        def ours(octets: int = octets, encoding: str = encoding) -> Any:
+            with sides.pimp() as (address, _):
+                words = (sys.executable, "-c", _END_TO_END, f"http://{address}", str(octets), encoding)
+                return bench.json_of(*words)
+
+        def plain(octets: int = octets) -> Any:
+            with sides.bare() as (address, _):
+                return bench.json_of(sides.client, "download", "--address", address, "--octets", str(octets))
+
+        made = bench.interleaved({"ours": ours, "plain": plain}, runs=5)
+        speed = [run["octets"] / _MIB / run["seconds"] for run in made["plain"]]
+        for what, figure in [("sent and read at once", "seconds"), ("read when it is stored", "stored")]:
+            bench.record(
+                f"{mib} MiB as {encoding}, {what}",
+                "MiB/s",
+                [run["octets"] / _MIB / run[figure] for run in made["ours"]],
+                peer=speed,
+                peer_name="a plain download in pieces",
+                ratio_of="ours/peer",
+                bar=at_least(bar) if bar is not None and figure == "seconds" else None,
+                missed=_MISSED.get((encoding, figure)),
+            )
+
+
+_MISSED: dict[tuple[str, str], str] = {}

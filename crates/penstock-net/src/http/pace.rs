@@ -1,0 +1,131 @@
+//! Who does not take an answer is not waited for: without an end, it would hold the memory of what is to be sent.
+
+use std::future::Future as _;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+/// So much goes out within the patience, or all that there is.
+const STEP: usize = 64 << 10;
+
+/// A stream whose writes fail with [`TimedOut`](io::ErrorKind::TimedOut) when the other end takes less than 64 KiB of them within
+/// the patience. Time in which there is nothing to write does not count.
+pub(super) struct Paced<S> {
+    stream: S,
+    patience: Duration,
+    /// Runs while the other end is waited for.
+    late: Option<Pin<Box<Sleep>>>,
+    /// Octets that went since it runs.
+    went: usize,
+}
+
+impl<S> Paced<S> {
+    pub(super) const fn new(stream: S, patience: Duration) -> Self {
+        Self { stream, patience, late: None, went: 0 }
+    }
+
+    fn went(&mut self, octets: usize) {
+        self.went = self.went.saturating_add(octets);
+        if self.went >= STEP {
+            self.late = None;
+        }
+    }
+
+    /// What was to be done must wait: how long it has waited already decides.
+    fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if self.late.is_none() {
+            self.went = 0;
+        }
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(self.patience)));
+        late.as_mut().poll(context).map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "an answer is not taken")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write(context, octets) else {
+            return self.wait(context);
+        };
+        self.went(*written.as_ref().unwrap_or(&0));
+        Poll::Ready(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        octets: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write_vectored(context, octets) else {
+            return self.wait(context);
+        };
+        self.went(*written.as_ref().unwrap_or(&0));
+        Poll::Ready(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(context) else { return self.wait(context) };
+        self.late = None;
+        Poll::Ready(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Poll::Ready(ended) = Pin::new(&mut self.stream).poll_shutdown(context) else { return self.wait(context) };
+        self.late = None;
+        Poll::Ready(ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+    use crate::runtime::{block_on, spawn};
+
+    #[test]
+    fn what_is_not_taken_is_given_up_and_silence_is_not() {
+        let writing = async {
+            let (near, mut far) = duplex(1 << 10);
+            let mut near = Paced::new(near, Duration::from_millis(50));
+            near.write_all(b"taken").await.expect("there is room");
+            near.flush().await.expect("there is room");
+            far.read_exact(&mut [0; 5]).await.expect("it was written");
+            sleep(Duration::from_millis(100)).await;
+            near.write_all(&[0; 1 << 10]).await.expect("silence before it does not count");
+            near.write_all(&[0]).await.expect_err("nobody takes it").kind()
+        };
+        assert_eq!(block_on(spawn(writing).expect("runs")).expect("waited").expect("ended"), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn who_takes_little_is_given_up_although_it_takes_something() {
+        let writing = async {
+            let (near, mut far) = duplex(1 << 10);
+            let mut near = Paced::new(near, Duration::from_millis(100));
+            let taking = tokio::spawn(async move {
+                while far.read_exact(&mut [0; 16]).await.is_ok() {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            });
+            let error = near.write_all(&vec![0; 1 << 20]).await.expect_err("3 KiB a second").kind();
+            drop(near);
+            (error, taking.await.is_ok())
+        };
+        let ended = block_on(spawn(writing).expect("runs")).expect("waited").expect("ended");
+        assert_eq!(ended, (io::ErrorKind::TimedOut, true));
+    }
+}

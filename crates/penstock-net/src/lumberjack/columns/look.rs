@@ -1,0 +1,379 @@
+//! A quick look at whether octets are a JSON object (RFC 8259).
+//!
+//! It says yes, or that somebody should look closer: at what is wrong, and at what is rare. Strings are most of a
+//! document, so what may end one is looked for in many octets at a time:
+//!
+//! ```text
+//! {"log":{"level":"info"},"message":"a \"word\""}
+//!  ^   ^  ^     ^ ^    ^   ^       ^ ^  ^^    ^^^      a bit for each quotation mark, backslash and control character
+//! ```
+
+/// Containers within each other of which account is kept; what is deeper somebody else looks at.
+const DEPTH: u32 = 64;
+/// Octets that have their bits in a word, and of which there are words at a time.
+const BLOCK: usize = 64;
+const AHEAD: usize = 8 * BLOCK;
+
+/// What a JSON object is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Octets {
+    /// ASCII alone.
+    Ascii,
+    /// More, of which nobody knows yet whether it is UTF-8.
+    Beyond,
+}
+
+/// What these octets are made of, if they are a JSON object; `None`: they are none, or it takes a closer look.
+pub(super) fn object(octets: &[u8]) -> Option<Octets> {
+    let mut look = Look { octets, at: 0, from: usize::MAX, specials: [0; AHEAD / BLOCK], beyond: false };
+    look.object()?;
+    Some(if look.beyond { Octets::Beyond } else { Octets::Ascii })
+}
+
+struct Look<'a> {
+    octets: &'a [u8],
+    at: usize,
+    /// The octet that `specials` begins with; none is known before the first string.
+    from: usize,
+    /// A bit for each octet that does not stand for itself in a string.
+    specials: [u64; AHEAD / BLOCK],
+    /// Whether a string has an octet beyond ASCII.
+    beyond: bool,
+}
+
+impl Look<'_> {
+    #[inline(always)]
+    fn object(&mut self) -> Option<()> {
+        // The containers that are open, the innermost in the lowest bit: 1 is an object, 0 an array.
+        let (mut objects, mut depth) = (0_u64, 0_u32);
+        let mut token = self.token()?;
+        if token != b'{' {
+            return None;
+        }
+        loop {
+            // With this token a value begins.
+            match token {
+                b'"' => self.string()?,
+                b'{' | b'[' if depth < DEPTH => {
+                    let object = token == b'{';
+                    (objects, depth) = (objects << 1 | u64::from(object), depth + 1);
+                    token = self.token()?;
+                    match (token, object) {
+                        (b'"', true) => {
+                            token = self.key()?;
+                            continue;
+                        }
+                        (b'}', true) | (b']', false) => (objects, depth) = (objects >> 1, depth - 1),
+                        (_, false) => continue,
+                        (_, true) => return None,
+                    }
+                }
+                b'-' => {
+                    let first = self.octet()?;
+                    self.number(first)?;
+                }
+                b'0'..=b'9' => self.number(token)?,
+                b't' => self.word(b"rue")?,
+                b'f' => self.word(b"alse")?,
+                b'n' => self.word(b"ull")?,
+                _ => return None,
+            }
+            // A value has ended, and perhaps those around it.
+            loop {
+                if depth == 0 {
+                    return self.ends().then_some(());
+                }
+                match (self.token()?, objects & 1 == 1) {
+                    (b',', true) => {
+                        token = self.token().filter(|token| *token == b'"').and_then(|_| self.key())?;
+                        break;
+                    }
+                    (b',', false) => {
+                        token = self.token()?;
+                        break;
+                    }
+                    (b'}', true) | (b']', false) => (objects, depth) = (objects >> 1, depth - 1),
+                    _ => return None,
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn peek(&self) -> Option<u8> {
+        self.octets.get(self.at).copied()
+    }
+
+    #[inline(always)]
+    fn octet(&mut self) -> Option<u8> {
+        let octet = self.peek()?;
+        self.at += 1;
+        Some(octet)
+    }
+
+    /// The next octet that is no space.
+    #[inline(always)]
+    fn token(&mut self) -> Option<u8> {
+        loop {
+            let octet = self.octet()?;
+            if !is_space(octet) {
+                return Some(octet);
+            }
+        }
+    }
+
+    /// Whether nothing but space is left.
+    fn ends(&self) -> bool {
+        self.octets.get(self.at..).unwrap_or_default().iter().all(|octet| is_space(*octet))
+    }
+
+    /// Over a key behind its first quotation mark, and its colon; gives the token that follows.
+    #[inline(always)]
+    fn key(&mut self) -> Option<u8> {
+        self.string()?;
+        self.token().filter(|token| *token == b':').and_then(|_| self.token())
+    }
+
+    fn word(&mut self, rest: &[u8]) -> Option<()> {
+        let found = self.octets.get(self.at..)?.starts_with(rest);
+        self.at += rest.len();
+        found.then_some(())
+    }
+
+    #[inline]
+    fn number(&mut self, first: u8) -> Option<()> {
+        match first {
+            b'0' => {}
+            b'1'..=b'9' => _ = self.digits(),
+            _ => return None,
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.peek() {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Some(())
+    }
+
+    /// At least one digit, all there are.
+    #[inline]
+    fn digits(&mut self) -> Option<()> {
+        let start = self.at;
+        while self.peek().is_some_and(|octet| octet.is_ascii_digit()) {
+            self.at += 1;
+        }
+        (self.at > start).then_some(())
+    }
+
+    /// To behind the quotation mark that ends a string.
+    #[inline(always)]
+    fn string(&mut self) -> Option<()> {
+        loop {
+            let ahead = self.at.wrapping_sub(self.from);
+            let Some(specials) = self.specials.get(ahead / BLOCK).filter(|_| self.from <= self.at) else {
+                self.search()?;
+                continue;
+            };
+            let specials = specials >> (ahead % BLOCK);
+            if specials == 0 {
+                self.at = self.from + (ahead / BLOCK + 1) * BLOCK;
+                continue;
+            }
+            self.at += specials.trailing_zeros() as usize;
+            match self.octet()? {
+                b'"' => return Some(()),
+                b'\\' => self.escape()?,
+                _ => return None,
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Option<()> {
+        match self.octet()? {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(()),
+            b'u' => {
+                let digits = self.octets.get(self.at..)?.first_chunk::<4>()?;
+                self.at += digits.len();
+                digits.iter().all(u8::is_ascii_hexdigit).then_some(())
+            }
+            _ => None,
+        }
+    }
+
+    /// Looks at what comes; behind the last octet there are no strings.
+    #[inline(never)]
+    fn search(&mut self) -> Option<()> {
+        let rest = self.octets.get(self.at..).filter(|rest| !rest.is_empty())?;
+        self.from = self.at;
+        self.beyond |= search(rest, &mut self.specials);
+        Some(())
+    }
+}
+
+#[inline(always)]
+const fn is_space(octet: u8) -> bool {
+    matches!(octet, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+/// Sets a bit for each quotation mark, backslash and control character in as many octets as there are words for. Says
+/// whether one of them is beyond ASCII.
+fn search(octets: &[u8], specials: &mut [u64; AHEAD / BLOCK]) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(simd) = pulp::x86::V3::try_new() {
+        return simd.vectorize(avx2::Search { simd, octets, specials });
+    }
+    each(octets, specials, portable)
+}
+
+/// Calls for each block; the last one ends with zeros, which end every string.
+#[inline(always)]
+fn each(octets: &[u8], specials: &mut [u64; AHEAD / BLOCK], look: impl Fn(&[u8; BLOCK]) -> (u64, bool)) -> bool {
+    let (blocks, rest) = octets.as_chunks();
+    let mut any = false;
+    let mut words = specials.iter_mut();
+    for (block, word) in blocks.iter().zip(&mut words) {
+        let (found, beyond) = look(block);
+        *word = found;
+        any |= beyond;
+    }
+    let Some(word) = words.next() else { return any };
+    let mut last = [0; BLOCK];
+    last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+    let (found, beyond) = look(&last);
+    *word = found;
+    any | beyond
+}
+
+fn portable(octets: &[u8; BLOCK]) -> (u64, bool) {
+    let special = |octet: u8| octet == b'"' || octet == b'\\' || octet < 0x20;
+    let bits = octets.iter().rev().fold(0, |bits, octet| bits << 1 | u64::from(special(*octet)));
+    (bits, !octets.is_ascii())
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::__m256i;
+
+    use pulp::x86::V3;
+    use pulp::{NullaryFnOnce, cast};
+
+    use super::{AHEAD, BLOCK, each};
+
+    pub(super) struct Search<'a> {
+        pub(super) simd: V3,
+        pub(super) octets: &'a [u8],
+        pub(super) specials: &'a mut [u64; AHEAD / BLOCK],
+    }
+
+    impl NullaryFnOnce for Search<'_> {
+        type Output = bool;
+
+        #[inline(always)]
+        fn call(self) -> bool {
+            let Self { simd, octets, specials } = self;
+            each(
+                octets,
+                specials,
+                #[inline(always)]
+                |block| {
+                    let [first, second]: [__m256i; 2] = cast(*block);
+                    let beyond = simd.avx2._mm256_movemask_epi8(simd.avx2._mm256_or_si256(first, second));
+                    (u64::from(half(simd, first)) | u64::from(half(simd, second)) << 32, beyond != 0)
+                },
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn half(simd: V3, octets: __m256i) -> u32 {
+        let (avx, avx2) = (simd.avx, simd.avx2);
+        let quotes = avx2._mm256_cmpeq_epi8(octets, avx._mm256_set1_epi8(0x22));
+        let backslashes = avx2._mm256_cmpeq_epi8(octets, avx._mm256_set1_epi8(0x5C));
+        let control = avx2._mm256_cmpeq_epi8(avx2._mm256_min_epu8(octets, avx._mm256_set1_epi8(0x1F)), octets);
+        let found = avx2._mm256_or_si256(avx2._mm256_or_si256(quotes, backslashes), control);
+        avx2._mm256_movemask_epi8(found).cast_unsigned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::IgnoredAny;
+
+    use super::*;
+
+    const DOCUMENTS: &[&str] = &[
+        "{}",
+        " \t\r\n{ } \n",
+        r#"{"a":1}"#,
+        r#"{"@timestamp":"2026-01-01T00:00:00.000Z","log":{"level":"info","offset":123456},"message":"x","status":200}"#,
+        r#"{"a":[],"b":[1,-0.5e+10,0,10,1E5,true,false,null,{},[[]],{"c":{}}] , "d" : "\"\\\/\b\f\n\r\t\u00e9" }"#,
+        r#"{"message":"10.1.2.3 - - [01/Mar/2026:12:34:56 +0000] \"GET / HTTP/1.1\" 200 1234 \"-\" \"Mozilla/5.0 (X11)\""}"#,
+        r#"{"":"","é":"日本語 ","long":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}"#,
+    ];
+
+    fn is_json(octets: &[u8]) -> bool {
+        // It skips strings without a look at what they are made of.
+        std::str::from_utf8(octets).is_ok() && serde_json::from_slice::<IgnoredAny>(octets).is_ok()
+    }
+
+    #[test]
+    fn what_is_plainly_an_object_takes_no_closer_look() {
+        for document in DOCUMENTS {
+            let made_of = if document.is_ascii() { Octets::Ascii } else { Octets::Beyond };
+            assert_eq!(object(document.as_bytes()), Some(made_of), "{document}");
+        }
+        for length in 0..2_000 {
+            let document = format!("{{\"a\":\"{}\"}}", "x".repeat(length));
+            assert_eq!(object(document.as_bytes()), Some(Octets::Ascii), "{length}");
+            assert_eq!(object(&document.as_bytes()[..document.len() - 2]), None, "{length}");
+        }
+        let nested = |depth: usize| r#"{"a":"#.repeat(depth) + "1" + &"}".repeat(depth);
+        assert_eq!(object(nested(64).as_bytes()), Some(Octets::Ascii));
+        assert_eq!(object(nested(65).as_bytes()), None);
+    }
+
+    #[test]
+    fn it_never_takes_what_a_parser_refuses() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let (mut taken, mut refused) = (0, 0);
+        for round in 0..200_000 {
+            let document = DOCUMENTS[round % DOCUMENTS.len()];
+            let mut octets = document.as_bytes().to_vec();
+            for _ in 0..random.usize(1..3) {
+                let at = random.usize(..octets.len());
+                let new = *random.choice(b"{}[]:,\"\\ \n\x00\x1f0123456789-+.eEtrufalsn/bx\x7f\x80\xff").unwrap();
+                match random.u8(..4) {
+                    0 => octets[at] = new,
+                    1 => octets.insert(at, new),
+                    2 if octets.len() > 1 => _ = octets.remove(at),
+                    _ => octets.truncate(at.max(1)),
+                }
+            }
+            let object = octets.trim_ascii_start().starts_with(b"{");
+            match object_of(&octets) {
+                Some(Octets::Ascii) => assert!(octets.is_ascii() && is_json(&octets), "{octets:?}"),
+                Some(Octets::Beyond) => {
+                    assert_eq!(is_json(&octets), std::str::from_utf8(&octets).is_ok(), "{octets:?}")
+                }
+                None => assert!(!(object && is_json(&octets)), "{octets:?}"),
+            }
+            *if is_json(&octets) { &mut taken } else { &mut refused } += 1;
+        }
+        assert!(taken > 10_000 && refused > 10_000, "{taken} {refused}");
+    }
+
+    fn object_of(octets: &[u8]) -> Option<Octets> {
+        let found = object(octets);
+        // Both ways to search find the same.
+        let (mut one, mut other) = ([0; AHEAD / BLOCK], [0; AHEAD / BLOCK]);
+        assert_eq!(search(octets, &mut one), each(octets, &mut other, portable));
+        assert_eq!(one, other);
+        found
+    }
+}

@@ -1,0 +1,206 @@
+//! Memory that requests may take: so much in all, and so much of it for one address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::answer::Refused;
+
+/// The unit that is counted.
+const UNIT: u64 = 1 << 10;
+/// How long somebody waits for room, before it is told to come again.
+const WAIT: Duration = Duration::from_secs(10);
+/// What of all an address may have: one in so many.
+const SHARE: u64 = 4;
+
+/// Octets that requests hold together.
+///
+/// One address has a share of it only, so that nobody takes all of it from the others. Who is on this host has no share: it may
+/// be a proxy that does not say whom it speaks for.
+#[derive(Debug)]
+pub(super) struct Budget {
+    all: Arc<Semaphore>,
+    /// Units of one address.
+    share: u32,
+    addresses: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    beyond: Arc<Semaphore>,
+}
+
+/// Room for octets; it is given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Room {
+    all: OwnedSemaphorePermit,
+    share: Option<OwnedSemaphorePermit>,
+    /// The most that it can grow to.
+    most: u32,
+    /// Who has it may go beyond all limits.
+    beyond: Option<OwnedSemaphorePermit>,
+    last: Arc<Semaphore>,
+}
+
+fn units(octets: u64) -> u32 {
+    u32::try_from(octets.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+async fn acquired(semaphore: &Arc<Semaphore>, units: u32) -> Result<OwnedSemaphorePermit, Refused> {
+    Arc::clone(semaphore).acquire_many_owned(units).await.map_err(|_| Refused::Busy)
+}
+
+impl Budget {
+    /// So many octets in all; whoever asks for room wants `most` of them at most.
+    pub(super) fn new(octets: u64, most: u64) -> Self {
+        let semaphore = |units: u32| Arc::new(Semaphore::new(units as usize));
+        Self {
+            all: semaphore(units(octets.max(most))),
+            share: units(most.max(octets / SHARE)),
+            addresses: Mutex::default(),
+            beyond: semaphore(1),
+        }
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Semaphore>>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn share(&self, peer: IpAddr) -> Option<Arc<Semaphore>> {
+        let fresh = || Arc::new(Semaphore::new(self.share as usize));
+        (!peer.is_loopback()).then(|| Arc::clone(self.addresses().entry(peer).or_insert_with(fresh)))
+    }
+
+    /// Room for so many octets, or for as many as there can be. Fails with [`Busy`](Refused::Busy) where none becomes free in 10 s.
+    pub(super) async fn room(&self, peer: IpAddr, octets: u64) -> Result<Room, Refused> {
+        let (wanted, share) = (units(octets).min(self.share), self.share(peer));
+        let waiting = async {
+            let share = match &share {
+                Some(share) => Some(acquired(share, wanted).await?),
+                None => None,
+            };
+            let all = acquired(&self.all, wanted).await?;
+            Ok(Room { all, share, most: self.share, beyond: None, last: Arc::clone(&self.beyond) })
+        };
+        timeout(WAIT, waiting).await.unwrap_or(Err(Refused::Busy))
+    }
+
+    /// Forgets the addresses that hold nothing.
+    pub(super) fn clean(&self) {
+        self.addresses().retain(|_, share| Arc::strong_count(share) > 1);
+    }
+
+    /// Octets that are free.
+    #[cfg(test)]
+    pub(super) fn free(&self) -> u64 {
+        self.all.available_permits() as u64 * UNIT
+    }
+}
+
+impl Room {
+    /// Gives back what so many octets do not need.
+    pub(super) fn shrink(&mut self, octets: usize) {
+        for permit in [Some(&mut self.all), self.share.as_mut()].into_iter().flatten() {
+            drop(permit.split(permit.num_permits().saturating_sub(units(octets as u64) as usize)));
+        }
+    }
+
+    /// Room for so many octets, that of before included.
+    ///
+    /// Those who grow hold what they have while they wait. So one of them at a time does not wait: it goes beyond, comes to its
+    /// end, and gives back all of it. Fails with [`Busy`](Refused::Busy) where there is no room for 10 s.
+    pub(super) async fn grow(&mut self, octets: usize) -> Result<(), Refused> {
+        let more = units(octets as u64).min(self.most).saturating_sub(units(self.all.num_permits() as u64 * UNIT));
+        if more == 0 || self.beyond.is_some() {
+            return Ok(());
+        }
+        let both = async {
+            let share = match &self.share {
+                Some(share) => Some(acquired(share.semaphore(), more).await?),
+                None => None,
+            };
+            Ok::<_, Refused>((acquired(self.all.semaphore(), more).await?, share))
+        };
+        let (all, share) = tokio::select! {
+            biased;
+            both = both => both?,
+            beyond = timeout(WAIT, acquired(&self.last, 1)) => {
+                self.beyond = Some(beyond.unwrap_or(Err(Refused::Busy))?);
+                return Ok(());
+            }
+        };
+        self.all.merge(all);
+        if let (Some(had), Some(share)) = (&mut self.share, share) {
+            had.merge(share);
+        }
+        Ok(())
+    }
+
+    /// Octets that give the room back when nobody has them any more.
+    pub(super) fn holds(mut self, octets: Vec<u8>) -> Bytes {
+        self.shrink(octets.capacity());
+        Bytes::from_owner(Held { octets, _room: self })
+    }
+}
+
+struct Held {
+    octets: Vec<u8>,
+    _room: Room,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.octets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::block_on;
+
+    const KIB: u64 = 1 << 10;
+
+    fn room(budget: &Budget, peer: [u8; 4], octets: u64) -> Room {
+        block_on(budget.room(peer.into(), octets)).expect("runs").expect("there is room")
+    }
+
+    fn is_full(budget: &Budget, peer: [u8; 4], octets: u64) -> bool {
+        let waiting = async { timeout(Duration::from_millis(20), budget.room(peer.into(), octets)).await.is_err() };
+        block_on(waiting).expect("runs")
+    }
+
+    #[test]
+    fn an_address_has_its_share_and_gives_it_back_with_the_octets() {
+        let budget = Budget::new(8 * KIB, KIB);
+        let one = room(&budget, [192, 0, 2, 1], 2 * KIB);
+        assert!(is_full(&budget, [192, 0, 2, 1], 1), "a quarter is its share");
+        let two = room(&budget, [192, 0, 2, 2], 2 * KIB);
+        let here = room(&budget, [127, 0, 0, 1], 2 * KIB);
+        let _more = room(&budget, [127, 0, 0, 1], 2 * KIB);
+        assert!(is_full(&budget, [192, 0, 2, 3], 1));
+        let octets = one.holds(Vec::with_capacity(1_024));
+        assert_eq!(budget.free(), KIB);
+        drop((octets, two, here));
+        assert_eq!(budget.free(), 6 * KIB);
+        budget.clean();
+        assert!(budget.addresses().is_empty());
+    }
+
+    #[test]
+    fn those_who_grow_do_not_wait_for_each_other_for_ever() {
+        let budget = Budget::new(4 * KIB, 4 * KIB);
+        let (mut one, mut two) = (room(&budget, [127, 0, 0, 1], KIB), room(&budget, [127, 0, 0, 1], KIB));
+        let grown = async {
+            one.grow(2_048).await?;
+            two.grow(2_048).await?;
+            one.grow(4_096).await
+        };
+        assert!(block_on(grown).expect("runs").is_ok());
+        let waiting = async { timeout(Duration::from_millis(20), two.grow(4_096)).await.is_err() };
+        assert!(block_on(waiting).expect("runs"), "one at a time goes beyond");
+        drop(one);
+        assert!(block_on(two.grow(4_096)).expect("runs").is_ok());
+    }
+}

@@ -1,0 +1,417 @@
+//! The claim checks that an end has issued, over all its sessions (decision 20): the core's book, what the work is that each
+//! stands for, and the file that both are in before anybody hears of a change.
+
+mod store;
+mod types;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use penstock_pipestream::claims::{Claim, ClaimBook, ClaimRecord, ClaimState, ClaimTerms};
+use penstock_pipestream::{self as core, ClaimResponse, ErrorCode, SessionId, Status};
+use penstock_wire::FastMap;
+use tokio::sync::{Notify, oneshot};
+
+use self::store::Store;
+pub use self::types::{ClaimCheck, ClaimRow, DeferTypes, Details, life};
+use super::command::CLAIM;
+use super::outcomes::lock;
+use super::reading::Line;
+use super::shared::now;
+use super::sink::LOG;
+use crate::runtime::spawn_blocking;
+use crate::{Error, Result, tls};
+
+/// Who settles what no session has redeemed.
+const HERE: SessionId = SessionId::new([0; 16]);
+/// Where they are, in a sink that is a folder.
+const FOLDER: &str = ".claims";
+/// The most that `fresh` gives at a time.
+const FRESH: usize = 4_096;
+/// What all claim checks stand for together, in octets.
+const MAX_DETAILS: usize = 512 << 20;
+/// Details of claim checks that the book has forgotten are swept when there are so many more of them.
+const SWEPT: usize = 1_024;
+
+/// What a file of claim checks says; whoever reads a sink's folder need not be its server. None where there is no file.
+/// Blocks on the disk.
+pub fn read_claims(sink: &Path) -> Result<Vec<ClaimRow>> {
+    let mut state = State::default();
+    store::look(&sink.join(FOLDER), |record, details| state.restore(record, details))?;
+    Ok(state.page((0, 0), usize::MAX))
+}
+
+/// The claim checks of an end.
+#[derive(Debug)]
+pub struct Claims {
+    state: Mutex<State>,
+    /// The folder that they are kept in; `None`: nowhere.
+    folder: Option<PathBuf>,
+    store: OnceLock<Store>,
+    opening: Mutex<()>,
+    /// Says that a claim check was issued.
+    issued: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    book: ClaimBook,
+    details: FastMap<u64, Details>,
+    details_octets: usize,
+    /// Claim checks that are stored, by their number, in the order in which they were issued.
+    order: BTreeMap<u64, u64>,
+    last: u64,
+}
+
+/// Fires when what was said before is on disk.
+type Stored = Option<oneshot::Receiver<io::Result<()>>>;
+
+impl Claims {
+    /// A book that is gone with the process.
+    pub fn in_memory() -> Arc<Self> {
+        Arc::new(Self::of(None))
+    }
+
+    /// A book in a folder, which is made if it is not there and belongs to one process at a time. Nobody hears of a
+    /// change before it is on disk.
+    pub fn open(folder: &Path) -> Result<Arc<Self>> {
+        let claims = Arc::new(Self::of(Some(folder.to_owned())));
+        claims.open_now()?;
+        Ok(claims)
+    }
+
+    /// The book beside the sessions of a sink. Several servers may share a sink, and most have no claim checks: the first
+    /// that has takes the folder, and for another server of the same sink there is no claim check to be had.
+    pub fn beside(sink: &Path) -> Arc<Self> {
+        let folder = sink.join(FOLDER);
+        let claims = Arc::new(Self::of(Some(folder.clone())));
+        if folder.join(store::NAME).exists()
+            && let Err(error) = claims.open_now().and_then(|()| claims.settle_from(sink))
+        {
+            tracing::warn!(folder = %folder.display(), %error, "this server gives out no claim checks for now");
+        }
+        claims
+    }
+
+    /// A server that was killed may have said COMPLETE of what redeemed a claim check, and not have settled it: the lists of
+    /// the sessions that redeemed say what became of that. Blocks on the disk.
+    pub fn settle_from(&self, sink: &Path) -> Result<()> {
+        let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
+        for claim in lock(&self.state).book.iter() {
+            if let ClaimState::Redeemed { by } = claim.state {
+                redeemed.entry(by).or_default().insert(format!("{:016x}", claim.id), claim.id);
+            }
+        }
+        for (by, claims) in redeemed {
+            let path = sink.join(by.to_string()).join(LOG);
+            let Ok(list) = File::open(&path) else { continue };
+            let mut found = HashMap::new();
+            for line in BufReader::new(list).split(b'\n') {
+                let line = line.map_err(|error| Error::file("cannot read", &path, &error))?;
+                // A list that was cut off ends with a line that is none.
+                let Ok(line) = Line::parse(&line) else { continue };
+                if let Some(id) = line.metadata.get(CLAIM).and_then(|claim| claims.get(claim)) {
+                    // The last line of an entity counts.
+                    found.insert(*id, line.status.into_owned());
+                }
+            }
+            for (id, name) in found {
+                if let Some(status) = Status::ALL.into_iter().find(|status| status.name() == name) {
+                    self.settle(id, by, status);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn of(folder: Option<PathBuf>) -> Self {
+        Self {
+            state: Mutex::default(),
+            folder,
+            store: OnceLock::new(),
+            opening: Mutex::default(),
+            issued: Notify::new(),
+        }
+    }
+
+    /// Reads the folder, once. Blocks on the disk.
+    fn open_now(self: &Arc<Self>) -> Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let _opening = lock(&self.opening);
+        if self.store.get().is_some() {
+            return Ok(());
+        }
+        let mut state = State::default();
+        let opened = Store::open(folder, |record, details| state.restore(record, details))?;
+        state.number_all();
+        *lock(&self.state) = state;
+        let this = Arc::downgrade(self);
+        let store = opened.start(move |most| lock(&this.upgrade()?.state).snapshot(most))?;
+        // It was empty, and nobody else is here.
+        let _ = self.store.set(store);
+        Ok(())
+    }
+
+    async fn ready(self: &Arc<Self>) -> Result<()> {
+        if self.folder.is_none() || self.store.get().is_some() {
+            return Ok(());
+        }
+        let this = Arc::clone(self);
+        let opened = spawn_blocking(move || this.open_now())?.await;
+        opened.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+    }
+
+    /// Writes what is there and gives the folder back: nothing is issued or changed any more.
+    pub(crate) async fn close(self: &Arc<Self>) {
+        let this = Arc::clone(self);
+        if let Ok(closing) = spawn_blocking(move || this.store.get().map(Store::close)) {
+            // It has no result.
+            let _ = closing.await;
+        }
+    }
+
+    /// How many are known.
+    pub(crate) fn len(&self) -> u64 {
+        u64::try_from(lock(&self.state).book.len()).unwrap_or(u64::MAX)
+    }
+
+    /// All that are known, by their expiry.
+    pub(crate) fn list(&self) -> Vec<ClaimRow> {
+        self.page((0, 0), usize::MAX)
+    }
+
+    /// The first of those whose expiry and ID come after this.
+    pub(crate) fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {
+        let mut state = lock(&self.state);
+        state.sweep();
+        state.page(after, max)
+    }
+
+    /// Waits for claim checks that are open and have a higher number, and gives the number of the last with them.
+    pub(crate) async fn fresh(&self, after: u64) -> (Vec<ClaimRow>, u64) {
+        loop {
+            let mut issued = pin!(self.issued.notified());
+            issued.as_mut().enable();
+            let (rows, last) = lock(&self.state).fresh(after);
+            if !rows.is_empty() {
+                return (rows, last);
+            }
+            issued.await;
+        }
+    }
+
+    /// Issues a claim check; it is stored when this returns.
+    pub(crate) async fn issue(self: &Arc<Self>, terms: &ClaimTerms, details: Details) -> Result<Claim> {
+        self.ready().await?;
+        let (claim, stored) = {
+            let mut state = lock(&self.state);
+            state.sweep();
+            state.has_room()?;
+            let claim = loop {
+                let random = u64::from_be_bytes(tls::random()?);
+                if let Some(claim) = state.book.issue(now(), terms, random)? {
+                    break claim;
+                }
+            };
+            state.remember(claim.id, details);
+            let stored = self.save(&mut state);
+            (claim, stored)
+        };
+        if let Err(error) = written(stored).await {
+            self.void(claim.id);
+            return Err(error);
+        }
+        lock(&self.state).number(claim.id);
+        self.issued.notify_waiters();
+        Ok(claim)
+    }
+
+    /// Takes a claim check back that nobody has heard of.
+    pub(crate) fn void(&self, id: u64) {
+        let mut state = lock(&self.state);
+        state.book.void(id);
+        // Nobody waits for it: a claim check that comes back after a crash is one that nobody can name.
+        drop(self.save(&mut state));
+        state.forget(id);
+    }
+
+    /// What is known of a claim check.
+    pub(crate) async fn query(self: &Arc<Self>, id: u64) -> Result<ClaimResponse> {
+        let (response, stored) = {
+            let mut state = lock(&self.state);
+            // What it tells may be on its way to the disk.
+            (state.book.query(now(), id), self.barrier(&mut state))
+        };
+        written(stored).await.map(|()| response)
+    }
+
+    /// Gives a deferred entity to a session, once; stored when this returns.
+    pub(crate) async fn redeem(self: &Arc<Self>, id: u64, session: SessionId, by: SessionId) -> Result<ClaimResponse> {
+        let (claim, stored) = {
+            let mut state = lock(&self.state);
+            let claim = state.book.redeem(now(), id, session, by)?;
+            (claim, self.save(&mut state))
+        };
+        written(stored).await?;
+        Ok(ClaimResponse { claim_id: id, found: Some((claim.check(), claim.status())) })
+    }
+
+    /// What became of an entity in the session that had redeemed it.
+    pub(crate) fn settle(&self, id: u64, by: SessionId, status: Status) {
+        let mut state = lock(&self.state);
+        if let Err(error) = state.book.settle(id, by, status) {
+            tracing::warn!(claim = format!("{id:016x}"), %error, "a claim check could not be settled");
+        }
+        drop(self.save(&mut state));
+    }
+
+    /// Settles a claim check that no session has redeemed; stored when this returns.
+    pub(crate) async fn settle_here(self: &Arc<Self>, id: u64, status: Status) -> Result<()> {
+        if !status.is_terminal() {
+            return Err(Error::Misuse(format!("{status} settles no claim check")));
+        }
+        let stored = {
+            let mut state = lock(&self.state);
+            let session = state.book.get(id).map(|claim| claim.session);
+            let message = || format!("claim check {id:016x} is not known");
+            let session = session.ok_or_else(|| core::Error::violation(ErrorCode::ClaimNotFound, message()))?;
+            // What is redeemed already is settled by whoever has redeemed it, and that may be this.
+            let _ = state.book.redeem(now(), id, session, HERE);
+            state.book.settle(id, HERE, status)?;
+            self.save(&mut state)
+        };
+        written(stored).await
+    }
+
+    /// Hands what has changed to the store, in order.
+    fn save(&self, state: &mut State) -> Stored {
+        let mut records = Vec::new();
+        while let Some(record) = state.book.poll_record() {
+            let details = match &record {
+                ClaimRecord::Issued(claim) => state.details.get(&claim.id).cloned(),
+                ClaimRecord::Redeemed { .. } | ClaimRecord::Settled { .. } | ClaimRecord::Voided { .. } => None,
+            };
+            records.push((record, details));
+        }
+        let store = self.store.get().filter(|_| !records.is_empty())?;
+        Some(store.save(&records))
+    }
+
+    /// Fires when all that was handed to the store before is on disk.
+    fn barrier(&self, state: &mut State) -> Stored {
+        drop(self.save(state));
+        self.store.get().map(|store| store.save(&[]))
+    }
+}
+
+impl State {
+    fn restore(&mut self, record: ClaimRecord, details: Option<Details>) {
+        if let (ClaimRecord::Issued(claim), Some(details)) = (&record, details) {
+            self.remember(claim.id, details);
+        }
+        self.book.restore(now(), record);
+    }
+
+    fn remember(&mut self, id: u64, details: Details) {
+        self.details_octets = self.details_octets.saturating_add(details.weight());
+        if let Some(old) = self.details.insert(id, details) {
+            self.details_octets = self.details_octets.saturating_sub(old.weight());
+        }
+    }
+
+    fn forget(&mut self, id: u64) {
+        if let Some(old) = self.details.remove(&id) {
+            self.details_octets = self.details_octets.saturating_sub(old.weight());
+        }
+    }
+
+    fn has_room(&self) -> Result<()> {
+        if self.details_octets < MAX_DETAILS {
+            return Ok(());
+        }
+        let message = format!("what claim checks stand for takes {MAX_DETAILS} octets, which is the limit");
+        Err(core::Error::limit(ErrorCode::WindowExceeded, message).into())
+    }
+
+    fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {
+        let place = |claim: &Claim| (claim.expiry_micros, claim.id);
+        let mut found: Vec<_> = self.book.iter().map(place).filter(|place| *place > after).collect();
+        if found.len() > max {
+            found.select_nth_unstable(max);
+            found.truncate(max);
+        }
+        found.sort_unstable();
+        found.into_iter().filter_map(|(_, id)| self.book.get(id)).map(|claim| self.row(claim)).collect()
+    }
+
+    fn row(&self, claim: &Claim) -> ClaimRow {
+        let details = self.details.get(&claim.id).cloned().unwrap_or_default();
+        ClaimRow { check: ClaimCheck::from(claim), details }
+    }
+
+    /// A claim check is stored.
+    fn number(&mut self, id: u64) {
+        self.last += 1;
+        self.order.insert(self.last, id);
+    }
+
+    /// What was read from disk; those that expire first were issued first, mostly.
+    fn number_all(&mut self) {
+        let mut found: Vec<_> = self.book.iter().map(|claim| (claim.expiry_micros, claim.id)).collect();
+        found.sort_unstable();
+        found.into_iter().for_each(|(_, id)| self.number(id));
+    }
+
+    fn fresh(&self, after: u64) -> (Vec<ClaimRow>, u64) {
+        let known = self.order.range(after.saturating_add(1)..).filter_map(|(_, id)| self.book.get(*id));
+        let rows = known.filter(|claim| claim.state == ClaimState::Open).take(FRESH).map(|claim| self.row(claim));
+        let rows: Vec<_> = rows.collect();
+        let last = match (rows.len() == FRESH, rows.last()) {
+            // There may be more.
+            (true, Some(row)) => {
+                let found = self.order.range(after.saturating_add(1)..).find(|(_, id)| **id == row.check.id);
+                found.map_or(self.last, |(number, _)| *number)
+            }
+            (_, _) => self.last,
+        };
+        (rows, last)
+    }
+
+    /// Forgets what expired long ago.
+    fn sweep(&mut self) {
+        self.book.handle_timeout(now());
+        if self.details.len() > 2 * self.book.len() + SWEPT {
+            let book = &self.book;
+            self.details.retain(|id, _| book.get(*id).is_some());
+            self.details_octets = self.details.values().map(Details::weight).sum();
+            self.order.retain(|_, id| book.get(*id).is_some());
+        }
+    }
+
+    /// All that is known, if it is no more than so many.
+    fn snapshot(&mut self, most: usize) -> Option<Vec<(ClaimRecord, Option<Details>)>> {
+        self.sweep();
+        if self.book.len() > most {
+            return None;
+        }
+        let details = |record: &ClaimRecord| match record {
+            ClaimRecord::Issued(claim) => self.details.get(&claim.id).cloned(),
+            ClaimRecord::Redeemed { .. } | ClaimRecord::Settled { .. } | ClaimRecord::Voided { .. } => None,
+        };
+        let with_details = |record| {
+            let details = details(&record);
+            (record, details)
+        };
+        Some(self.book.snapshot().map(with_details).collect())
+    }
+}
+
+async fn written(stored: Stored) -> Result<()> {
+    let Some(stored) = stored else { return Ok(()) };
+    let gone = || Err(io::Error::other("the thread that stores claim checks is gone"));
+    stored.await.unwrap_or_else(|_| gone()).map_err(|error| Error::io("a claim check cannot be stored", &error))
+}

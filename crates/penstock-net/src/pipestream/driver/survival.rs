@@ -1,0 +1,305 @@
+//! A session that goes on when its connection is lost (layer 2).
+//!
+//! ```text
+//!             the connection is lost               a client has dialled, a server was called again
+//!  attached ──────────────────────────► detached ──────────────────────────────────────────────► attached, by another
+//!      │                                   └─ nobody came in time, or the peer refuses: the session ends     `Link`
+//!      └─ the peer has closed it, or one of both ends does not go on: the session ends
+//! ```
+//!
+//! At a server every connection begins with a session of its own. Where its client names one that waits, the
+//! connection is handed to that one's driver ([`Returning`]).
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use penstock_pipestream::{EntityKey, ErrorCode, Reason, Role, Session, SessionId};
+use quinn::{Connection, ConnectionError, RecvStream, SendStream};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, sleep_until};
+
+use super::super::client::Dialer;
+use super::super::connection;
+use super::super::counters::Counters;
+use super::super::outcomes::lock;
+use super::super::shared::now;
+use super::super::sink::SinkEvent;
+use super::super::transport::{loss, quic_code};
+use super::Driver;
+use super::control::Control;
+use super::streams::Streams;
+use crate::Result;
+
+/// Between two attempts to dial, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// A client's connection, and its stream 0.
+pub(crate) type Dialled = (Connection, (SendStream, RecvStream));
+
+/// A connection whose client goes on with a session that is somebody else's.
+#[derive(Debug)]
+pub(crate) struct Returning {
+    /// The session that the connection began with.
+    fresh: Session,
+    control: Control,
+    connection: Connection,
+}
+
+/// The sessions of a server that another connection may go on with.
+#[derive(Debug, Default)]
+pub(crate) struct Returns(Mutex<HashMap<SessionId, mpsc::UnboundedSender<Returning>>>);
+
+/// How a session gets another connection.
+#[derive(Default)]
+pub(crate) enum Road {
+    /// It does not.
+    #[default]
+    Ends,
+    /// A client dials.
+    Dials { dialer: Arc<Dialer>, within: Duration, dialling: Option<Dialling> },
+    /// A server waits.
+    Waits {
+        returns: Arc<Returns>,
+        within: Duration,
+        calls: Option<mpsc::UnboundedReceiver<Returning>>,
+        until: Option<Instant>,
+    },
+}
+
+type Dialling = Pin<Box<dyn Future<Output = Result<Dialled>> + Send>>;
+
+/// What came of waiting.
+pub(super) enum Met {
+    /// A client has got through.
+    Dialled(Box<Dialled>),
+    /// A server's client is back.
+    Returned(Box<Returning>),
+    /// Nobody came in time; why.
+    Nobody(String),
+}
+
+impl Road {
+    /// Waits for another connection. It may be given up and called again.
+    pub(super) async fn next(&mut self) -> Met {
+        match self {
+            Self::Ends | Self::Dials { dialling: None, .. } | Self::Waits { calls: None, .. } => pending().await,
+            Self::Dials { dialling: Some(dialling), .. } => match dialling.await {
+                Ok(dialled) => Met::Dialled(Box::new(dialled)),
+                Err(error) => Met::Nobody(error.to_string()),
+            },
+            Self::Waits { calls: Some(calls), until, within, .. } => {
+                let late = async {
+                    match until {
+                        Some(until) => sleep_until((*until).into()).await,
+                        None => pending().await,
+                    }
+                };
+                tokio::select! {
+                    Some(returning) = calls.recv() => Met::Returned(Box::new(returning)),
+                    () = late => Met::Nobody(format!("its client did not come back within {} s", within.as_secs_f64())),
+                }
+            }
+        }
+    }
+
+    /// The connection is lost: another one is looked for.
+    fn look(&mut self) {
+        match self {
+            Self::Ends => {}
+            Self::Dials { dialer, within, dialling } => {
+                *dialling = Some(Box::pin(dial(Arc::clone(dialer), *within)));
+            }
+            Self::Waits { within, until, .. } => *until = Instant::now().checked_add(*within),
+        }
+    }
+
+    /// There is one.
+    fn found(&mut self) {
+        match self {
+            Self::Ends => {}
+            Self::Dials { dialling, .. } => *dialling = None,
+            Self::Waits { until, .. } => *until = None,
+        }
+    }
+}
+
+/// Dials until it gets through, or the time is over.
+async fn dial(dialer: Arc<Dialer>, within: Duration) -> Result<Dialled> {
+    let late = Instant::now().checked_add(within);
+    let mut pause = PAUSE.0;
+    loop {
+        let error = match dialer.dial().await {
+            Ok(dialled) => return Ok(dialled),
+            Err(error) => error,
+        };
+        if late.is_some_and(|late| Instant::now() + pause >= late) {
+            return Err(error);
+        }
+        tracing::debug!(%error, "the server is not there yet");
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+impl Driver {
+    /// The connection is lost: the session waits for another one, or ends.
+    pub(super) fn handle_lost(&mut self, error: &ConnectionError) {
+        let (reason, by_peer) = loss(error);
+        // What the peer has closed is over, and so is what this end has.
+        let over = matches!(error, ConnectionError::ApplicationClosed(_) | ConnectionError::LocallyClosed);
+        if over || !self.detach(&reason.message) {
+            self.session.handle_connection_lost(now(), reason, by_peer);
+        }
+    }
+
+    /// The server does not listen any more, which nobody says on the connection. Says whether the session waits.
+    pub(super) fn handle_gone(&mut self, reason: Reason) -> bool {
+        if self.session.is_suspended() {
+            return true;
+        }
+        let waits = self.detach(&reason.message);
+        if waits {
+            self.link.connection.close(quic_code(reason.code), reason.message.as_bytes());
+        } else {
+            self.session.abort(now(), reason);
+        }
+        waits
+    }
+
+    fn detach(&mut self, why: &str) -> bool {
+        if matches!(self.road, Road::Ends) {
+            return false;
+        }
+        let unfinished = self.streams.unfinished();
+        if !self.session.suspend(now(), |key| !unfinished.contains(&key)) {
+            return false;
+        }
+        let comes_again = unfinished.len();
+        tracing::info!(session = %self.link.shared.id(), why, comes_again, "the connection is lost; the session waits for another one");
+        self.streams = Streams::default();
+        self.control = Control::new(None);
+        for key in unfinished {
+            self.layer2.void(key);
+            self.batches.sink(SinkEvent::AttemptFailed { key });
+        }
+        // What was to be sent comes again; whoever waits for its ticket has it.
+        self.outgoing.clear();
+        self.answer_announced();
+        self.pump.lose(&self.link.entity);
+        self.road.look();
+        true
+    }
+
+    /// Another connection may be there, or never come. Says whether the session is attached again.
+    pub(super) fn handle_met(&mut self, met: Met) -> bool {
+        match met {
+            Met::Dialled(dialled) => {
+                let (connection, control) = *dialled;
+                self.attach(connection, Control::new(Some(control)));
+                // Misuse alone, which it is not.
+                self.session.reconnect(now()).is_ok()
+            }
+            Met::Returned(returning) => self.handle_returned(*returning),
+            Met::Nobody(why) => {
+                let reason = Reason { code: ErrorCode::IdleTimeout, message: format!("the connection is lost: {why}") };
+                self.session.handle_connection_lost(now(), reason, false);
+                false
+            }
+        }
+    }
+
+    fn handle_returned(&mut self, returning: Returning) -> bool {
+        let Returning { fresh, control, connection } = returning;
+        let is_up = !self.session.is_suspended();
+        if !same_client(&self.link.connection, &connection) {
+            tracing::warn!(session = %self.link.shared.id(), peer = %connection.remote_address(), "another client asks for the session");
+            connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session is another client's");
+            return is_up;
+        }
+        // The old connection is gone, though nobody here has noticed.
+        if is_up && !self.detach("its client is back") {
+            connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session has ended");
+            return true;
+        }
+        let old = self.link.connection.clone();
+        self.attach(connection, control);
+        old.close(quic_code(ErrorCode::NoError), b"the session goes on over another connection");
+        // What is wrong with it closes the session by itself.
+        let _ = self.session.adopt(now(), fresh);
+        true
+    }
+
+    fn attach(&mut self, connection: Connection, control: Control) {
+        let peer = connection.remote_address();
+        tracing::info!(session = %self.link.shared.id(), %peer, "the session goes on over another connection");
+        Counters::add(&self.link.shared.counters.reconnects, 1);
+        self.link = Arc::new(self.link.over(connection));
+        self.control = control;
+        self.road.found();
+        self.accepting.abort_all();
+        self.accepting = connection::accept(&self.link);
+    }
+
+    /// The peer of a fresh connection names a session that waits: its driver takes the connection. Gives the driver back
+    /// where there is none.
+    pub(super) fn hand_over_to(mut self, named: SessionId) -> Option<Self> {
+        let calls = match &self.road {
+            Road::Waits { returns, .. } => returns.of(named),
+            Road::Ends | Road::Dials { .. } => None,
+        };
+        let Some(calls) = calls else {
+            self.session.refuse_return(now());
+            return Some(self);
+        };
+        self.accepting.abort_all();
+        let connection = self.link.connection.clone();
+        let returning = Returning { fresh: self.session, control: self.control, connection: connection.clone() };
+        if calls.send(returning).is_err() {
+            connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session has just ended");
+        }
+        None
+    }
+
+    /// The session has its name: others may go on with it.
+    pub(super) fn register(&mut self, name: SessionId) {
+        if self.link.shared.role == Role::Server
+            && self.session.survives()
+            && let Road::Waits { returns, calls, .. } = &mut self.road
+        {
+            *calls = returns.register(name);
+        }
+    }
+}
+
+impl Returns {
+    /// From now on connections are handed to whoever has this; `None` where somebody has that name.
+    fn register(&self, name: SessionId) -> Option<mpsc::UnboundedReceiver<Returning>> {
+        let mut sessions = lock(&self.0);
+        sessions.retain(|_, calls| !calls.is_closed());
+        if sessions.contains_key(&name) {
+            return None;
+        }
+        let (calls, called) = mpsc::unbounded_channel();
+        sessions.insert(name, calls);
+        Some(called)
+    }
+
+    fn of(&self, name: SessionId) -> Option<mpsc::UnboundedSender<Returning>> {
+        lock(&self.0).get(&name).filter(|calls| !calls.is_closed()).cloned()
+    }
+}
+
+/// Whether both connections are of a client with the same certificate, or of some without.
+fn same_client(one: &Connection, other: &Connection) -> bool {
+    let certificate = |connection: &Connection| {
+        let chain = connection.peer_identity()?.downcast::<Vec<rustls::pki_types::CertificateDer<'static>>>().ok()?;
+        chain.first().cloned()
+    };
+    certificate(one) == certificate(other)
+}
+
+/// The keys of entities whose payload had not come whole.
+pub(super) type Unfinished = std::collections::HashSet<EntityKey>;

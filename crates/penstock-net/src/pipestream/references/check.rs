@@ -1,0 +1,72 @@
+use penstock_pipestream::{self as core, ErrorCode, PayloadCheck};
+use sha2::{Digest as _, Sha256};
+
+/// Whether octets are those that were promised: by a header, or by a reference.
+#[derive(Debug)]
+pub(crate) enum Check {
+    /// An entity's payload.
+    Payload(PayloadCheck),
+    /// An object that an entity refers to.
+    Object(ObjectCheck),
+}
+
+/// Counts and hashes an object as it comes.
+#[derive(Debug)]
+pub(crate) struct ObjectCheck {
+    length: u64,
+    sha256: Option<[u8; 32]>,
+    seen: u64,
+    hash: Sha256,
+}
+
+impl Check {
+    /// Awaits an object of this length, and with this SHA-256 where somebody has said which.
+    pub(super) fn object(length: u64, sha256: Option<[u8; 32]>) -> Self {
+        Self::Object(ObjectCheck { length, sha256, seen: 0, hash: Sha256::new() })
+    }
+
+    /// Awaits octets that are here, to count and hash them.
+    pub(crate) fn kept(octets: &[u8]) -> Self {
+        Self::object(octets.len() as u64, None)
+    }
+
+    /// The next octets.
+    pub(crate) fn update(&mut self, octets: &[u8]) -> core::Result<()> {
+        match self {
+            Self::Payload(check) => check.update(octets),
+            Self::Object(check) => {
+                check.seen = check.seen.saturating_add(octets.len() as u64);
+                if check.seen > check.length {
+                    return Err(changed(check.length));
+                }
+                check.hash.update(octets);
+                Ok(())
+            }
+        }
+    }
+
+    /// All of them have come: their digest, if it is the right one.
+    pub(crate) fn finish(self) -> core::Result<[u8; 32]> {
+        match self {
+            Self::Payload(check) => check.finish(),
+            Self::Object(ObjectCheck { length, sha256, seen, hash }) => {
+                if seen != length {
+                    return Err(changed(length));
+                }
+                let digest = hash.finalize().into();
+                if sha256.is_some_and(|expected| expected != digest) {
+                    return Err(integrity("the object's SHA-256 is not that of the reference"));
+                }
+                Ok(digest)
+            }
+        }
+    }
+}
+
+fn changed(length: u64) -> core::Error {
+    integrity(format!("the object has not {length} octets any more"))
+}
+
+pub(super) fn integrity(message: impl Into<String>) -> core::Error {
+    core::Error::violation(ErrorCode::IntegrityError, message)
+}

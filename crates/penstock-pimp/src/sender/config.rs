@@ -1,0 +1,92 @@
+//! How a sender writes.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::metadata::is_mime;
+use crate::{Compression, ContentEncoding, Error, Metadata, Result};
+
+/// How values hold the payload (section 3, decision 4).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// As it is for text and for types that are text, Base64 for other octets.
+    #[default]
+    Auto,
+    /// As it is; Base64 where that turns out not to be UTF-8 before chunk 0 has gone.
+    Identity,
+    /// Base64.
+    Base64,
+}
+
+/// How a sender writes (sections 8 and 12).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SenderConfig {
+    /// The payload's MIME type: `application/octet-stream`.
+    pub content_type: String,
+    /// How values hold it.
+    pub encoding: Encoding,
+    /// Whether it is compressed; then values are Base64.
+    pub gzip: bool,
+    /// Octets of the payload, where they are known and it is not compressed. The job fails where they are others.
+    pub content_length: Option<u64>,
+    /// A JSON object for the consumer.
+    pub meta: Option<String>,
+    /// How many whole chunks wait before they are written: 10.
+    pub max_chunks_per_batch: usize,
+    /// How long anything waits before it is written: 250 ms.
+    pub flush_interval: Duration,
+    /// Octets of a value: 256 KiB.
+    pub max_chunk: usize,
+    /// How long writes that fail are tried again: 30 s.
+    pub stall_timeout: Duration,
+    /// The pause before the first retry: 250 ms.
+    pub retry_interval: Duration,
+    /// What that pause grows to: 5 s.
+    pub max_retry_interval: Duration,
+}
+
+impl Default for SenderConfig {
+    fn default() -> Self {
+        Self {
+            content_type: "application/octet-stream".to_owned(),
+            encoding: Encoding::Auto,
+            gzip: false,
+            content_length: None,
+            meta: None,
+            max_chunks_per_batch: 10,
+            flush_interval: Duration::from_millis(250),
+            max_chunk: 256 << 10,
+            stall_timeout: Duration::from_secs(30),
+            retry_interval: Duration::from_millis(250),
+            max_retry_interval: Duration::from_secs(5),
+        }
+    }
+}
+
+impl SenderConfig {
+    /// Fails as a misuse where the configuration makes no sense.
+    pub fn check(&self) -> Result<()> {
+        let wrong = [
+            (!is_mime(&self.content_type), "content_type is no MIME type"),
+            (self.max_chunks_per_batch == 0, "max_chunks_per_batch is 0"),
+            // A code point has up to 4 octets, and 4 characters of Base64 are the fewest.
+            (self.max_chunk < 4, "max_chunk is below 4 octets"),
+            (self.gzip && self.encoding == Encoding::Identity, "what is compressed is no text: gzip needs base64"),
+            (self.gzip && self.content_length.is_some(), "content_length of what is compressed is not known before"),
+        ];
+        let first = wrong.iter().find(|(wrong, _)| *wrong);
+        first.map_or(Ok(()), |(_, why)| Err(Error::misuse(*why)))
+    }
+
+    pub(super) fn metadata(&self, content_encoding: ContentEncoding) -> Result<Metadata> {
+        let meta = self.meta.clone().map(RawValue::from_string).transpose();
+        let meta = meta.map_err(|error| Error::misuse(format!("meta is no JSON: {error}")))?;
+        if meta.as_ref().is_some_and(|meta| !meta.get().starts_with('{')) {
+            return Err(Error::misuse("meta is no JSON object"));
+        }
+        let compression = if self.gzip { Compression::Gzip } else { Compression::None };
+        let (content_type, content_length) = (self.content_type.clone(), self.content_length);
+        Ok(Metadata { content_type, content_encoding, compression, content_length, meta })
+    }
+}

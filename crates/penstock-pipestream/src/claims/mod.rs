@@ -1,0 +1,331 @@
+//! Claim checks (sections 6.5.2 and 10.8, decision 20): entities that were set aside, until somebody takes them over.
+//!
+//! ```text
+//!            issue()            redeem(), once            settle()
+//!  (random) ────────► DEFERRED ───────────────► PROCESSING ────────► its terminal status
+//!                         └───────────┬─────────────┴────────────────────┘
+//!                                  expired: refused, and forgotten after `linger`
+//! ```
+//!
+//! A book outlives sessions and processes, so it belongs to a server and not to a session. It does no IO: each change
+//! gives a [`ClaimRecord`] that must be on disk before anybody hears of the change, a record says by itself until when it
+//! must be kept, and [`ClaimBook::restore`] takes the records back after a restart, in the order in which they were
+//! given. IDs come from random octets that the caller has from a secure source.
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use penstock_wire::{ErrorKind, FastMap};
+
+pub use self::record::ClaimRecord;
+use crate::ClaimResponse;
+use crate::error::{Error, ErrorCode, Result};
+use crate::messages::{ClaimCheck, StoppingPointValidation};
+use crate::session_id::SessionId;
+use crate::status::Status;
+use crate::time::Now;
+
+/// How many claim checks a book holds, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClaimLimits {
+    /// Claim checks that are known, expired ones that linger included. Default: 1,000,000.
+    pub max_claims: usize,
+    /// How long a claim check is good for, unless its terms say less; also the most that they may say. Default: 86,400 s
+    /// (section 10.4).
+    pub life: Duration,
+    /// How long an expired claim check is still known as such: then a late redemption hears CLAIM_EXPIRED rather than
+    /// CLAIM_NOT_FOUND, and what was redeemed in time may still be settled. Default: 3,600 s.
+    pub linger: Duration,
+}
+
+impl Default for ClaimLimits {
+    fn default() -> Self {
+        Self { max_claims: 1_000_000, life: Duration::from_secs(86_400), linger: Duration::from_secs(3_600) }
+    }
+}
+
+/// What a claim check is issued for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimTerms {
+    /// The session in which the entity is deferred.
+    pub session: SessionId,
+    /// The entity's scope.
+    pub scope: u16,
+    /// The entity.
+    pub entity: u32,
+    /// How long it is good for; `None` for as long as the book allows.
+    pub life: Option<Duration>,
+    /// Where processing has stopped, if it had begun (section 9.6).
+    pub validation: Option<StoppingPointValidation>,
+}
+
+/// Who has a deferred entity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimState {
+    /// Nobody yet.
+    Open,
+    /// The session that redeemed it.
+    Redeemed {
+        /// That session.
+        by: SessionId,
+    },
+    /// The session that redeemed it, and it has come to an end there.
+    Settled {
+        /// That session.
+        by: SessionId,
+        /// What became of the entity.
+        status: Status,
+    },
+}
+
+/// A claim check and what has become of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    /// Its ID: random, never 0.
+    pub id: u64,
+    /// The session in which its entity was deferred.
+    pub session: SessionId,
+    /// The entity's scope.
+    pub scope: u16,
+    /// The entity.
+    pub entity: u32,
+    /// Unix microseconds from which it is refused.
+    pub expiry_micros: u64,
+    /// Where processing has stopped.
+    pub validation: Option<Box<StoppingPointValidation>>,
+    /// Who has it.
+    pub state: ClaimState,
+}
+
+impl Claim {
+    /// The claim check as the wire has it.
+    pub fn check(&self) -> ClaimCheck {
+        ClaimCheck {
+            claim_id: Some(self.id),
+            entity_id: Some(self.entity),
+            scope_id: Some(u32::from(self.scope)),
+            expiry_timestamp: Some(self.expiry_micros),
+            validation: self.validation.as_deref().cloned(),
+        }
+    }
+
+    /// What has become of the entity.
+    pub fn status(&self) -> Status {
+        match self.state {
+            ClaimState::Open => Status::Deferred,
+            ClaimState::Redeemed { .. } => Status::Processing,
+            ClaimState::Settled { status, .. } => status,
+        }
+    }
+
+    fn is_expired(&self, now: Now) -> bool {
+        now.unix_micros >= self.expiry_micros
+    }
+}
+
+/// The claim checks that an end has issued; see the module's documentation.
+#[derive(Debug, Clone)]
+pub struct ClaimBook {
+    limits: ClaimLimits,
+    claims: FastMap<u64, Claim>,
+    /// When each is forgotten.
+    ends: BTreeSet<(u64, u64)>,
+    records: VecDeque<ClaimRecord>,
+}
+
+impl Default for ClaimBook {
+    fn default() -> Self {
+        Self::new(ClaimLimits::default())
+    }
+}
+
+impl ClaimBook {
+    /// An empty book.
+    pub fn new(limits: ClaimLimits) -> Self {
+        Self { limits, claims: FastMap::default(), ends: BTreeSet::new(), records: VecDeque::new() }
+    }
+
+    /// Issues a claim check under an ID of 8 random octets. `None` when that ID cannot be taken, because it is 0 or in
+    /// use: draw again.
+    ///
+    /// # Errors
+    ///
+    /// WINDOW_EXCEEDED when the book is full.
+    pub fn issue(&mut self, now: Now, terms: &ClaimTerms, random: u64) -> Result<Option<Claim>> {
+        self.handle_timeout(now);
+        if self.claims.len() >= self.limits.max_claims {
+            let message = format!("{} claim checks are known, which is max_claims", self.claims.len());
+            return Err(Error::limit(ErrorCode::WindowExceeded, message).at(u32::from(terms.scope), terms.entity));
+        }
+        if random == 0 || self.claims.contains_key(&random) {
+            return Ok(None);
+        }
+        let life = terms.life.unwrap_or(self.limits.life).min(self.limits.life);
+        let claim = Claim {
+            id: random,
+            session: terms.session,
+            scope: terms.scope,
+            entity: terms.entity,
+            expiry_micros: now.unix_micros.saturating_add(micros(life)),
+            validation: terms.validation.clone().map(Box::new),
+            state: ClaimState::Open,
+        };
+        self.insert(claim.clone());
+        self.records.push_back(ClaimRecord::Issued(claim.clone()));
+        Ok(Some(claim))
+    }
+
+    /// Takes a claim check back that nobody has heard of: its entity has come to another end meanwhile.
+    pub fn void(&mut self, id: u64) {
+        if self.forget(id) {
+            self.records.push_back(ClaimRecord::Voided { id });
+        }
+    }
+
+    /// What is known of a claim check; nothing once it has expired.
+    pub fn query(&self, now: Now, id: u64) -> ClaimResponse {
+        let claim = self.claims.get(&id).filter(|claim| !claim.is_expired(now));
+        ClaimResponse { claim_id: id, found: claim.map(|claim| (claim.check(), claim.status())) }
+    }
+
+    /// Gives a deferred entity to the session `by`, once. `session` must be the one in which it was deferred: whoever
+    /// redeems knows where the claim check came from.
+    ///
+    /// # Errors
+    ///
+    /// CLAIM_EXPIRED, or CLAIM_NOT_FOUND when it is not known, is another session's, or was redeemed already.
+    pub fn redeem(&mut self, now: Now, id: u64, session: SessionId, by: SessionId) -> Result<Claim> {
+        let known = self.claims.get_mut(&id).filter(|claim| claim.session == session);
+        let Some(claim) = known else { return Err(not_found(id, "is not known")) };
+        if claim.is_expired(now) {
+            let message = format!("claim check {id:016x} has expired");
+            return Err(Error::new(ErrorKind::Deadline, ErrorCode::ClaimExpired, message));
+        }
+        if claim.state != ClaimState::Open {
+            return Err(not_found(id, "was redeemed before"));
+        }
+        claim.state = ClaimState::Redeemed { by };
+        let claim = claim.clone();
+        self.records.push_back(ClaimRecord::Redeemed { id, by });
+        Ok(claim)
+    }
+
+    /// What became of a redeemed entity, said by the session that has it. The first terminal status stands.
+    ///
+    /// # Errors
+    ///
+    /// CLAIM_NOT_FOUND when the claim check is not known, or not that session's; misuse for a status that is not
+    /// terminal.
+    pub fn settle(&mut self, id: u64, by: SessionId, status: Status) -> Result<()> {
+        if !status.is_terminal() {
+            return Err(Error::misuse(format!("{status} settles no claim check")));
+        }
+        match self.claims.get_mut(&id).map(|claim| &mut claim.state) {
+            Some(state @ ClaimState::Redeemed { .. }) if *state == (ClaimState::Redeemed { by }) => {
+                *state = ClaimState::Settled { by, status };
+                self.records.push_back(ClaimRecord::Settled { id, by, status });
+                Ok(())
+            }
+            Some(ClaimState::Settled { by: settled, .. }) if *settled == by => Ok(()),
+            Some(ClaimState::Open | ClaimState::Redeemed { .. } | ClaimState::Settled { .. }) | None => {
+                Err(not_found(id, "is not this session's"))
+            }
+        }
+    }
+
+    /// The next record to be stored, before anybody hears of the change.
+    pub fn poll_record(&mut self) -> Option<ClaimRecord> {
+        self.records.pop_front()
+    }
+
+    /// Takes a stored record back. One that has outlived its use, or whose claim check is not known any more, changes
+    /// nothing.
+    pub fn restore(&mut self, now: Now, record: ClaimRecord) {
+        match record {
+            ClaimRecord::Issued(claim) => {
+                if self.forgotten_at(&claim) > now.unix_micros && !self.claims.contains_key(&claim.id) {
+                    self.insert(claim);
+                }
+            }
+            ClaimRecord::Redeemed { id, by } => {
+                if let Some(claim) = self.claims.get_mut(&id).filter(|claim| claim.state == ClaimState::Open) {
+                    claim.state = ClaimState::Redeemed { by };
+                }
+            }
+            ClaimRecord::Settled { id, by, status } => {
+                if let Some(claim) = self.claims.get_mut(&id) {
+                    claim.state = ClaimState::Settled { by, status };
+                }
+            }
+            ClaimRecord::Voided { id } => drop(self.forget(id)),
+        }
+    }
+
+    /// The fewest records that say what the book knows: what a store writes when it starts a file anew.
+    pub fn snapshot(&self) -> impl Iterator<Item = ClaimRecord> + '_ {
+        // `Issued` has the state too.
+        self.claims.values().cloned().map(ClaimRecord::Issued)
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do, in Unix microseconds.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.ends.first().map(|(at, _)| *at)
+    }
+
+    /// Forgets what expired long ago, and says how many that were: their records may go.
+    pub fn handle_timeout(&mut self, now: Now) -> usize {
+        let mut forgotten = 0;
+        while let Some((_, id)) = self.ends.first().copied().filter(|(at, _)| *at <= now.unix_micros) {
+            self.forget(id);
+            forgotten += 1;
+        }
+        forgotten
+    }
+
+    /// A claim check that is known, an expired one that lingers included.
+    pub fn get(&self, id: u64) -> Option<&Claim> {
+        self.claims.get(&id)
+    }
+
+    /// The claim checks of an end, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Claim> {
+        self.claims.values()
+    }
+
+    /// How many are known.
+    pub fn len(&self) -> usize {
+        self.claims.len()
+    }
+
+    /// Whether none is known.
+    pub fn is_empty(&self) -> bool {
+        self.claims.is_empty()
+    }
+
+    fn insert(&mut self, claim: Claim) {
+        self.ends.insert((self.forgotten_at(&claim), claim.id));
+        self.claims.insert(claim.id, claim);
+    }
+
+    fn forget(&mut self, id: u64) -> bool {
+        let Some(claim) = self.claims.remove(&id) else { return false };
+        self.ends.remove(&(self.forgotten_at(&claim), id));
+        true
+    }
+
+    fn forgotten_at(&self, claim: &Claim) -> u64 {
+        claim.expiry_micros.saturating_add(micros(self.limits.linger))
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn not_found(id: u64, what: &str) -> Error {
+    Error::violation(ErrorCode::ClaimNotFound, format!("claim check {id:016x} {what}"))
+}

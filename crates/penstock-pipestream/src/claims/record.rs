@@ -1,0 +1,175 @@
+//! What a store keeps of claim checks.
+//!
+//! ```text
+//!  ISSUED    1   id 8   session 16   scope 2   entity 4   expiry 8   state   validation (protobuf, to the end)
+//!  REDEEMED  2   id 8   by 16
+//!  SETTLED   3   id 8   by 16   status 1
+//!  VOIDED    4   id 8
+//!
+//!  state     0                          open
+//!            1   by 16                  redeemed
+//!            2   by 16   status 1       settled
+//! ```
+//!
+//! Integers are big-endian. Length and checksum around a record are the store's.
+
+use bytes::BytesMut;
+use penstock_wire::{Reader, Writer};
+use prost::Message;
+
+use super::{Claim, ClaimState};
+use crate::error::{Error, ErrorCode, Result};
+use crate::messages::{StoppingPointValidation, decode_message};
+use crate::session_id::SessionId;
+use crate::status::Status;
+
+const ISSUED: u8 = 1;
+const REDEEMED: u8 = 2;
+const SETTLED: u8 = 3;
+const VOIDED: u8 = 4;
+
+/// A change to a claim check.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClaimRecord {
+    /// It was issued, or stands so in a file that was started anew.
+    Issued(Claim),
+    /// It was redeemed.
+    Redeemed {
+        /// Its ID.
+        id: u64,
+        /// The session that redeemed it.
+        by: SessionId,
+    },
+    /// Its entity has come to an end.
+    Settled {
+        /// Its ID.
+        id: u64,
+        /// The session that had redeemed it.
+        by: SessionId,
+        /// What became of the entity.
+        status: Status,
+    },
+    /// It was taken back before anybody heard of it.
+    Voided {
+        /// Its ID.
+        id: u64,
+    },
+}
+
+impl ClaimRecord {
+    /// The octets to be stored.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = BytesMut::new();
+        let mut writer = Writer::new(&mut out);
+        match self {
+            Self::Issued(claim) => {
+                writer.u8(ISSUED);
+                writer.u64(claim.id);
+                writer.bytes(claim.session.octets());
+                writer.u16(claim.scope);
+                writer.u32(claim.entity);
+                writer.u64(claim.expiry_micros);
+                write_state(&mut writer, claim.state);
+                if let Some(validation) = &claim.validation {
+                    // A marker tells a validation without fields from none.
+                    writer.u8(1);
+                    writer.bytes(&validation.encode_to_vec());
+                }
+            }
+            Self::Redeemed { id, by } => {
+                writer.u8(REDEEMED);
+                writer.u64(*id);
+                writer.bytes(by.octets());
+            }
+            Self::Settled { id, by, status } => {
+                writer.u8(SETTLED);
+                writer.u64(*id);
+                writer.bytes(by.octets());
+                writer.u8(status.code());
+            }
+            Self::Voided { id } => {
+                writer.u8(VOIDED);
+                writer.u64(*id);
+            }
+        }
+        out.into()
+    }
+
+    /// Reads a whole record.
+    ///
+    /// # Errors
+    ///
+    /// ENTITY_INVALID for octets that are none.
+    pub fn decode(octets: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(octets);
+        let kind = reader.u8()?;
+        let id = reader.u64()?;
+        let record = match kind {
+            ISSUED => Self::Issued(Claim {
+                id,
+                session: session(&mut reader)?,
+                scope: reader.u16()?,
+                entity: reader.u32()?,
+                expiry_micros: reader.u64()?,
+                state: state(&mut reader)?,
+                validation: validation(&mut reader)?,
+            }),
+            REDEEMED => Self::Redeemed { id, by: session(&mut reader)? },
+            SETTLED => Self::Settled { id, by: session(&mut reader)?, status: terminal(&mut reader)? },
+            VOIDED => Self::Voided { id },
+            other => return Err(invalid(format!("{other} is no kind of claim record"))),
+        };
+        match reader.remaining() {
+            0 => Ok(record),
+            more => Err(invalid(format!("{more} octets after a claim record"))),
+        }
+    }
+}
+
+fn write_state(writer: &mut Writer<&mut BytesMut>, state: ClaimState) {
+    match state {
+        ClaimState::Open => writer.u8(0),
+        ClaimState::Redeemed { by } => {
+            writer.u8(1);
+            writer.bytes(by.octets());
+        }
+        ClaimState::Settled { by, status } => {
+            writer.u8(2);
+            writer.bytes(by.octets());
+            writer.u8(status.code());
+        }
+    }
+}
+
+fn state(reader: &mut Reader<'_>) -> Result<ClaimState> {
+    match reader.u8()? {
+        0 => Ok(ClaimState::Open),
+        1 => Ok(ClaimState::Redeemed { by: session(reader)? }),
+        2 => Ok(ClaimState::Settled { by: session(reader)?, status: terminal(reader)? }),
+        other => Err(invalid(format!("{other} is no state of a claim check"))),
+    }
+}
+
+fn session(reader: &mut Reader<'_>) -> Result<SessionId> {
+    let octets = reader.take(16)?;
+    octets.try_into().map(SessionId::new).map_err(|_| invalid("a session ID is cut off"))
+}
+
+fn terminal(reader: &mut Reader<'_>) -> Result<Status> {
+    let status = Status::try_from(reader.u8()?)?;
+    if status.is_terminal() { Ok(status) } else { Err(invalid(format!("{status} settles no claim check"))) }
+}
+
+fn validation(reader: &mut Reader<'_>) -> Result<Option<Box<StoppingPointValidation>>> {
+    if reader.remaining() == 0 {
+        return Ok(None);
+    }
+    match reader.u8()? {
+        1 => decode_message(reader.take(reader.remaining())?).map(|validation| Some(Box::new(validation))),
+        other => Err(invalid(format!("marker {other} before a validation"))),
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::malformed(ErrorCode::EntityInvalid, message)
+}

@@ -1,0 +1,188 @@
+//! The private-use frames of layer 2, 0xC1 to 0xC5 (decision 20). They are parsed once both ends have agreed on layer
+//! 2; without it their types alone are refused.
+
+use bytes::{Bytes, BytesMut};
+
+use super::invalid;
+use crate::error::{Error, ErrorCode, Result};
+use crate::messages::{
+    ClaimCheck, ClaimQueryMessage, ClaimRedeemMessage, ClaimResponseMessage, EntityStatus, ResumeMessage,
+    SessionMessage, decode_message,
+};
+use crate::session_id::SessionId;
+use crate::status::Status;
+
+const CLAIM_QUERY: u8 = 0xC1;
+const CLAIM_RESPONSE: u8 = 0xC2;
+const CLAIM_REDEEM: u8 = 0xC3;
+const RESUME: u8 = 0xC4;
+const SESSION: u8 = 0xC5;
+
+/// A frame of layer 2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Layer2Frame {
+    /// 0xC1: what has become of a claim check?
+    ClaimQuery {
+        /// The claim check's ID.
+        claim_id: u64,
+    },
+    /// 0xC2: the answer, also to a redemption that succeeded.
+    ClaimResponse(ClaimResponse),
+    /// 0xC3: takes a deferred entity over.
+    ClaimRedeem {
+        /// The claim check's ID.
+        claim_id: u64,
+        /// The session in which the entity was deferred.
+        session: SessionId,
+    },
+    /// 0xC4: a yield token comes back.
+    Resume {
+        /// The entity's scope.
+        scope_id: u16,
+        /// The entity.
+        entity_id: u32,
+        /// The token.
+        token: Bytes,
+    },
+    /// 0xC5: the session's name.
+    Session(SessionFrame),
+}
+
+/// The session's name, and what a session that survives its connection must know of the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionFrame {
+    /// The name.
+    pub session: SessionId,
+    /// Frames of the peer's that the sender has taken; set if it can go on after a connection is lost.
+    pub received: Option<u64>,
+    /// Frames that the sender has sent; set on a later connection of the session.
+    pub sent: Option<u64>,
+}
+
+impl SessionFrame {
+    /// The name alone: the session ends with its connection.
+    pub const fn named(session: SessionId) -> Self {
+        Self { session, received: None, sent: None }
+    }
+}
+
+/// What is known of a claim check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimResponse {
+    /// The ID that was asked for.
+    pub claim_id: u64,
+    /// The claim check and what has become of its entity; `None` if it is not known, or has expired.
+    pub found: Option<(ClaimCheck, Status)>,
+}
+
+impl Layer2Frame {
+    /// The frame's type octet.
+    pub const fn frame_type(&self) -> u8 {
+        match self {
+            Self::ClaimQuery { .. } => CLAIM_QUERY,
+            Self::ClaimResponse(_) => CLAIM_RESPONSE,
+            Self::ClaimRedeem { .. } => CLAIM_REDEEM,
+            Self::Resume { .. } => RESUME,
+            Self::Session(_) => SESSION,
+        }
+    }
+
+    /// Whether a type octet belongs to layer 2.
+    pub const fn has_type(frame_type: u8) -> bool {
+        matches!(frame_type, CLAIM_QUERY..=SESSION)
+    }
+
+    /// Appends the frame.
+    pub fn encode(&self, out: &mut BytesMut) {
+        let frame_type = self.frame_type();
+        match self {
+            Self::ClaimQuery { claim_id } => {
+                super::encode_variable(frame_type, &ClaimQueryMessage { claim_id: Some(*claim_id) }, out);
+            }
+            Self::ClaimResponse(response) => {
+                let (claim_check, status) = response.found.clone().unzip();
+                let message = ClaimResponseMessage {
+                    claim_id: Some(response.claim_id),
+                    found: Some(response.found.is_some()),
+                    claim_check,
+                    status: status.map(|status| i32::from(status.code())),
+                };
+                super::encode_variable(frame_type, &message, out);
+            }
+            Self::ClaimRedeem { claim_id, session } => {
+                let message = ClaimRedeemMessage { claim_id: Some(*claim_id), session_id: Some(session.to_string()) };
+                super::encode_variable(frame_type, &message, out);
+            }
+            Self::Resume { scope_id, entity_id, token } => {
+                let message = ResumeMessage {
+                    scope_id: Some(u32::from(*scope_id)),
+                    entity_id: Some(*entity_id),
+                    yield_token: Some(token.clone()),
+                };
+                super::encode_variable(frame_type, &message, out);
+            }
+            Self::Session(SessionFrame { session, received, sent }) => {
+                let (received, sent) = (*received, *sent);
+                let message = SessionMessage { session_id: Some(session.to_string()), received, sent };
+                super::encode_variable(frame_type, &message, out);
+            }
+        }
+    }
+
+    /// Parses a payload.
+    pub(super) fn parse(frame_type: u8, payload: &[u8]) -> Result<Self> {
+        match frame_type {
+            CLAIM_QUERY => {
+                let message: ClaimQueryMessage = decode_message(payload)?;
+                Ok(Self::ClaimQuery { claim_id: message.claim_id.unwrap_or_default() })
+            }
+            CLAIM_RESPONSE => ClaimResponse::parse(payload).map(Self::ClaimResponse),
+            CLAIM_REDEEM => {
+                let message: ClaimRedeemMessage = decode_message(payload)?;
+                let session = SessionId::parse(message.session_id.as_deref().unwrap_or_default())?;
+                Ok(Self::ClaimRedeem { claim_id: message.claim_id.unwrap_or_default(), session })
+            }
+            RESUME => {
+                let message: ResumeMessage = decode_message(payload)?;
+                let scope = message.scope_id.unwrap_or_default();
+                let scope_id = u16::try_from(scope).map_err(|_| {
+                    Error::violation(ErrorCode::ScopeInvalid, format!("scope {scope} of a RESUME is above 65535"))
+                })?;
+                Ok(Self::Resume {
+                    scope_id,
+                    entity_id: message.entity_id.unwrap_or_default(),
+                    token: message.yield_token.unwrap_or_default(),
+                })
+            }
+            SESSION => {
+                let message: SessionMessage = decode_message(payload)?;
+                let session = SessionId::parse(message.session_id.as_deref().unwrap_or_default())?;
+                let (received, sent) = (message.received, message.sent);
+                if sent.is_some() && received.is_none() {
+                    return Err(invalid("a SESSION that goes on does not say what was received"));
+                }
+                Ok(Self::Session(SessionFrame { session, received, sent }))
+            }
+            other => Err(invalid(format!("0x{other:02X} is no frame of layer 2"))),
+        }
+    }
+}
+
+impl ClaimResponse {
+    fn parse(payload: &[u8]) -> Result<Self> {
+        let message: ClaimResponseMessage = decode_message(payload)?;
+        let found = match (message.found.unwrap_or_default(), message.claim_check) {
+            (false, None) => None,
+            (true, Some(check)) => {
+                let code = message.status.unwrap_or(EntityStatus::Unspecified.into());
+                let code = u8::try_from(code).map_err(|_| invalid("a status below 0 in a CLAIM_RESPONSE"))?;
+                Some((check, Status::try_from(code)?))
+            }
+            (true, None) => return Err(invalid("a CLAIM_RESPONSE has found a claim check and does not carry it")),
+            (false, Some(_)) => return Err(invalid("a CLAIM_RESPONSE carries a claim check that it has not found")),
+        };
+        Ok(Self { claim_id: message.claim_id.unwrap_or_default(), found })
+    }
+}
+
+crate::stored::stored!(ClaimResponse { claim_id, found });

@@ -1,0 +1,127 @@
+//! Pseudonyms of documents and of the ways down to their parts, for a boundary that names must not cross (section 10.6).
+//!
+//! ```text
+//!  of a document    the first 16 octets of HMAC-SHA-256(key, 0x00, name), in hex
+//!  of a step        the first 16 octets of HMAC-SHA-256(key, 0x01, length of the name (4, big-endian), the name,
+//!                   then for each step down to this one its length (4) and its name), in hex
+//! ```
+//!
+//! The same name has the same pseudonym as long as the key stays, so that what is sent again is known again. A step's
+//! pseudonym depends on all that is above it: equal names in two documents cannot be told to be equal.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest as _, Sha256};
+
+use crate::error::{Error, Result};
+
+/// The fewest octets of a key.
+const MIN_KEY: usize = 16;
+/// The octets of a pseudonym.
+const LENGTH: usize = 16;
+/// The octets of a block of SHA-256, into which a key goes.
+const BLOCK: usize = 64;
+
+/// Makes pseudonyms. Its key is never shown.
+#[derive(Clone)]
+pub struct Pseudonyms(Hmac<Sha256>);
+
+impl Pseudonyms {
+    /// With a key of at least 16 octets.
+    pub fn new(key: &[u8]) -> Result<Self> {
+        if key.len() < MIN_KEY {
+            return Err(Error::misuse(format!("a key for pseudonyms has {MIN_KEY} octets or more, not {}", key.len())));
+        }
+        let mut block = [0; BLOCK];
+        // RFC 2104: what is longer than a block is hashed first.
+        let digest = Sha256::digest(key);
+        let key = if key.len() > BLOCK { digest.as_slice() } else { key };
+        for (octet, secret) in block.iter_mut().zip(key) {
+            *octet = *secret;
+        }
+        Ok(Self(Hmac::new(&block.into())))
+    }
+
+    /// The pseudonym of a document.
+    pub fn document(&self, name: &str) -> String {
+        let mut mac = self.0.clone();
+        mac.update(&[0]);
+        mac.update(name.as_bytes());
+        short(mac)
+    }
+
+    /// The pseudonyms of the steps down to a part of a document.
+    pub fn path<S: AsRef<str>>(&self, document: &str, path: &[S]) -> Vec<String> {
+        let mut mac = self.0.clone();
+        mac.update(&[1]);
+        let step = |mac: &mut Hmac<Sha256>, name: &str| {
+            mac.update(&u32::try_from(name.len()).unwrap_or(u32::MAX).to_be_bytes());
+            mac.update(name.as_bytes());
+            short(mac.clone())
+        };
+        step(&mut mac, document);
+        path.iter().map(|name| step(&mut mac, name.as_ref())).collect()
+    }
+}
+
+fn short(mac: Hmac<Sha256>) -> String {
+    use fmt::Write as _;
+
+    mac.finalize().into_bytes().iter().take(LENGTH).fold(String::new(), |mut text, octet| {
+        // A String takes everything.
+        let _ = write!(text, "{octet:02x}");
+        text
+    })
+}
+
+impl fmt::Debug for Pseudonyms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pseudonyms")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+    use penstock_testkit::vectors::Hex;
+
+    #[derive(Deserialize)]
+    struct Vector {
+        key: Hex,
+        document: String,
+        path: Vec<String>,
+        pseudonym: String,
+        steps: Vec<String>,
+    }
+
+    #[test]
+    fn the_vectors_hold() {
+        let text = include_str!("../../../tests/vectors/pipestream/pseudonyms.json");
+        let vectors: Vec<Vector> = serde_json::from_str(text).unwrap();
+        assert!(vectors.len() >= 4);
+        for vector in vectors {
+            let pseudonyms = Pseudonyms::new(&vector.key.0).unwrap();
+            assert_eq!(pseudonyms.document(&vector.document), vector.pseudonym);
+            assert_eq!(pseudonyms.path(&vector.document, &vector.path), vector.steps);
+        }
+    }
+
+    #[test]
+    fn a_step_is_known_again_only_where_all_above_it_is_the_same() {
+        let pseudonyms = Pseudonyms::new(&[7; 16]).unwrap();
+        let way = pseudonyms.path("a.zip", &["b", "c"]);
+        assert_eq!(pseudonyms.path("a.zip", &["b"]), way[..1]);
+        assert_ne!(pseudonyms.path("b.zip", &["b", "c"]), way);
+        assert_ne!(pseudonyms.path("a.zip", &["bc"])[0], way[1]);
+        assert_ne!(pseudonyms.document("b"), pseudonyms.path("", &["b"])[0]);
+    }
+
+    #[test]
+    fn a_short_key_is_refused_and_none_is_shown() {
+        assert!(Pseudonyms::new(&[1; 15]).is_err());
+        assert_eq!(format!("{:?}", Pseudonyms::new(&[1; 16]).unwrap()), "Pseudonyms");
+    }
+}

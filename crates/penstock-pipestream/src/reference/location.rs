@@ -1,0 +1,179 @@
+use std::fmt;
+
+use super::invalid;
+use crate::error::Result;
+use crate::messages::FileStorageReference;
+
+/// The longest key in octets: that of a path, which is above those of the stores.
+const MAX_KEY: usize = 4096;
+const MAX_BUCKET: usize = 255;
+const AZURE_HOST: &str = "dfs.core.windows.net";
+
+/// Who keeps an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    /// Amazon S3, and whatever speaks as it does: "s3".
+    S3,
+    /// Google Cloud Storage: "gcs".
+    Gcs,
+    /// Azure Blob Storage: "azure".
+    Azure,
+    /// A file of the machine that fetches: "file". It has no bucket, its key is the path without the first slash.
+    Files,
+}
+
+impl Provider {
+    /// As `FileStorageReference.provider` has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::S3 => "s3",
+            Self::Gcs => "gcs",
+            Self::Azure => "azure",
+            Self::Files => "file",
+        }
+    }
+
+    fn of(name: &str) -> Option<Self> {
+        [Self::S3, Self::Gcs, Self::Azure, Self::Files].into_iter().find(|each| each.name() == name)
+    }
+}
+
+/// Where an object is, or a prefix of objects. A key is taken as it stands, nothing in it is escaped, and it has no
+/// empty segment, `.` or `..`: what a prefix is before is below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    /// Who keeps it.
+    pub provider: Provider,
+    /// The bucket; for Azure the container, or `CONTAINER@ACCOUNT`; nothing for files.
+    pub bucket: String,
+    /// The key; for files the path without the first slash. Nothing for a prefix that is all of a bucket.
+    pub key: String,
+}
+
+impl Location {
+    pub(super) fn of(message: &FileStorageReference) -> Result<Self> {
+        let name = message.provider.as_deref().unwrap_or_default();
+        let Some(provider) = Provider::of(name) else {
+            return Err(invalid(format!(
+                "the reference's provider {:?} is none of s3, gcs, azure and file",
+                cut(name)
+            )));
+        };
+        let mut bucket = message.bucket.clone().unwrap_or_default();
+        if let (Provider::Azure, Some(account)) = (provider, message.attrs.get("account")) {
+            check_bucket(account)?;
+            check_bucket(&bucket)?;
+            bucket = format!("{bucket}@{account}");
+        }
+        let location = Self { provider, bucket, key: message.key.clone().unwrap_or_default() };
+        location.check()?;
+        if location.key.is_empty() { Err(invalid("the reference has no key")) } else { Ok(location) }
+    }
+
+    /// Reads a URL: of an object, or of a prefix, which may end with a slash and may be all of a bucket.
+    ///
+    /// ```text
+    ///  s3://BUCKET/KEY  gs://BUCKET/KEY  az://CONTAINER/KEY  abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY
+    ///  file:///PATH
+    /// ```
+    pub fn parse(url: &str) -> Result<Self> {
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid(format!("{:?} is no URL", cut(url))))?;
+        let provider = match scheme {
+            "s3" | "s3a" => Provider::S3,
+            "gs" | "gcs" => Provider::Gcs,
+            "abfs" | "abfss" | "az" => Provider::Azure,
+            "file" => Provider::Files,
+            _ => return Err(invalid(format!("{:?} is no URL of s3, gs, abfs, abfss, az or file", cut(url)))),
+        };
+        let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
+        let bucket = match (provider, authority.split_once('@')) {
+            (Provider::Azure, Some((container, host))) => {
+                format!("{container}@{}", host.split('.').next().unwrap_or_default())
+            }
+            (Provider::S3 | Provider::Gcs | Provider::Azure | Provider::Files, _) => authority.to_owned(),
+        };
+        let location = Self { provider, bucket, key: key.strip_suffix('/').unwrap_or(key).to_owned() };
+        location.check().map(|()| location)
+    }
+
+    fn check(&self) -> Result<()> {
+        match (self.provider, self.bucket.split_once('@')) {
+            (Provider::Files, _) if self.bucket.is_empty() => {}
+            (Provider::Files, _) => return Err(invalid("a file has no bucket, and no host: file:///PATH")),
+            (Provider::Azure, Some((container, account))) => {
+                check_bucket(container)?;
+                check_bucket(account)?;
+            }
+            (Provider::S3 | Provider::Gcs | Provider::Azure, _) => check_bucket(&self.bucket)?,
+        }
+        if self.key.is_empty() { Ok(()) } else { check_key(&self.key) }
+    }
+
+    /// Whether this is `prefix`, or lies below it: segment by segment, so that `s3://b/in` is not before `s3://b/inner`.
+    pub fn is_below(&self, prefix: &Self) -> bool {
+        let same = (self.provider, &self.bucket) == (prefix.provider, &prefix.bucket);
+        let rest = self.key.strip_prefix(prefix.key.as_str());
+        same && rest.is_some_and(|rest| prefix.key.is_empty() || rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// The URL of the bucket alone.
+    pub fn bucket_url(&self) -> String {
+        match (self.provider, self.bucket.split_once('@')) {
+            (Provider::S3, _) => format!("s3://{}", self.bucket),
+            (Provider::Gcs, _) => format!("gs://{}", self.bucket),
+            (Provider::Azure, Some((container, account))) => format!("abfss://{container}@{account}.{AZURE_HOST}"),
+            (Provider::Azure, None) => format!("az://{}", self.bucket),
+            (Provider::Files, _) => "file://".to_owned(),
+        }
+    }
+
+    /// The fields of a message that refers to it.
+    pub fn to_message(&self) -> FileStorageReference {
+        let (bucket, account) = self.bucket.split_once('@').unwrap_or((&self.bucket, ""));
+        let mut message = FileStorageReference {
+            provider: Some(self.provider.name().to_owned()),
+            bucket: (!bucket.is_empty()).then(|| bucket.to_owned()),
+            key: Some(self.key.clone()),
+            ..FileStorageReference::default()
+        };
+        if !account.is_empty() {
+            message.attrs.insert("account".to_owned(), account.to_owned());
+        }
+        message
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.bucket_url(), self.key)
+    }
+}
+
+/// A bucket's name becomes part of a host's name, so nothing may be in it that would make it another host's.
+fn check_bucket(bucket: &str) -> Result<()> {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "._-$".contains(character);
+    let dots = bucket.starts_with('.') || bucket.ends_with('.') || bucket.contains("..");
+    if bucket.is_empty() || bucket.len() > MAX_BUCKET || dots || !bucket.chars().all(plain) {
+        return Err(invalid(format!("{:?} is no name of a bucket", cut(bucket))));
+    }
+    Ok(())
+}
+
+fn check_key(key: &str) -> Result<()> {
+    let wrong = |why: &str| Err(invalid(format!("the key {:?} {why}", cut(key))));
+    if key.len() > MAX_KEY {
+        return wrong(&format!("is longer than {MAX_KEY} octets"));
+    }
+    if key.chars().any(char::is_control) {
+        return wrong("has control characters");
+    }
+    if key.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
+        return wrong("has an empty segment, \".\" or \"..\"");
+    }
+    Ok(())
+}
+
+/// So much of a peer's text is worth telling.
+pub(super) fn cut(text: &str) -> String {
+    text.chars().take(100).collect()
+}

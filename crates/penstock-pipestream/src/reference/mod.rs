@@ -1,0 +1,185 @@
+//! Payloads by reference: an object in a store instead of its octets (sections 7.3 and 10.9).
+//!
+//! The payload of such an entity is an encoded FileStorageReference message, its content type is [`CONTENT_TYPE`]. A
+//! peer that knows nothing of that stores the message's octets, and is right. What its attributes say of the object
+//! is ours:
+//!
+//! ```text
+//!  size, sha256, etag, version   what the object must be; sha256 in lower-case hex, size in decimal
+//!  content_type                  what its octets are
+//!  account                       whose container it is, for the provider "azure"
+//! ```
+//!
+//! Wrapped keys, encryption contexts and the values of attributes are never shown: not by `Debug`, not in a message of
+//! an error (section 10.9).
+
+mod keys;
+mod location;
+mod secrets;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use bytes::{Buf, Bytes};
+use prost::Message as _;
+
+pub use self::keys::{KeyProviders, split_key_id};
+pub use self::location::{Location, Provider};
+pub use self::secrets::check_no_data_key;
+use crate::error::{Error, ErrorCode, Result};
+use crate::messages::{EncryptionMetadata, FileStorageReference, decode_message};
+
+/// The content type of an entity whose payload is a FileStorageReference.
+pub const CONTENT_TYPE: &str = "application/vnd.penstock.file-storage-reference";
+/// The largest message in octets.
+pub const MAX_MESSAGE: usize = 64 << 10;
+
+/// A FileStorageReference whose attributes were read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reference {
+    message: FileStorageReference,
+    expected: Expected,
+}
+
+/// What a reference says of its object.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// Its octets.
+    pub size: Option<u64>,
+    /// Their SHA-256.
+    pub sha256: Option<[u8; 32]>,
+    /// Its entity tag, as the store gives it.
+    pub etag: Option<String>,
+    /// Its version, for stores that keep versions.
+    pub version: Option<String>,
+    /// Its MIME type.
+    pub content_type: Option<String>,
+}
+
+impl Reference {
+    /// Parses the payload of an entity. One that does not parse is ENTITY_INVALID, one above [`MAX_MESSAGE`]
+    /// ENTITY_TOO_LARGE.
+    pub fn decode(octets: impl Buf) -> Result<Self> {
+        let length = octets.remaining();
+        if length > MAX_MESSAGE {
+            let message = format!("a FileStorageReference of {length} octets is above the limit of {MAX_MESSAGE}");
+            return Err(Error::limit(ErrorCode::EntityTooLarge, message));
+        }
+        Self::new(decode_message(octets)?)
+    }
+
+    /// Takes a message: ENTITY_INVALID where it names nothing, or an attribute is not what it must be.
+    pub fn new(message: FileStorageReference) -> Result<Self> {
+        for (field, value) in [("provider", &message.provider), ("key", &message.key)] {
+            if value.as_deref().is_none_or(str::is_empty) {
+                return Err(invalid(format!("the reference has no {field}")));
+            }
+        }
+        check_no_data_key("the reference's attribute", &message.attrs)?;
+        if let Some(encryption) = &message.encryption {
+            check_no_data_key("the encryption context's entry", &encryption.context)?;
+        }
+        let attribute = |name: &str| message.attrs.get(name).cloned();
+        let size = attribute("size").map(|text| decimal(&text)).transpose()?;
+        let sha256 = attribute("sha256").map(|text| digest(&text)).transpose()?;
+        let (etag, version) = (attribute("etag"), attribute("version"));
+        let content_type = attribute("content_type");
+        Ok(Self { message, expected: Expected { size, sha256, etag, version, content_type } })
+    }
+
+    /// The message.
+    pub fn message(&self) -> &FileStorageReference {
+        &self.message
+    }
+
+    /// What the object must be.
+    pub fn expected(&self) -> &Expected {
+        &self.expected
+    }
+
+    /// How the object is encrypted, if it is.
+    pub fn encryption(&self) -> Option<&EncryptionMetadata> {
+        self.message.encryption.as_ref()
+    }
+
+    /// Where the object is: ENTITY_INVALID where nobody could go there.
+    pub fn location(&self) -> Result<Location> {
+        Location::of(&self.message)
+    }
+
+    /// Refuses an encryption that section 10.9 does not allow: ENTITY_INVALID.
+    pub fn check_keys(&self, approved: &KeyProviders) -> Result<()> {
+        self.encryption().map_or(Ok(()), |encryption| approved.check(encryption))
+    }
+
+    /// The payload of its entity: ENTITY_TOO_LARGE above [`MAX_MESSAGE`].
+    pub fn encode(&self) -> Result<Bytes> {
+        let length = self.message.encoded_len();
+        if length > MAX_MESSAGE {
+            let message = format!("a FileStorageReference of {length} octets is above the limit of {MAX_MESSAGE}");
+            return Err(Error::limit(ErrorCode::EntityTooLarge, message));
+        }
+        Ok(self.message.encode_to_vec().into())
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::violation(ErrorCode::EntityInvalid, message)
+}
+
+fn decimal(text: &str) -> Result<u64> {
+    let digits = text.bytes().all(|octet| octet.is_ascii_digit());
+    text.parse().ok().filter(|_| digits).ok_or_else(|| invalid("the reference's attribute size is no number of octets"))
+}
+
+fn digest(text: &str) -> Result<[u8; 32]> {
+    let wrong = || invalid("the reference's attribute sha256 is not 64 digits of lower-case hex");
+    let mut octets = [0; 32];
+    let (pairs, odd) = text.as_bytes().as_chunks();
+    if pairs.len() != octets.len() || !odd.is_empty() {
+        return Err(wrong());
+    }
+    for (octet, [high, low]) in octets.iter_mut().zip(pairs) {
+        *octet = nibble(*high).zip(nibble(*low)).map(|(high, low)| high << 4 | low).ok_or_else(wrong)?;
+    }
+    Ok(octets)
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+// What follows stands for the derived implementations, which the generated code leaves out: attributes may hold a token
+// for the store, and the rest is key material.
+
+impl fmt::Debug for FileStorageReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileStorageReference")
+            .field("provider", &self.provider)
+            .field("bucket", &self.bucket)
+            .field("key", &self.key)
+            .field("region", &self.region)
+            .field("attrs", &self.attrs.keys())
+            .field("encryption", &self.encryption)
+            .finish()
+    }
+}
+
+impl fmt::Debug for EncryptionMetadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let octets = |field: &Option<Bytes>| field.as_ref().map(|octets| format!("{} octets", octets.len()));
+        f.debug_struct("EncryptionMetadata")
+            .field("algorithm", &self.algorithm)
+            .field("key_provider", &self.key_provider)
+            .field("key_id", &self.key_id)
+            .field("wrapped_key", &octets(&self.wrapped_key))
+            .field("iv", &octets(&self.iv))
+            .field("context", &self.context.keys())
+            .finish()
+    }
+}

@@ -1,0 +1,66 @@
+use std::collections::BTreeMap;
+
+use super::invalid;
+use super::location::cut;
+use crate::error::Result;
+
+/// Refuses metadata with a data encryption key that is not wrapped (section 10.9): an entry whose name says so and
+/// whose value has the form of a key of 256 bits, as the approved algorithms have, in hex or base64; and any private
+/// key in PEM.
+///
+/// `what` the entries are, for the error, which says nothing of the value.
+pub fn check_no_data_key(what: &str, entries: &BTreeMap<String, String>) -> Result<()> {
+    match entries.iter().find(|(name, value)| is_private_key(value) || (has_key_form(value) && names_data_key(name))) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let name = cut(name);
+            Err(invalid(format!("{what} {name:?} has a key that is not wrapped: wrap it by an approved provider")))
+        }
+    }
+}
+
+fn is_private_key(value: &str) -> bool {
+    value.contains("PRIVATE KEY-----")
+}
+
+/// 32 octets in hex, or in base64 of either alphabet, padded or not.
+fn has_key_form(value: &str) -> bool {
+    let value = value.trim();
+    let digits = value.bytes().all(|octet| octet.is_ascii_hexdigit());
+    let base = value.trim_end_matches('=');
+    let letters = base.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"+/-_".contains(&octet));
+    (digits && value.len() == 64) || (letters && base.len() == 43)
+}
+
+/// Whether a name says that its value is a key for data, and not that it is a wrapped one or only names one.
+fn names_data_key(name: &str) -> bool {
+    let words = words(name);
+    let word = |at: usize| words.get(at).map_or("", String::as_str);
+    let harmless = ["wrapped", "encrypted", "sealed", "id", "version", "provider", "arn", "uri", "url", "name", "hash"];
+    if words.iter().any(|each| harmless.contains(&each.as_str())) {
+        return false;
+    }
+    let kinds = ["data", "plaintext", "unwrapped", "encryption", "secret"];
+    let alone = ["dek", "cek", "datakey", "plaintextkey", "unwrappedkey", "encryptionkey", "secretkey"];
+    (0..words.len())
+        .any(|at| alone.contains(&word(at)) || (word(at) == "key" && at > 0 && kinds.contains(&word(at - 1))))
+}
+
+/// The words of `dataKey`, `data-key` and `data.key`, in lower case.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut lower = false;
+    for character in name.chars() {
+        if !character.is_ascii_alphanumeric() || (character.is_ascii_uppercase() && lower) {
+            words.push(String::new());
+        }
+        if character.is_ascii_alphanumeric()
+            && let Some(word) = words.last_mut()
+        {
+            word.push(character.to_ascii_lowercase());
+        }
+        lower = character.is_ascii_lowercase();
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}

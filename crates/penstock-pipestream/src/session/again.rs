@@ -1,0 +1,259 @@
+//! Layer 2 at the owner (decision 19): entities that are sent again, and tokens that are handed back.
+//!
+//! ```text
+//!          FAILED, retries left         retry(): RETRYING          after retry_delay
+//!  open ────────────────────────► failed ────────────────► waiting ───────────────► open: Layer2Event::SendAgain
+//!                                    └─ fail(): FAILED
+//! ```
+//!
+//! Whether a FAILED of the receiver is the last word is not on the wire; both ends compute it from the parent's policy,
+//! how often the entity has failed, the code of the 0xC0 that went before, and whether the parent has failed. So that
+//! no FAILED is taken for an echo that crosses it, an owner that gives up while it may be told of another try says
+//! ABANDONED.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::journal::Input;
+use super::owner::Outbound;
+use super::resilience::ticket_again;
+use super::types::{EntityKey, Event, Layer2Event, Reason};
+use super::{Session, State};
+use crate::error::{Error, ErrorCode, Result};
+use crate::messages::CompletionPolicy;
+use crate::policy::Fate;
+use crate::status::Status;
+use crate::time::Now;
+use crate::{Frame, Layer2Frame, YieldReason};
+
+/// Octets of a token that is stored with the session.
+const MAX_TOKEN: usize = 64 << 10;
+
+/// What layer 2 knows of an entity of ours; most have nothing of it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sent {
+    /// The policy for its children, as its header carries it.
+    pub(super) policy: Option<CompletionPolicy>,
+    /// How often it has failed and may come again.
+    failures: u32,
+    /// Whether it has failed, and nobody has said what to do.
+    failed: bool,
+    /// When it is to be sent again.
+    due: Option<Instant>,
+    /// With which status we gave it up.
+    gave: Option<Status>,
+    /// The code of the receiver's latest 0xC0 about it.
+    said: Option<ErrorCode>,
+    /// Tokens that we have handed back and that are not answered.
+    resuming: u32,
+    /// The latest token that we have not handed back, where the session is stored.
+    pub(super) token: Option<(YieldReason, Bytes)>,
+    /// What its owner calls it.
+    pub(super) label: Option<Bytes>,
+}
+
+impl Sent {
+    /// What somebody has been told of it, and is to answer.
+    pub(super) fn owed(&self, key: EntityKey) -> Vec<Event> {
+        let mut owed = Vec::new();
+        if self.failed {
+            let message = "it failed before the restart".to_owned();
+            let reason = Reason { code: ErrorCode::NoError, message };
+            owed.push(Layer2Event::AttemptFailed { key, failures: self.failures, reason, owned: true });
+        }
+        if let Some((reason, token)) = self.token.clone() {
+            owed.push(Layer2Event::Yielded { key, reason, token });
+        }
+        owed.into_iter().map(Event::Layer2).collect()
+    }
+
+    /// Whether it is known when it is sent again, or somebody is to say whether it is.
+    pub(super) fn waits(&self) -> bool {
+        self.failed || self.due.is_some()
+    }
+}
+
+impl Outbound {
+    pub(super) fn layer2_mut(&mut self) -> &mut Sent {
+        self.layer2.get_or_insert_default()
+    }
+
+    pub(super) fn attempt(&self) -> u32 {
+        self.layer2.as_ref().map_or(0, |layer2| layer2.failures) + 1
+    }
+}
+
+impl Session {
+    /// Sends a failed entity again: STATUS RETRYING at once, [`Layer2Event::SendAgain`] when its policy's delay is over.
+    ///
+    /// # Errors
+    ///
+    /// Misuse unless [`Layer2Event::AttemptFailed`] has said that the entity may be sent again, and nothing was done since.
+    pub fn retry(&mut self, now: Now, key: EntityKey) -> Result<()> {
+        self.named()?;
+        self.note(Some(now), || Input::Retry { key });
+        let policy = self.outbound.get(&key.scope).and_then(|scope| scope.policy.as_deref()).copied();
+        let depth = self.outbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
+        let layer2 = self.outbound_mut(key).and_then(|entity| entity.layer2.as_mut()).filter(|layer2| layer2.failed);
+        let (Some(policy), Some(layer2)) = (policy, layer2) else {
+            return Err(Error::misuse("the entity has not failed, or was given up"));
+        };
+        let due = now.instant.checked_add(policy.retry_delay).unwrap_or(now.instant);
+        layer2.failed = false;
+        layer2.due = Some(due);
+        self.resilience.resends.insert((due, key));
+        self.send_status(now, key, Status::Retrying, depth, None);
+        Ok(())
+    }
+
+    pub(super) fn expire_resends(&mut self, now: Now) {
+        while let Some((at, key)) = self.resilience.resends.first().copied().filter(|(at, _)| *at <= now.instant) {
+            self.resilience.resends.remove(&(at, key));
+            let depth = self.outbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
+            let parent = self.outbound.get(&key.scope).and_then(|scope| scope.parent);
+            let Some(entity) = self.outbound_mut(key) else { continue };
+            entity.layer2_mut().due = None;
+            if !self.may_send() {
+                // It comes with everything else that is sent on the next connection.
+                continue;
+            }
+            let Some(entity) = self.outbound(key) else { continue };
+            let parent_id = parent.map_or(entity.parent_id(), |parent| parent.entity);
+            self.tell(Layer2Event::SendAgain(ticket_again(key, parent_id, depth)));
+        }
+    }
+
+    pub(super) fn stop_resend(&mut self, key: EntityKey) {
+        let due = self.outbound_mut(key).and_then(|entity| entity.layer2.as_mut()).and_then(|it| it.due.take());
+        if let Some(due) = due {
+            self.resilience.resends.remove(&(due, key));
+        }
+    }
+
+    /// Whether the receiver's FAILED is not its last word on an entity; then its owner has been told.
+    pub(super) fn comes_again(&mut self, key: EntityKey) -> bool {
+        let Some(scope) = self.outbound.get(&key.scope) else { return false };
+        let Some(policy) = scope.policy.as_deref().copied() else { return false };
+        let parent = scope.parent.and_then(|parent| self.outbound(parent)).and_then(|parent| parent.layer2.as_ref());
+        let parent_failed = parent.is_some_and(|parent| parent.said.is_some());
+        let Some(entity) = self.outbound_mut(key).filter(|entity| !entity.is_dehydrated()) else { return false };
+        let layer2 = entity.layer2_mut();
+        let code = layer2.said.unwrap_or(ErrorCode::NoError);
+        let last = layer2.failed || layer2.gave.is_some_and(|gave| gave == Status::Failed);
+        if last || policy.fate(code, layer2.failures, !parent_failed) != Fate::Retry {
+            return false;
+        }
+        layer2.failures += 1;
+        layer2.said = None;
+        layer2.token = None;
+        if layer2.gave.is_some() {
+            // It crossed what we have said; the echo is still to come.
+            return true;
+        }
+        layer2.failed = true;
+        let failures = layer2.failures;
+        let reason = entity.reason.take().map(|reason| *reason);
+        let reason = reason.unwrap_or(Reason { code, message: String::new() });
+        self.counters.retries += 1;
+        self.tell(Layer2Event::AttemptFailed { key, failures, reason, owned: true });
+        true
+    }
+
+    /// The status that gives an entity of ours up without being mistaken.
+    pub(super) fn giving_up(&mut self, key: EntityKey) -> Status {
+        let policy = self.outbound.get(&key.scope).and_then(|scope| scope.policy.as_deref()).copied();
+        let Some(policy) = policy else { return Status::Failed };
+        let Some(entity) = self.outbound_mut(key).filter(|entity| !entity.is_dehydrated()) else {
+            return Status::Failed;
+        };
+        let layer2 = entity.layer2_mut();
+        if policy.retries(layer2.failures) && !layer2.failed { Status::Abandoned } else { Status::Failed }
+    }
+
+    /// Notes with which status an entity was given up.
+    pub(super) fn note_given_up(&mut self, key: EntityKey, status: Status) {
+        if self.layer() < 2 {
+            return;
+        }
+        self.stop_resend(key);
+        if let Some(entity) = self.outbound_mut(key) {
+            let layer2 = entity.layer2_mut();
+            layer2.gave = Some(status);
+            layer2.failed = false;
+        }
+    }
+
+    /// Gives up an entity of ours for want of time: STATUS ABANDONED, which the receiver echoes.
+    ///
+    /// # Errors
+    ///
+    /// Misuse without layer 2, and for an entity of the peer's.
+    pub fn abandon(&mut self, now: Now, key: EntityKey, reason: Reason) -> Result<bool> {
+        self.named()?;
+        self.note(Some(now), || Input::Abandon { key, reason: reason.clone() });
+        if !self.role.owns(key.scope) {
+            return Err(Error::misuse("an entity is abandoned by its owner; a receiver fails it with IDLE_TIMEOUT"));
+        }
+        Ok(self.give_up_as(now, key, Status::Abandoned, reason))
+    }
+
+    /// Hands a yield token back, so that the receiver goes on with the entity: [`Layer2Event::ResumeAnswered`] follows.
+    ///
+    /// # Errors
+    ///
+    /// Misuse without layer 2, and for an entity that is not an open one of ours.
+    pub fn resume(&mut self, key: EntityKey, token: &Bytes) -> Result<()> {
+        self.named()?;
+        self.note(None, || Input::Resume { key, token: token.clone() });
+        let entity = self.outbound_mut(key).ok_or_else(|| Error::misuse("the entity is not an open one of ours"))?;
+        let layer2 = entity.layer2_mut();
+        layer2.resuming += 1;
+        layer2.token.take_if(|(_, kept)| kept == token);
+        self.send_frame(&Frame::Layer2(Layer2Frame::Resume {
+            scope_id: key.scope,
+            entity_id: key.entity,
+            token: token.clone(),
+        }));
+        Ok(())
+    }
+
+    /// A token that came, so that a restarted owner has it too. One that is longer than anybody can want stays with whoever
+    /// is told of it.
+    pub(super) fn keep_token(&mut self, key: EntityKey, reason: YieldReason, token: &Bytes) {
+        let stored = self.config.layer2.as_ref().is_some_and(|layer2| layer2.survives && layer2.journal);
+        if let Some(entity) = self.outbound_mut(key).filter(|_| stored) {
+            entity.layer2_mut().token = Some((reason, token.clone())).filter(|_| token.len() <= MAX_TOKEN);
+        }
+    }
+
+    /// PROCESSING for an entity of ours may answer a RESUME.
+    pub(super) fn resume_accepted(&mut self, key: EntityKey) {
+        let layer2 = self.outbound_mut(key).and_then(|entity| entity.layer2.as_mut());
+        if let Some(layer2) = layer2.filter(|layer2| layer2.resuming > 0) {
+            layer2.resuming -= 1;
+            self.tell(Layer2Event::ResumeAnswered { key, refused: None });
+        }
+    }
+
+    /// An 0xC0 of the receiver about an entity of ours: why it fails, or why its RESUME is refused.
+    pub(super) fn hear_reason(&mut self, scope_id: u16, entity_id: u32, reason: &Reason) {
+        if self.layer() < 2 || self.state == State::Closed {
+            return;
+        }
+        let Some(key) = self.outbound.get(&scope_id).map(|scope| scope.entity_key(entity_id)) else { return };
+        let Some(entity) = self.outbound_mut(key) else { return };
+        if !entity.has_given_up() {
+            // The latest is the one that the next status is about.
+            entity.reason = Some(Box::new(reason.clone()));
+        }
+        let layer2 = entity.layer2_mut();
+        layer2.said = Some(reason.code);
+        if layer2.resuming > 0 && matches!(reason.code, ErrorCode::ClaimNotFound | ErrorCode::IntegrityError) {
+            layer2.resuming -= 1;
+            self.tell(Layer2Event::ResumeAnswered { key, refused: Some(reason.clone()) });
+        }
+    }
+}
+
+crate::stored::stored!(Sent { policy, failures, failed, due, gave, said, resuming, token, label });

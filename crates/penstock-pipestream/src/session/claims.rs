@@ -1,0 +1,254 @@
+//! The session's name and claim checks on the wire (decisions 18 and 20). The claim checks themselves are in a
+//! [`ClaimBook`](crate::claims::ClaimBook), which outlives the session: here is who asks what, and in which order.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Instant;
+
+use super::journal::Input;
+use super::types::{ClaimAsk, EntityKey, Layer2Event, Reason, Role};
+use super::{Session, State};
+use crate::error::{Error, ErrorCode, Result};
+use crate::session_id::SessionId;
+use crate::time::Now;
+use crate::{ClaimResponse, ErrorFrame, Frame, Layer2Frame, SessionFrame};
+
+/// What a session knows of layer 2 beside its entities.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Resilience {
+    /// The session's name, once it may be used: a client's when it has been sent, a server's when it has come.
+    name: Option<SessionId>,
+    /// Whether the peer's SESSION has come.
+    heard: bool,
+    /// How many yields there were.
+    pub(super) yields: u64,
+    /// The entity whose PENDING was the last frame. Its time begins with the frame after, or with its header, which say
+    /// whether it has children: DEHYDRATING goes together with PENDING (decision 9).
+    pub(super) fresh: Option<EntityKey>,
+    /// When received entities run out of their policies' time.
+    pub(super) deadlines: BTreeSet<(Instant, EntityKey)>,
+    /// When entities of ours are to be sent again.
+    pub(super) resends: BTreeSet<(Instant, EntityKey)>,
+    /// What we have asked, in order.
+    asked: VecDeque<ClaimAsk>,
+    /// What the peer has asked, in order, with our answers; they go out in that order, because a refusal names no
+    /// claim check.
+    asking: VecDeque<Question>,
+    next_request: u64,
+}
+
+/// A question of the peer's.
+#[derive(Debug, Clone)]
+struct Question {
+    request: u64,
+    ask: ClaimAsk,
+    answer: Option<Result<ClaimResponse, Reason>>,
+}
+
+impl Resilience {
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        [self.deadlines.first(), self.resends.first()].into_iter().flatten().map(|(at, _)| *at).min()
+    }
+
+    /// The session's name, which one end at least knows.
+    pub(super) fn name(&self) -> Option<SessionId> {
+        self.name
+    }
+
+    /// Questions of the peer's without an answer, in their order.
+    pub(super) fn unanswered(&self) -> Vec<(u64, ClaimAsk)> {
+        self.asking.iter().filter(|open| open.answer.is_none()).map(|open| (open.request, open.ask)).collect()
+    }
+
+    /// Whether an answer is awaited.
+    pub(super) fn is_asking(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    pub(super) fn end(&mut self) {
+        self.deadlines.clear();
+        self.resends.clear();
+        self.asked.clear();
+        self.asking.clear();
+    }
+}
+
+impl Session {
+    /// The session's name at layer 2, once both ends know it.
+    pub fn id(&self) -> Option<SessionId> {
+        self.resilience.name.filter(|_| self.resilience.heard)
+    }
+
+    /// The name that goes into tokens, and with it whether frames of layer 2 may be sent.
+    pub(super) fn named(&self) -> Result<SessionId> {
+        let name = self.resilience.name.filter(|_| self.state != State::Closed);
+        name.ok_or_else(|| Error::misuse("layer 2 was not agreed on, or the session has no name yet"))
+    }
+
+    /// Layer 2 is agreed on: a client says its name first (decision 18).
+    pub(super) fn begin_layer2(&mut self) {
+        self.decoder.expect_layer2();
+        let name = self.config.layer2.as_ref().and_then(|layer2| layer2.session).filter(|_| self.role == Role::Client);
+        if let Some(name) = name {
+            self.resilience.name = Some(name);
+            self.send_session(false);
+        }
+    }
+
+    /// No other frame of layer 2 comes before SESSION (decision 18).
+    pub(super) fn check_named(&self, what: &str) -> Result<()> {
+        if self.resilience.heard {
+            return Ok(());
+        }
+        Err(Error::violation(ErrorCode::EntityInvalid, format!("{what} came before SESSION")))
+    }
+
+    pub(super) fn handle_layer2(&mut self, now: Now, frame: Layer2Frame) -> Result<()> {
+        if self.layer() < 2 {
+            return self.handle_private(frame.frame_type());
+        }
+        if let Layer2Frame::Session(session) = frame {
+            return self.handle_session(now, session);
+        }
+        self.check_named(&format!("frame type 0x{:02X}", frame.frame_type()))?;
+        match frame {
+            Layer2Frame::Session(_) => Ok(()),
+            Layer2Frame::ClaimQuery { claim_id } => self.handle_ask(ClaimAsk::Query { claim_id }),
+            Layer2Frame::ClaimRedeem { claim_id, session } => self.handle_ask(ClaimAsk::Redeem { claim_id, session }),
+            Layer2Frame::ClaimResponse(response) => self.handle_claim_response(now, response),
+            Layer2Frame::Resume { scope_id, entity_id, token } => self.handle_resume(now, scope_id, entity_id, &token),
+        }
+    }
+
+    fn handle_session(&mut self, now: Now, frame: SessionFrame) -> Result<()> {
+        let invalid = |message: &str| Err(Error::violation(ErrorCode::EntityInvalid, message));
+        if !self.survival.is_up() {
+            return self.handle_session_again(now, frame);
+        }
+        let name = frame.session;
+        if self.resilience.heard {
+            return match frame.received {
+                Some(received)
+                    if self.survival.agreed && self.resilience.name == Some(name) && frame.sent.is_none() =>
+                {
+                    self.note(Some(now), || Input::Acknowledged { received });
+                    self.hear_received(received)
+                }
+                Some(_) | None => invalid("a second SESSION came"),
+            };
+        }
+        match (self.role, self.resilience.name) {
+            (Role::Client, Some(ours)) if ours != name => return invalid("SESSION names another session than ours"),
+            (Role::Client, _) if frame.sent.is_some() => return invalid("SESSION goes on with a session that begins"),
+            (Role::Client, _) => self.settle_survival(frame.received)?,
+            (Role::Server, _) if frame.sent.is_some() => return self.handle_return(frame),
+            (Role::Server, _) => {
+                self.resilience.name = Some(name);
+                self.settle_survival(frame.received)?;
+                self.send_session(false);
+            }
+        }
+        self.resilience.heard = true;
+        self.tell(Layer2Event::Named(name));
+        Ok(())
+    }
+
+    /// Asks the peer about one of its claim checks: [`Layer2Event::ClaimAnswered`] follows, in the order of the questions.
+    ///
+    /// # Errors
+    ///
+    /// Misuse without layer 2; WINDOW_EXCEEDED while as many questions are open as the configuration allows.
+    pub fn ask_claim(&mut self, ask: ClaimAsk) -> Result<()> {
+        self.note(None, || Input::AskClaim { ask });
+        self.named()?;
+        let limit = self.max_claim_requests();
+        if self.resilience.asked.len() >= limit {
+            let message = format!("{limit} questions about claim checks are open");
+            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+        }
+        self.resilience.asked.push_back(ask);
+        self.send_frame(&Frame::Layer2(match ask {
+            ClaimAsk::Query { claim_id } => Layer2Frame::ClaimQuery { claim_id },
+            ClaimAsk::Redeem { claim_id, session } => Layer2Frame::ClaimRedeem { claim_id, session },
+        }));
+        Ok(())
+    }
+
+    fn max_claim_requests(&self) -> usize {
+        self.config.layer2.as_ref().map_or(0, |layer2| layer2.max_claim_requests)
+    }
+
+    fn handle_ask(&mut self, ask: ClaimAsk) -> Result<()> {
+        let limit = self.max_claim_requests();
+        if self.resilience.asking.len() >= limit {
+            let message = format!("more than {limit} questions about claim checks are open");
+            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+        }
+        self.resilience.next_request += 1;
+        let request = self.resilience.next_request;
+        self.resilience.asking.push_back(Question { request, ask, answer: None });
+        self.tell(Layer2Event::ClaimAsked { request, ask });
+        Ok(())
+    }
+
+    /// Answers a question of the peer's; what the answer tells must be stored before. Answers go out in the order of
+    /// the questions.
+    ///
+    /// # Errors
+    ///
+    /// Misuse for a question that is not open.
+    pub fn answer_claim(&mut self, request: u64, answer: Result<ClaimResponse, Reason>) -> Result<()> {
+        self.note(None, || Input::AnswerClaim { request, answer: answer.clone() });
+        let open = self.resilience.asking.iter_mut().find(|open| open.request == request && open.answer.is_none());
+        let Some(open) = open else { return Err(Error::misuse(format!("question {request} is not open"))) };
+        open.answer = Some(answer);
+        while let Some(Question { ask, answer: Some(answer), .. }) =
+            self.resilience.asking.pop_front_if(|first| first.answer.is_some())
+        {
+            self.send_answer(ask, answer);
+        }
+        Ok(())
+    }
+
+    fn send_answer(&mut self, ask: ClaimAsk, answer: Result<ClaimResponse, Reason>) {
+        let claim_id = ask.claim_id();
+        let frame = match (ask, answer) {
+            (_, Ok(response)) => Frame::Layer2(Layer2Frame::ClaimResponse(ClaimResponse { claim_id, ..response })),
+            (ClaimAsk::Query { .. }, Err(_)) => {
+                Frame::Layer2(Layer2Frame::ClaimResponse(ClaimResponse { claim_id, found: None }))
+            }
+            (ClaimAsk::Redeem { .. }, Err(reason)) => {
+                // A redemption knows two refusals.
+                let expired = reason.code == ErrorCode::ClaimExpired;
+                let code = if expired { ErrorCode::ClaimExpired } else { ErrorCode::ClaimNotFound };
+                let code = u32::try_from(code.code()).unwrap_or_default();
+                Frame::Error(ErrorFrame { code, scope_id: 0, entity_id: 0, message: reason.message })
+            }
+        };
+        self.send_frame(&frame);
+    }
+
+    fn handle_claim_response(&mut self, now: Now, response: ClaimResponse) -> Result<()> {
+        let front = self.resilience.asked.pop_front_if(|ask| ask.claim_id() == response.claim_id);
+        let Some(ask) = front else {
+            let message = format!("a CLAIM_RESPONSE for {:016x}, which is not asked for", response.claim_id);
+            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+        };
+        self.tell(Layer2Event::ClaimAnswered { ask, answer: Ok(response) });
+        self.advance_close(now);
+        Ok(())
+    }
+
+    /// An 0xC0 about no entity may refuse a redemption.
+    pub(super) fn hear_refusal(&mut self, now: Now, entity_id: u32, reason: &Reason) {
+        if entity_id != 0 || !matches!(reason.code, ErrorCode::ClaimExpired | ErrorCode::ClaimNotFound) {
+            return;
+        }
+        if let Some(ask) = self.resilience.asked.pop_front_if(|ask| matches!(ask, ClaimAsk::Redeem { .. })) {
+            self.tell(Layer2Event::ClaimAnswered { ask, answer: Err(reason.clone()) });
+            self.advance_close(now);
+        }
+    }
+}
+
+crate::stored::stored!(Resilience { name, heard, yields, fresh, deadlines, resends, asked, asking, next_request });
+crate::stored::stored!(Question { request, ask, answer });

@@ -1,0 +1,465 @@
+//! A session that outlives its process (layer 2): what happens to it is written down before the peer hears of it.
+//!
+//! The session depends on nothing but what it is told, and in which order. So a record is what it was told since the
+//! one before: frames, headers, commands, time-outs; told the same again, it is the same session, which knows what it
+//! has sent. The first record, and whichever follows as often as somebody likes, is a snapshot: the session as it is,
+//! which stands for everything before it.
+//!
+//! ```text
+//!  record    version 1   kind 1
+//!  kind 1    snapshot: role, Unix microseconds of its beginning, nanoseconds since then, the state field after field
+//!  kind 2    inputs:   (nanoseconds since the one before, number of the input, its fields) ...
+//! ```
+//!
+//! The octets of fields are explained in `stored.rs`. Length and checksum around a record are the store's. Whoever is
+//! told something by an event has acted on it before the record is written, or is told again after the restart.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_wire::Reader;
+
+use super::types::{ClaimAsk, EntityKey, Layer2Event, Reason, Role, SentOpen, SessionConfig, Ticket};
+use super::{Session, State};
+use crate::error::{Error, Result};
+use crate::manifest::Manifest;
+use crate::messages::CompletionPolicy;
+use crate::scope::Scope;
+use crate::status::Status;
+use crate::stored::{In, Out, Stored, invalid, stored_enum};
+use crate::time::Now;
+use crate::yield_token::StoppingPoint;
+use crate::{ClaimResponse, EntityHeader, Frame, SessionFrame};
+
+const VERSION: u8 = 1;
+const SNAPSHOT: u8 = 1;
+const INPUTS: u8 = 2;
+
+/// What a session is told.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Input {
+    Frame { frame: Frame },
+    Header { stream: u64, header: EntityHeader },
+    ChunkFinished { key: EntityKey, index: u32, octets: u64 },
+    Complete { key: EntityKey },
+    Fail { key: EntityKey, reason: Reason },
+    Defer { key: EntityKey, claim_id: u64, expiry_micros: u64 },
+    Skip { key: EntityKey, reason: Reason },
+    Yield { key: EntityKey, point: StoppingPoint },
+    NoteState { key: EntityKey, state_checksum: Bytes },
+    Announce { parent: Option<EntityKey>, dehydrate: bool, policy: Option<CompletionPolicy>, label: Bytes },
+    EndChildren { parent: EntityKey },
+    EndRoot,
+    Checkpoint { scope: u32, entity: u32, timeout: Option<Duration> },
+    Retry { key: EntityKey },
+    Abandon { key: EntityKey, reason: Reason },
+    Resume { key: EntityKey, token: Bytes },
+    AskClaim { ask: ClaimAsk },
+    AnswerClaim { request: u64, answer: std::result::Result<ClaimResponse, Reason> },
+    Close,
+    CloseWhenIdle,
+    Timeout,
+    Suspend { keep: Vec<EntityKey> },
+    GoOn { received: u64, sent: u64 },
+    Acknowledged { received: u64 },
+}
+
+stored_enum!(Input {
+    1 => Frame { frame },
+    2 => Header { stream, header },
+    3 => ChunkFinished { key, index, octets },
+    4 => Complete { key },
+    5 => Fail { key, reason },
+    6 => Defer { key, claim_id, expiry_micros },
+    7 => Skip { key, reason },
+    8 => Yield { key, point },
+    9 => NoteState { key, state_checksum },
+    10 => Announce { parent, dehydrate, policy, label },
+    11 => EndChildren { parent },
+    12 => EndRoot,
+    13 => Checkpoint { scope, entity, timeout },
+    14 => Retry { key },
+    15 => Abandon { key, reason },
+    16 => Resume { key, token },
+    17 => AskClaim { ask },
+    18 => AnswerClaim { request, answer },
+    19 => Close,
+    20 => CloseWhenIdle,
+    21 => Timeout,
+    22 => Suspend { keep },
+    23 => GoOn { received, sent },
+    24 => Acknowledged { received },
+});
+
+stored_enum!(State {
+    0 => Negotiating,
+    1 => Open,
+    2 => Draining { awaiting },
+    3 => Closed,
+});
+
+/// What was not written down yet.
+#[derive(Debug, Clone)]
+pub(super) struct Journal {
+    inputs: Out,
+    /// When the last input came, from the session's beginning.
+    last: Duration,
+    /// Whether a snapshot comes next, which has the inputs before it in it; so it is until the session has its name.
+    anew: bool,
+    named: bool,
+}
+
+impl Journal {
+    pub(super) fn new(now: Now) -> Self {
+        let inputs = Out { octets: Vec::new(), epoch: now.instant };
+        Self { inputs, last: Duration::ZERO, anew: true, named: false }
+    }
+
+    /// Both ends can go on with the session.
+    pub(super) fn begin(&mut self) {
+        self.named = true;
+    }
+}
+
+/// A session of an earlier process, suspended.
+#[derive(Debug)]
+pub struct Restored {
+    /// The session. What waits for its owner is told again by its events.
+    pub session: Session,
+    /// Entities of ours with a label whose terminal status has come since the last snapshot.
+    pub resolved: Vec<(Bytes, EntityKey, Status)>,
+}
+
+impl Session {
+    /// Octets to be stored before anything more is transmitted, if the configuration asks for a journal and both ends can
+    /// go on with the session. Events come first: `None` while there are any, and [`poll_transmit`](Self::poll_transmit)
+    /// gives nothing while there is a record.
+    pub fn poll_record(&mut self) -> Option<Bytes> {
+        if !self.events.is_empty() || !self.owes_record() {
+            return None;
+        }
+        let journal = self.journal.as_mut()?;
+        if journal.anew {
+            return self.snapshot();
+        }
+        let inputs = std::mem::take(&mut journal.inputs.octets);
+        let mut record = Vec::with_capacity(inputs.len() + 2);
+        record.extend_from_slice(&[VERSION, INPUTS]);
+        record.extend_from_slice(&inputs);
+        Some(record.into())
+    }
+
+    /// A record that stands for all before it, which may be removed once it is stored. `None` while there are events, and
+    /// where nothing is stored.
+    pub fn snapshot(&mut self) -> Option<Bytes> {
+        if !self.events.is_empty() || self.is_closed() {
+            return None;
+        }
+        let journal = self.journal.as_mut().filter(|journal| journal.named)?;
+        journal.inputs.octets.clear();
+        journal.anew = false;
+        let last = journal.last;
+        let mut out = Out { octets: vec![VERSION, SNAPSHOT], epoch: self.epoch.instant };
+        self.role.put(&mut out);
+        self.epoch.unix_micros.put(&mut out);
+        last.put(&mut out);
+        self.put_state(&mut out);
+        self.counters.put(&mut out);
+        self.survival.put(&mut out);
+        Some(out.octets.into())
+    }
+
+    /// Whether there is a record that must be stored first.
+    pub(super) fn owes_record(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| {
+            journal.named && (journal.anew && !self.is_closed() || !journal.inputs.octets.is_empty())
+        })
+    }
+
+    /// Writes an input down.
+    pub(super) fn note(&mut self, now: Option<Now>, input: impl FnOnce() -> Input) {
+        let Some(journal) = self.journal.as_mut().filter(|journal| journal.named && !journal.anew) else { return };
+        let at = now.map_or(journal.last, |now| now.instant.saturating_duration_since(self.epoch.instant));
+        at.saturating_sub(journal.last).put(&mut journal.inputs);
+        journal.last = journal.last.max(at);
+        input().put(&mut journal.inputs);
+    }
+
+    /// A header, with what the session reads of it. A chunk's is compared with those of its siblings, all of it.
+    pub(super) fn note_header(&mut self, now: Now, stream: u64, header: &EntityHeader) {
+        self.note(Some(now), || {
+            let mut header = header.clone();
+            if header.chunk_info.is_none() {
+                header.content_type.clear();
+                header.metadata.retain(|key, _| key.starts_with("pipestream."));
+            }
+            Input::Header { stream, header }
+        });
+    }
+
+    /// The session that has written these records, in their order. It is suspended: a client
+    /// [`reconnect`](Self::reconnect)s, a server [`adopt`](Self::adopt)s its client's new connection. `whole` is that of
+    /// [`suspend`](Self::suspend). `config` is what it was, the key of the tokens included.
+    ///
+    /// What its events had told before is not told again, but for what somebody has to answer: an attempt that failed, a
+    /// token, a claim check that is wanted or asked about, a parent whose children are gathered. The events are followed
+    /// by a record, as ever.
+    ///
+    /// # Errors
+    ///
+    /// INTERNAL_ERROR for records that are none, are of another version, or do not begin with a snapshot; misuse for a
+    /// configuration that is not the session's, and for a session that has ended.
+    pub fn restore<'a>(
+        role: Role,
+        config: SessionConfig,
+        records: impl IntoIterator<Item = &'a [u8]>,
+        now: Now,
+        whole: impl Fn(EntityKey) -> bool,
+    ) -> Result<Restored> {
+        config.check()?;
+        if !config.layer2.as_ref().is_some_and(|layer2| layer2.survives && layer2.journal) {
+            return Err(Error::misuse("a session is restored under a configuration that stores it"));
+        }
+        let mut restoring: Option<(Self, Duration)> = None;
+        for record in records {
+            let mut from = In { reader: Reader::new(record), epoch: now.instant };
+            match (from.reader.u8()?, from.reader.u8()?, restoring.take()) {
+                (VERSION, SNAPSHOT, _) => restoring = Some(Self::take_snapshot(role, &config, &mut from, now)?),
+                (VERSION, INPUTS, Some((mut session, last))) => {
+                    let last = session.take_inputs(&mut from, last)?;
+                    restoring = Some((session, last));
+                }
+                (VERSION, INPUTS, None) => return Err(invalid("inputs without a snapshot before")),
+                (VERSION, kind, _) => return Err(invalid(format!("{kind} is no kind of record"))),
+                (version, ..) => return Err(invalid(format!("a record of version {version}, not {VERSION}"))),
+            }
+        }
+        let (mut session, last) = restoring.ok_or_else(|| invalid("no record"))?;
+        let mut journal = Journal::new(now);
+        (journal.last, journal.anew, journal.named) = (last, false, true);
+        journal.inputs.epoch = session.epoch.instant;
+        session.journal = Some(journal);
+        session.last_status_sent = now.instant;
+        session.suspend(now, whole);
+        session.tell_what_is_owed();
+        let resolved = session.heard.take().unwrap_or_default();
+        Ok(Restored { session, resolved })
+    }
+
+    fn take_snapshot(role: Role, config: &SessionConfig, from: &mut In<'_>, now: Now) -> Result<(Self, Duration)> {
+        if Role::take(from)? != role {
+            return Err(Error::misuse("the session was that of the other end"));
+        }
+        let unix_micros = u64::take(from)?;
+        let age = Duration::from_micros(now.unix_micros.saturating_sub(unix_micros));
+        from.epoch = now.instant.checked_sub(age).unwrap_or(now.instant);
+        let last = Duration::take(from)?;
+        let mut session = Self::new(role, config.clone(), now)?;
+        session.epoch = Now { instant: from.epoch, unix_micros };
+        session.journal = None;
+        session.take_state(from)?;
+        session.counters = Stored::take(from)?;
+        session.survival = Stored::take(from)?;
+        let configured = config.layer2.as_ref().and_then(|layer2| layer2.session);
+        if configured.is_some() && configured != session.resilience.name() {
+            return Err(Error::misuse("the stored session has another name than the configured one"));
+        }
+        if !from.reader.is_empty() {
+            return Err(invalid("octets after a snapshot"));
+        }
+        session.forget_outputs();
+        session.heard = Some(Vec::new());
+        Ok((session, last))
+    }
+
+    fn take_inputs(&mut self, from: &mut In<'_>, mut last: Duration) -> Result<Duration> {
+        from.epoch = self.epoch.instant;
+        while !from.reader.is_empty() {
+            last = last.saturating_add(Duration::take(from)?);
+            let micros = u64::try_from(last.as_micros()).unwrap_or(u64::MAX);
+            let now = Now {
+                instant: self
+                    .epoch
+                    .instant
+                    .checked_add(last)
+                    .ok_or_else(|| invalid("a moment that is too far away"))?,
+                unix_micros: self.epoch.unix_micros.saturating_add(micros),
+            };
+            self.tell_again(now, Input::take(from)?)?;
+            self.forget_outputs();
+            if self.is_closed() {
+                return Err(Error::misuse("the stored session has ended"));
+            }
+        }
+        Ok(last)
+    }
+
+    fn forget_outputs(&mut self) {
+        self.control.clear();
+        self.transmits.clear();
+        self.events.clear();
+    }
+
+    /// What a command refused at first is refused again, and changes nothing again.
+    fn tell_again(&mut self, now: Now, input: Input) -> Result<()> {
+        match input {
+            Input::Frame { frame } => return self.handle_frame(now, frame),
+            Input::Header { stream, header } => {
+                let _admission = self.handle_header(now, stream, &header)?;
+            }
+            Input::ChunkFinished { key, index, octets } => {
+                let _progress = self.chunk_finished(now, key, index, octets);
+            }
+            Input::Complete { key } => self.complete(now, key),
+            Input::Fail { key, reason } => self.fail(now, key, reason),
+            Input::Defer { key, claim_id, expiry_micros } => drop(self.defer(now, key, claim_id, expiry_micros)),
+            Input::Skip { key, reason } => drop(self.skip(now, key, reason)),
+            Input::Yield { key, point } => drop(self.yield_entity(now, key, &point)),
+            Input::NoteState { key, state_checksum } => self.note_state(key, state_checksum),
+            Input::Announce { parent, dehydrate, policy, label } => {
+                let announced = self.announce_labelled(now, parent, dehydrate, policy.as_ref(), label)?;
+                announced.map(drop).ok_or_else(|| invalid("an announcement that does not fit"))?;
+            }
+            Input::EndChildren { parent } => drop(self.end_children(now, parent)),
+            Input::EndRoot => drop(self.end_root(now)),
+            Input::Checkpoint { scope, entity, timeout } => drop(self.checkpoint(now, scope, entity, timeout)),
+            Input::Retry { key } => drop(self.retry(now, key)),
+            Input::Abandon { key, reason } => drop(self.abandon(now, key, reason)),
+            Input::Resume { key, token } => drop(self.resume(key, &token)),
+            Input::AskClaim { ask } => drop(self.ask_claim(ask)),
+            Input::AnswerClaim { request, answer } => drop(self.answer_claim(request, answer)),
+            Input::Close => self.close(now),
+            Input::CloseWhenIdle => drop(self.close_when_idle(now)),
+            Input::Timeout => self.expire(now)?,
+            Input::Suspend { keep } => self.suspend_with(&keep),
+            Input::GoOn { received, sent } => {
+                let session = self.named()?;
+                self.go_on(now, SessionFrame { session, received: Some(received), sent: Some(sent) })?;
+            }
+            Input::Acknowledged { received } => self.hear_received(received)?,
+        }
+        Ok(())
+    }
+
+    /// What somebody has been told before the restart, and is to answer.
+    fn tell_what_is_owed(&mut self) {
+        let mut owed = Vec::new();
+        for scope in self.outbound.values() {
+            let open = scope.iter_open().filter_map(|(key, entity)| Some((key, entity.layer2.as_deref()?)));
+            owed.extend(open.flat_map(|(key, layer2)| layer2.owed(key).into_iter().map(move |event| (key, event))));
+        }
+        for scope in self.inbound.values() {
+            let open = scope.iter_open().filter_map(|(key, entity)| Some((key, entity.owed(key, &self.peer_scopes)?)));
+            owed.extend(open);
+        }
+        owed.sort_by_key(|(key, _)| *key);
+        self.events.extend(owed.into_iter().map(|(_, event)| event));
+        for (request, ask) in self.resilience.unanswered() {
+            self.tell(Layer2Event::ClaimAsked { request, ask });
+        }
+    }
+
+    /// The entities of ours without a terminal status, in the order of their IDs: what a restarted owner looks for its
+    /// sources by.
+    pub fn sent_open(&self) -> Vec<SentOpen> {
+        let mut open: Vec<SentOpen> = Vec::with_capacity(self.open_owned);
+        for scope in self.outbound.values() {
+            let (depth, parent) = (scope.depth.unwrap_or(0), scope.parent);
+            open.extend(scope.iter_open().map(|(key, entity)| SentOpen {
+                ticket: Ticket {
+                    key,
+                    parent_id: parent.map_or(entity.parent_id(), |parent| parent.entity),
+                    depth,
+                    child_scope: entity.child(),
+                },
+                label: entity.layer2.as_ref().and_then(|layer2| layer2.label.clone()),
+                dehydrated: entity.is_dehydrated(),
+                ended: entity.is_ended(),
+            }));
+        }
+        open.sort_unstable_by_key(|open| open.ticket.key);
+        open
+    }
+
+    /// The received entities without a terminal status, in the order of their IDs.
+    pub fn received_open(&self) -> Vec<EntityKey> {
+        let mut open: Vec<EntityKey> =
+            self.inbound.values().flat_map(|scope| scope.iter_open().map(|(key, _)| key)).collect();
+        open.sort_unstable();
+        open
+    }
+
+    /// What an entity of ours was called when it was announced, while it has no terminal status.
+    pub fn label(&self, key: EntityKey) -> Option<Bytes> {
+        self.outbound(key).and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.label.clone())
+    }
+
+    /// What the session's future depends on, given what the peer has taken of it: equal for sessions that cannot be told
+    /// apart, whatever they have been through. For simulations.
+    #[doc(hidden)]
+    pub fn look(&self, taken: u64) -> Vec<u8> {
+        let mut out = Out { octets: Vec::new(), epoch: self.epoch.instant };
+        self.put_state(&mut out);
+        self.survival.look(taken, &mut out);
+        out.octets
+    }
+
+    /// How many frames of the peer's the session has taken.
+    #[doc(hidden)]
+    pub fn taken(&self) -> u64 {
+        self.survival.received
+    }
+
+    fn put_state(&self, out: &mut Out) {
+        let Self { state, agreement, outbound, own_scopes, sent, inbound, peer_scopes, gathering, held, .. } = self;
+        state.put(out);
+        agreement.put(out);
+        outbound.put(out);
+        own_scopes.put(out);
+        sent.put(out);
+        inbound.put(out);
+        peer_scopes.put(out);
+        gathering.put(out);
+        held.put(out);
+        // The rest is about a connection, of layer 0, configured, on its way out, or written beside.
+        let Self { orphans, checkpoints, resilience, open_owned, open_received, .. } = self;
+        orphans.put(out);
+        checkpoints.put(out);
+        resilience.put(out);
+        open_owned.put(out);
+        open_received.put(out);
+    }
+
+    /// What adds up nowhere was never written.
+    fn check_state(&self) -> Result<()> {
+        let root = self.role.root_scope();
+        let roots = self.outbound.contains_key(&root) && self.inbound.contains_key(&(1 - root));
+        let sound = self.outbound.values().all(Scope::is_sound) && self.inbound.values().all(Scope::is_sound);
+        let owned: u64 = self.outbound.values().map(Scope::open).sum();
+        let received: u64 = self.inbound.values().map(Scope::open).sum();
+        match roots && sound && owned == self.open_owned as u64 && received == self.open_received as u64 {
+            true => Ok(()),
+            false => Err(invalid("its scopes do not add up")),
+        }
+    }
+
+    fn take_state(&mut self, from: &mut In<'_>) -> Result<()> {
+        let manifest = self.config.manifest;
+        self.state = Stored::take(from)?;
+        self.agreement = Stored::take(from)?;
+        self.outbound = Stored::take(from)?;
+        self.own_scopes = Stored::take(from)?;
+        self.sent = Manifest::take(from)?.with_limits(manifest);
+        self.inbound = Stored::take(from)?;
+        self.peer_scopes = Stored::take(from)?;
+        self.gathering = Manifest::take(from)?.with_limits(manifest);
+        self.held = Stored::take(from)?;
+        self.orphans = Stored::take(from)?;
+        self.checkpoints = Stored::take(from)?;
+        self.resilience = Stored::take(from)?;
+        self.open_owned = Stored::take(from)?;
+        self.open_received = Stored::take(from)?;
+        self.check_state()?;
+        Ok(())
+    }
+}

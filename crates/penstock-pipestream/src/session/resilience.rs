@@ -1,0 +1,386 @@
+//! Layer 2 at the receiver (decision 19): entities that fail and come again, that take too long, that wait under a
+//! yield token, and that are set aside under a claim check.
+//!
+//! ```text
+//!              fail(), a time-out: FAILED           owner's RETRYING
+//!  receiving ─────────────────────────► set aside ───────────────────► announced, as at first
+//!      │ ▲                                  └─ time-out ─► ABANDONED, SKIPPED or DEFERRED
+//!      │ └── RESUME with its token: PROCESSING
+//!      └─yield_entity(): YIELDED─► waiting, which ends by complete(), fail(), defer(), skip() too
+//! ```
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::journal::Input;
+use super::receiver::{Inbound, Payload};
+use super::scopes::PeerScopes;
+use super::types::{EntityKey, Event, Layer2Event, Reason, Ticket};
+use super::{Session, State};
+use crate::error::{Error, ErrorCode, Result};
+use crate::policy::{Fate, Policy};
+use crate::scope::Place;
+use crate::status::Status;
+use crate::time::Now;
+use crate::yield_token::{self, StoppingPoint};
+use crate::{EntityHeader, Extension, StatusFrame};
+
+/// What layer 2 knows of a received entity; most have nothing of it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Received {
+    /// How often it has failed and was to come again.
+    failures: u32,
+    /// When its policy's time is over.
+    deadline: Option<Instant>,
+    /// The yield whose token is out.
+    yielded: Option<Yielded>,
+    /// The status with which its owner gave it up; its own waits for the barrier.
+    pub(super) owner_gave: Option<Status>,
+    /// Whether a claim check was asked for.
+    claim_wanted: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Yielded {
+    number: u64,
+    state_checksum: Bytes,
+}
+
+impl Inbound {
+    /// What somebody has been told of it, and is to answer.
+    pub(super) fn owed(&self, key: EntityKey, scopes: &PeerScopes) -> Option<Event> {
+        if self.layer2.as_ref().is_some_and(|layer2| layer2.claim_wanted) {
+            let reason = self.reason.as_deref().cloned();
+            let reason = reason.unwrap_or(Reason { code: ErrorCode::NoError, message: String::new() });
+            return Some(Event::Layer2(Layer2Event::ClaimWanted { key, reason }));
+        }
+        let outcome = self.gathered.filter(|_| !matches!(self.payload, Payload::Delivered | Payload::Failed))?;
+        let scope = scopes.latest(self.child?);
+        Some(Event::Gathered { key: Some(key), scope, digest: None, outcome })
+    }
+
+    pub(super) fn layer2_mut(&mut self) -> &mut Received {
+        self.layer2.get_or_insert_default()
+    }
+
+    /// Which of its attempts is the present one, or, while it is set aside, was the last.
+    fn attempt(&self) -> u32 {
+        let failures = self.layer2.as_ref().map_or(0, |layer2| layer2.failures);
+        if self.payload == Payload::SetAside { failures } else { failures + 1 }
+    }
+}
+
+/// What a header says about the attempt that its stream belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// It is the one that is awaited.
+    Present,
+    /// It belongs to one that has failed.
+    Past,
+    /// Its RETRYING has not come.
+    Early,
+}
+
+impl Session {
+    /// What becomes of a received entity that fails with a code; `last` if it cannot come again anyway.
+    fn fate_of_theirs(&self, key: EntityKey, code: ErrorCode, last: bool) -> Fate {
+        let Some(scope) = self.inbound.get(&key.scope) else { return Fate::Ends(Status::Failed) };
+        let (Some(policy), Some(entity)) = (scope.policy.as_deref(), self.inbound(key)) else {
+            return Fate::Ends(Status::Failed);
+        };
+        // Once a parent has failed, which its owner knows by an 0xC0 that went before, there is nothing to retry for.
+        let parent_failed = scope
+            .parent
+            .and_then(|parent| self.inbound(parent))
+            .is_some_and(|parent| parent.payload == Payload::Failed);
+        let again = !last && !entity.dehydrated && entity.payload != Payload::SetAside && !parent_failed;
+        policy.fate(code, entity.layer2.as_ref().map_or(0, |layer2| layer2.failures), again)
+    }
+
+    /// Whether a failure is not the last word; then the entity has been set aside until its owner says RETRYING.
+    pub(super) fn sets_aside(&mut self, now: Now, key: EntityKey, reason: &Reason) -> bool {
+        if self.fate_of_theirs(key, reason.code, false) != Fate::Retry {
+            return false;
+        }
+        self.drop_streams(key, reason.code);
+        let delay =
+            self.inbound.get(&key.scope).and_then(|scope| scope.policy.as_deref()).map(|policy| policy.retry_delay);
+        let Some(entity) = self.inbound_mut(key) else { return false };
+        entity.payload = Payload::SetAside;
+        entity.header_seen = false;
+        entity.reason = None;
+        let layer2 = entity.layer2_mut();
+        layer2.failures += 1;
+        layer2.yielded = None;
+        let failures = layer2.failures;
+        self.counters.retries += 1;
+        self.send_error(key, reason);
+        let depth = self.inbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
+        self.send_status(now, key, Status::Failed, depth, None);
+        self.start_timer(now, key, delay.unwrap_or_default());
+        self.tell(Layer2Event::AttemptFailed { key, failures, reason: reason.clone(), owned: false });
+        true
+    }
+
+    /// The end of a received entity that has failed for good.
+    pub(super) fn end_failed(&mut self, now: Now, key: EntityKey, reason: Option<Reason>) {
+        let gave = self.inbound(key).and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.owner_gave);
+        if let Some(status) = gave {
+            self.resolve_theirs(now, key, status, reason);
+            return;
+        }
+        let code = reason.as_ref().map_or(ErrorCode::NoError, |reason| reason.code);
+        match self.fate_of_theirs(key, code, true) {
+            Fate::Ends(status) => self.resolve_theirs(now, key, status, reason),
+            // Not for what cannot come again.
+            Fate::Retry => self.resolve_theirs(now, key, Status::Failed, reason),
+            Fate::Defer => self.want_claim(key, reason),
+        }
+    }
+
+    fn want_claim(&mut self, key: EntityKey, reason: Option<Reason>) {
+        let Some(entity) = self.inbound_mut(key) else { return };
+        entity.reason = reason.clone().map(Box::new);
+        if !std::mem::replace(&mut entity.layer2_mut().claim_wanted, true) {
+            let reason = reason.unwrap_or(Reason { code: ErrorCode::NoError, message: String::new() });
+            self.tell(Layer2Event::ClaimWanted { key, reason });
+        }
+    }
+
+    /// The owner sends an entity again: RETRYING.
+    pub(super) fn handle_retrying(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
+        self.log_status(frame);
+        if place == Place::Resolved {
+            self.counters.late_statuses += 1;
+            return Ok(());
+        }
+        let Some(key) = self.inbound.get(&frame.scope_id).map(|scope| scope.entity_key(frame.entity_id)) else {
+            return Ok(());
+        };
+        let claimed = |entity: &Inbound| entity.layer2.as_ref().is_some_and(|layer2| layer2.claim_wanted);
+        if self.inbound(key).is_some_and(claimed) {
+            // Its time was over before this came, and it only waits for its claim check.
+            self.counters.late_statuses += 1;
+            return Ok(());
+        }
+        let set_aside = self.inbound_mut(key).filter(|entity| entity.payload == Payload::SetAside);
+        let Some(entity) = set_aside else {
+            return Err(Error::violation(ErrorCode::EntityInvalid, "RETRYING of an entity that was not set aside"));
+        };
+        entity.payload = Payload::Awaited;
+        self.start_timer(now, key, std::time::Duration::ZERO);
+        self.admit_held(now, key)
+    }
+
+    /// Which attempt a stream belongs to. Without the metadata it is the one that can come next.
+    pub(super) fn attempt_of(&self, key: EntityKey, header: &EntityHeader) -> Result<Attempt> {
+        let Some(entity) = self.inbound(key).filter(|_| self.layer() == 2) else { return Ok(Attempt::Present) };
+        let set_aside = entity.payload == Payload::SetAside;
+        let next = entity.attempt() + u32::from(set_aside);
+        let Some(named) = header.metadata.get(super::owner::metadata::ATTEMPT) else {
+            return Ok(if set_aside { Attempt::Early } else { Attempt::Present });
+        };
+        match named.parse::<u32>() {
+            Ok(named) if named < next => Ok(Attempt::Past),
+            Ok(named) if named == next => Ok(if set_aside { Attempt::Early } else { Attempt::Present }),
+            Ok(_) | Err(_) => {
+                let message = format!("{} is {named:?}; the next attempt is {next}", super::owner::metadata::ATTEMPT);
+                Err(Error::violation(ErrorCode::EntityInvalid, message))
+            }
+        }
+    }
+
+    /// Starts an entity's time anew, if its policy has one.
+    pub(super) fn start_timer(&mut self, now: Now, key: EntityKey, more: std::time::Duration) {
+        let timeout =
+            self.inbound.get(&key.scope).and_then(|scope| scope.policy.as_deref()).and_then(|policy| policy.timeout);
+        let Some(timeout) = timeout else { return };
+        self.stop_timer(key);
+        let Some(deadline) = now.instant.checked_add(timeout.saturating_add(more)) else { return };
+        if let Some(entity) = self.inbound_mut(key) {
+            entity.layer2_mut().deadline = Some(deadline);
+            self.resilience.deadlines.insert((deadline, key));
+        }
+    }
+
+    pub(super) fn stop_timer(&mut self, key: EntityKey) {
+        let deadline =
+            self.inbound_mut(key).and_then(|entity| entity.layer2.as_mut()).and_then(|it| it.deadline.take());
+        if let Some(deadline) = deadline {
+            self.resilience.deadlines.remove(&(deadline, key));
+        }
+    }
+
+    /// Entities whose policy's time is over.
+    pub(super) fn expire_children(&mut self, now: Now) {
+        while let Some((_, key)) = self.resilience.deadlines.first().copied().filter(|(at, _)| *at <= now.instant) {
+            self.stop_timer(key);
+            let Some(entity) = self.inbound(key) else { continue };
+            // A parent whose own octets are there has its children's time, and what waits for a claim check has ended.
+            if matches!(entity.payload, Payload::Delivered | Payload::Failed) {
+                continue;
+            }
+            let message = match entity.payload {
+                Payload::SetAside => "it was not sent again in the time of its policy",
+                Payload::Awaited | Payload::Receiving | Payload::Delivered | Payload::Failed => {
+                    "it took longer than its policy allows"
+                }
+            };
+            self.reject(now, key, Reason { code: ErrorCode::IdleTimeout, message: message.to_owned() });
+        }
+    }
+
+    /// Says that a received entity waits, and hands its owner the token to go on with: STATUS YIELDED. It goes on by
+    /// [`Layer2Event::Resumed`]; it may also be ended meanwhile, which makes the token worthless.
+    ///
+    /// # Errors
+    ///
+    /// Misuse without layer 2, for an entity that is not being received, for a dehydrated one, and for a state that does
+    /// not fit into a token.
+    pub fn yield_entity(&mut self, now: Now, key: EntityKey, point: &StoppingPoint) -> Result<()> {
+        self.note(Some(now), || Input::Yield { key, point: point.clone() });
+        let place = yield_token::Place { session: self.named()?, scope: key.scope, entity: key.entity };
+        let number = self.resilience.yields + 1;
+        let token_key = self.config.layer2.as_ref().map(|layer2| layer2.token_key.clone());
+        let token_key = token_key.ok_or_else(|| Error::misuse("layer 2 is not configured"))?;
+        let entity = self
+            .inbound_mut(key)
+            .filter(|entity| entity.payload == Payload::Receiving && !entity.dehydrated)
+            .ok_or_else(|| Error::misuse("only an entity that is being received, and has no children, can wait"))?;
+        let token = yield_token::seal(&token_key, &place, number, point)?;
+        let state_checksum = point.validation.state_checksum.clone().unwrap_or_default();
+        entity.layer2_mut().yielded = Some(Yielded { number, state_checksum });
+        self.resilience.yields = number;
+        self.counters.yields += 1;
+        let depth = self.inbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
+        let extension = Some(Extension::Yield { reason: point.reason, token });
+        self.send_status_with(now, key, Status::Yielded, depth, None, extension);
+        Ok(())
+    }
+
+    /// The state of a waiting entity has changed since its yield: its token is good only for the state that it was
+    /// made for (section 9.6). Nothing happens when the entity does not wait.
+    pub fn note_state(&mut self, key: EntityKey, state_checksum: Bytes) {
+        self.note(None, || Input::NoteState { key, state_checksum: state_checksum.clone() });
+        let yielded =
+            self.inbound_mut(key).and_then(|entity| entity.layer2.as_mut()).and_then(|it| it.yielded.as_mut());
+        if let Some(yielded) = yielded {
+            yielded.state_checksum = state_checksum;
+        }
+    }
+
+    /// 0xC4 RESUME of the owner: PROCESSING, or an 0xC0 that says why not. The entity lives on either way.
+    pub(super) fn handle_resume(&mut self, now: Now, scope_id: u16, entity_id: u32, token: &Bytes) -> Result<()> {
+        if self.role.owns(scope_id) {
+            return Err(Error::violation(ErrorCode::ScopeInvalid, "RESUME in a scope that is not the sender's")
+                .at(u32::from(scope_id), entity_id));
+        }
+        let key = EntityKey { scope: scope_id, scope_use: 0, entity: entity_id, entity_use: 0 };
+        let key = self.inbound.get(&scope_id).map_or(key, |scope| scope.entity_key(entity_id));
+        let outcome = self.open_token(key, token);
+        match outcome {
+            Ok(Some(point)) => {
+                let depth = self.inbound.get(&scope_id).and_then(|scope| scope.depth).unwrap_or(0);
+                self.send_status(now, key, Status::Processing, depth, None);
+                self.tell(Layer2Event::Resumed { key, point: Some(point) });
+            }
+            Ok(None) => {
+                let message = "the state has changed since the yield: processing begins anew".to_owned();
+                self.send_error(key, &Reason { code: ErrorCode::IntegrityError, message });
+                self.tell(Layer2Event::Resumed { key, point: None });
+            }
+            Err(error) => {
+                self.send_error(key, &Reason { code: error.code(), message: error.message().to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Uses a token up. `None` when it is good, and its state is not what it was.
+    fn open_token(&mut self, key: EntityKey, token: &Bytes) -> Result<Option<StoppingPoint>> {
+        let place = yield_token::Place { session: self.named()?, scope: key.scope, entity: key.entity };
+        let token_key = self.config.layer2.as_ref().map(|layer2| layer2.token_key.clone());
+        let token_key = token_key.ok_or_else(|| Error::misuse("layer 2 is not configured"))?;
+        let (number, point) = yield_token::open(&token_key, &place, token)?;
+        let yielded = self.inbound_mut(key).and_then(|entity| entity.layer2.as_mut()).map(|layer2| &mut layer2.yielded);
+        let out = yielded.and_then(|yielded| yielded.take_if(|yielded| yielded.number == number));
+        let Some(out) = out else {
+            return Err(Error::violation(ErrorCode::ClaimNotFound, "the yield token was used before, or is void"));
+        };
+        let validation = &point.validation;
+        let unchanged = validation.state_checksum.as_deref().unwrap_or_default() == out.state_checksum.as_ref();
+        Ok(Some(point).filter(|point| unchanged && point.validation.is_resumable.unwrap_or_default()))
+    }
+
+    /// Sets a received entity aside for good under a claim check: STATUS DEFERRED, which is terminal. The claim check
+    /// must be stored before. Says whether the entity was still open; if not, the claim check is void.
+    ///
+    /// # Errors
+    ///
+    /// Misuse without layer 2, and for a dehydrated entity whose children are not all terminal.
+    pub fn defer(&mut self, now: Now, key: EntityKey, claim_id: u64, expiry_micros: u64) -> Result<bool> {
+        self.named()?;
+        self.note(Some(now), || Input::Defer { key, claim_id, expiry_micros });
+        let Some(reason) = self.ready_to_end(key)? else { return Ok(false) };
+        self.drop_streams(key, ErrorCode::NoError);
+        let extension = Some(Extension::Claim { claim_id, expiry_micros });
+        self.resolve_with(now, key, Status::Deferred, reason, extension);
+        Ok(true)
+    }
+
+    /// There is no claim check for a received entity, which was to be set aside: it ends FAILED, for this reason. Nothing
+    /// happens when it is resolved already, or its children are not all terminal.
+    pub fn refuse_claim(&mut self, now: Now, key: EntityKey, reason: Reason) {
+        if matches!(self.ready_to_end(key), Ok(Some(_))) {
+            self.drop_streams(key, reason.code);
+            self.send_error(key, &reason);
+            self.resolve_theirs(now, key, Status::Failed, Some(reason));
+        }
+    }
+
+    /// Leaves an entity out: STATUS SKIPPED, which is terminal. One of ours is resolved by the receiver's echo. Says
+    /// whether the entity was still open.
+    ///
+    /// # Errors
+    ///
+    /// Misuse without layer 2, and for a received, dehydrated entity whose children are not all terminal.
+    pub fn skip(&mut self, now: Now, key: EntityKey, reason: Reason) -> Result<bool> {
+        self.named()?;
+        self.note(Some(now), || Input::Skip { key, reason: reason.clone() });
+        if self.role.owns(key.scope) {
+            return Ok(self.give_up_as(now, key, Status::Skipped, reason));
+        }
+        if self.ready_to_end(key)?.is_none() {
+            return Ok(false);
+        }
+        self.drop_streams(key, ErrorCode::NoError);
+        self.resolve_theirs(now, key, Status::Skipped, Some(reason));
+        Ok(true)
+    }
+
+    /// The reason known so far of an entity that may be given its terminal status now; `None` when it has one.
+    fn ready_to_end(&self, key: EntityKey) -> Result<Option<Option<Reason>>> {
+        let Some(entity) = self.inbound(key).filter(|_| self.state != State::Closed) else { return Ok(None) };
+        if entity.dehydrated && entity.gathered.is_none() {
+            return Err(Error::misuse("its children are not all terminal"));
+        }
+        Ok(Some(entity.reason.as_deref().cloned()))
+    }
+
+    /// The policy that a header carries for the entity's children, at layer 2.
+    pub(super) fn policy_of_header(&self, header: &EntityHeader) -> Result<Option<Policy>> {
+        match header.completion_policy.as_ref().filter(|_| self.layer() == 2) {
+            Some(message) => Policy::of(message).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+/// What an owner is told when its entity's next attempt is due; what [`Session::announce`] gave it at first.
+pub(super) fn ticket_again(key: EntityKey, parent_id: u32, depth: u8) -> Ticket {
+    Ticket { key, parent_id, depth, child_scope: None }
+}
+
+crate::stored::stored!(Received { failures, deadline, yielded, owner_gave, claim_wanted });
+crate::stored::stored!(Yielded { number, state_checksum });

@@ -1,0 +1,553 @@
+//! A session that outlives its connection (layer 2): stream 0 goes on.
+//!
+//! Each end counts the frames that it has taken from stream 0, and keeps the octets of those that it has sent until the
+//! peer says that it has taken them. On the next connection both say their counts in SESSION, and each says again what
+//! the other has missed. So every frame of stream 0 is taken once and in its order, however often the connection is
+//! lost, and nothing else of the session knows of it. What belongs to a connection is not counted: CAPABILITIES,
+//! SESSION, heartbeats.
+//!
+//! Entity streams are lost. When an end has taken all that the other had sent, it opens the streams of its entities
+//! without a terminal status again; what the receiver has already is stopped there, as a late stream is.
+//!
+//! ```text
+//!           suspend()            client: reconnect()                    SESSION of the peer
+//!  Up ─────────────────► Down ──────────────────────► Greeting ──────────────────────────────► Up, catching up
+//!   ▲                     │ ▲                             │ suspend()                             │
+//!   │                     │ └─────────────────────────────┘                                       │
+//!   │                     └─ server: adopt(fresh), whose SESSION has come ───────────────────────►│
+//!   └───── Layer2Event::Reconnected: as many frames were taken as the peer's SESSION said ────────┘
+//! ```
+
+use std::collections::{HashSet, VecDeque};
+
+use bytes::{Buf, BytesMut};
+
+use super::control::is_heartbeat;
+use super::journal::Input;
+use super::receiver::{Payload, Streams};
+use super::types::{EntityKey, Event, Layer2Event, Role, Ticket};
+use super::{Session, State};
+use crate::error::{Error, ErrorCode, Result};
+use crate::frame::FrameDecoder;
+use crate::stored::Stored;
+use crate::time::Now;
+use crate::{Capabilities, Frame, Layer2Frame, SessionFrame};
+
+/// After so many frames, or octets, the peer is told that they were taken.
+const ACKNOWLEDGE_FRAMES: u64 = 512;
+const ACKNOWLEDGE_OCTETS: usize = 64 << 10;
+
+/// Octets that may follow a SESSION which goes on, before its session has been found; an honest peer waits.
+const MAX_EARLY: usize = 64 << 10;
+
+/// How a session stands to its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Link {
+    /// There is one.
+    #[default]
+    Up,
+    /// It was lost.
+    Down,
+    /// A client has said CAPABILITIES on a new one; whether the server's have come.
+    Greeting { agreed: bool },
+    /// A fresh session of a server has heard that its peer goes on with another.
+    Returning(SessionFrame),
+}
+
+/// Frames that were sent, from the first that the peer may not have taken.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Kept {
+    octets: BytesMut,
+    lengths: VecDeque<u32>,
+    first: u64,
+}
+
+impl Kept {
+    fn push(&mut self, octets: &[u8]) {
+        self.octets.extend_from_slice(octets);
+        self.lengths.push_back(u32::try_from(octets.len()).unwrap_or(u32::MAX));
+    }
+
+    fn sent(&self) -> u64 {
+        self.first + self.lengths.len() as u64
+    }
+
+    /// Forgets what was taken; `false` if the peer cannot have taken so many.
+    fn forget(&mut self, taken: u64) -> bool {
+        if !(self.first..=self.sent()).contains(&taken) {
+            return false;
+        }
+        while self.first < taken {
+            let length = self.lengths.pop_front().unwrap_or_default() as usize;
+            self.octets.advance(length.min(self.octets.len()));
+            self.first += 1;
+        }
+        true
+    }
+}
+
+/// What a session knows of its connections.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Survival {
+    pub(super) link: Link,
+    /// `None` where the session ends with its connection.
+    pub(super) kept: Option<Kept>,
+    /// Whether both ends have said that they can go on.
+    pub(super) agreed: bool,
+    /// Frames of the peer's that were taken.
+    pub(super) received: u64,
+    /// How many of them the peer was told of, and the octets that have come since.
+    acknowledged: u64,
+    unacknowledged_octets: usize,
+    /// How many the peer had sent when the connection began.
+    awaited: u64,
+    /// Whether not all of these have been taken.
+    pub(super) behind: bool,
+}
+
+impl Survival {
+    pub(super) fn new(survives: bool) -> Self {
+        Self { kept: survives.then(Kept::default), ..Self::default() }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.link == Link::Up
+    }
+
+    /// What SESSION says of it.
+    pub(super) fn says_received(&self) -> Option<u64> {
+        self.kept.as_ref().map(|_| self.received)
+    }
+
+    /// What the future depends on, if the peer has taken so many frames.
+    pub(super) fn look(&self, taken: u64, out: &mut crate::stored::Out) {
+        self.link.put(out);
+        self.behind.put(out);
+        self.awaited.saturating_sub(self.received).put(out);
+        if let Some(kept) = &self.kept {
+            let before = usize::try_from(taken.saturating_sub(kept.first)).unwrap_or(usize::MAX);
+            let octets: usize = kept.lengths.iter().take(before).map(|length| *length as usize).sum();
+            bytes::Bytes::copy_from_slice(kept.octets.get(octets..).unwrap_or_default()).put(out);
+        }
+    }
+
+    /// Octets that the peer may not have taken.
+    pub(super) fn kept_octets(&self) -> usize {
+        self.kept.as_ref().map_or(0, |kept| kept.octets.len())
+    }
+}
+
+/// Whether a frame belongs to its connection alone, and is not counted.
+fn is_of_connection(frame: &Frame) -> bool {
+    match frame {
+        Frame::Capabilities(_) | Frame::Layer2(Layer2Frame::Session(_)) => true,
+        Frame::Status(status) => is_heartbeat(status),
+        Frame::ScopeDigest(_)
+        | Frame::Barrier(_)
+        | Frame::Checkpoint(_)
+        | Frame::Error(_)
+        | Frame::Layer2(_)
+        | Frame::Private(_) => false,
+    }
+}
+
+impl Session {
+    /// Whether both ends can go on with the session after its connection is lost.
+    pub fn survives(&self) -> bool {
+        self.survival.agreed && self.state != State::Closed
+    }
+
+    /// Whether the session waits for another connection.
+    pub fn is_suspended(&self) -> bool {
+        self.survival.link == Link::Down && self.state != State::Closed
+    }
+
+    /// Whether entity streams may be opened: not from [`suspend`](Self::suspend) until [`Layer2Event::Reconnected`],
+    /// after which a [`Layer2Event::SendAgain`] comes for every open entity of ours, also for those that were announced
+    /// meanwhile.
+    pub fn may_send(&self) -> bool {
+        self.survival.is_up() && !self.survival.behind && self.state != State::Closed
+    }
+
+    /// The connection is lost, and the session waits for another one, by [`reconnect`](Self::reconnect) or
+    /// [`adopt`](Self::adopt); `false` when it cannot: call [`handle_connection_lost`](Self::handle_connection_lost),
+    /// which also ends the wait. A connection that the peer closed by an application code is not lost but over.
+    ///
+    /// All streams are gone with it. `whole` says of a received entity whose streams were being received that its
+    /// payload is there and will be completed or failed; every other one comes again, so drop what has come of it.
+    ///
+    /// Meanwhile commands are taken as ever, and time goes on: call [`handle_timeout`](Self::handle_timeout). Nothing is
+    /// transmitted.
+    pub fn suspend(&mut self, now: Now, whole: impl Fn(EntityKey) -> bool) -> bool {
+        if !self.survives() {
+            return false;
+        }
+        let (mut keep, untold) = (Vec::new(), self.untold());
+        for scope in self.inbound.values() {
+            let receiving = scope.iter_open().filter(|(_, entity)| entity.payload == Payload::Receiving);
+            keep.extend(receiving.map(|(key, _)| key).filter(|key| !untold.contains(key) && whole(*key)));
+        }
+        keep.sort_unstable();
+        self.note(Some(now), || Input::Suspend { keep: keep.clone() });
+        self.suspend_with(&keep);
+        true
+    }
+
+    /// Entities of which nobody has been told yet that their streams may be received.
+    fn untold(&self) -> HashSet<EntityKey> {
+        let admitted = self.events.iter().filter_map(|event| match event {
+            Event::Admitted { accepted, .. } => Some(accepted.key),
+            Event::Agreed(_)
+            | Event::Status { .. }
+            | Event::Gathered { .. }
+            | Event::Resolved { .. }
+            | Event::Released { .. }
+            | Event::Digest { .. }
+            | Event::Barrier { .. }
+            | Event::Checkpoint { .. }
+            | Event::Capacity
+            | Event::Error { .. }
+            | Event::Layer2(_)
+            | Event::Closed { .. } => None,
+        });
+        admitted.collect()
+    }
+
+    pub(super) fn suspend_with(&mut self, keep: &[EntityKey]) {
+        self.survival.link = Link::Down;
+        self.survival.behind = true;
+        self.decoder = FrameDecoder::new();
+        self.control.clear();
+        self.transmits.clear();
+        self.held = Default::default();
+        for scope in self.inbound.values_mut() {
+            for (key, entity) in scope.iter_open_mut() {
+                entity.lose_streams(keep.binary_search(&key).is_ok());
+            }
+        }
+        self.events.retain(|event| match event {
+            Event::Admitted { .. } | Event::Layer2(Layer2Event::SendAgain(_)) => false,
+            Event::Agreed(_)
+            | Event::Status { .. }
+            | Event::Gathered { .. }
+            | Event::Resolved { .. }
+            | Event::Released { .. }
+            | Event::Digest { .. }
+            | Event::Barrier { .. }
+            | Event::Checkpoint { .. }
+            | Event::Capacity
+            | Event::Error { .. }
+            | Event::Layer2(_)
+            | Event::Closed { .. } => true,
+        });
+    }
+
+    /// A client has a new connection: CAPABILITIES and SESSION go out once more, and [`Layer2Event::Reconnected`] follows.
+    ///
+    /// # Errors
+    ///
+    /// Misuse unless the session is suspended, and for a server.
+    pub fn reconnect(&mut self, now: Now) -> Result<()> {
+        if self.role != Role::Client || !self.is_suspended() {
+            return Err(Error::misuse("only a client's session that is suspended reconnects"));
+        }
+        self.survival.link = Link::Greeting { agreed: false };
+        self.last_control_received = now.instant;
+        self.send_capabilities();
+        Ok(())
+    }
+
+    /// A server has found the session that [`Layer2Event::Returns`] has named: it goes on where that was said, with the
+    /// octets that `fresh`, the session of the new connection, has taken there.
+    ///
+    /// # Errors
+    ///
+    /// Misuse unless the session is suspended and `fresh` has named it. LAYER_UNSUPPORTED when both ends have agreed on
+    /// something else than before, ENTITY_INVALID when the peer has forgotten what it had taken; these close the session.
+    pub fn adopt(&mut self, now: Now, fresh: Self) -> Result<()> {
+        let Link::Returning(frame) = fresh.survival.link else {
+            return Err(Error::misuse("the peer of the new connection has not named a session to go on with"));
+        };
+        if self.role != Role::Server || !self.is_suspended() || self.id() != Some(frame.session) {
+            return Err(Error::misuse("only a server's session that is suspended, and was named, goes on"));
+        }
+        self.last_control_received = now.instant;
+        self.decoder = fresh.decoder;
+        self.control = fresh.control;
+        let same = self.same_agreement(fresh.agreement);
+        self.guard(same)?;
+        self.survival.link = Link::Up;
+        self.send_session(true);
+        let outcome = self.go_on(now, frame);
+        self.guard(outcome)?;
+        self.take_frames(now)
+    }
+
+    /// A server does not know the session that [`Layer2Event::Returns`] has named, or refuses to go on with it:
+    /// CLAIM_NOT_FOUND closes this one.
+    pub fn refuse_return(&mut self, _now: Now) {
+        if let Link::Returning(frame) = self.survival.link {
+            let message = format!("session {} is not known here", frame.session);
+            self.close_with(&Error::violation(ErrorCode::ClaimNotFound, message));
+        }
+    }
+
+    /// A frame of the session: kept until the peer has taken it, and sent if there is a connection.
+    pub(super) fn send_frame(&mut self, frame: &Frame) {
+        let before = self.control.len();
+        frame.encode(&mut self.control);
+        if let Some(kept) = &mut self.survival.kept {
+            kept.push(self.control.get(before..).unwrap_or_default());
+            if self.survival.link != Link::Up {
+                self.control.truncate(before);
+            }
+        }
+    }
+
+    /// A frame of the connection.
+    pub(super) fn send_on_link(&mut self, frame: &Frame) {
+        if self.survival.link != Link::Down {
+            frame.encode(&mut self.control);
+        }
+    }
+
+    pub(super) fn send_session(&mut self, goes_on: bool) {
+        let Some(session) = self.resilience.name() else { return };
+        let received = self.survival.says_received();
+        let sent = self.survival.kept.as_ref().filter(|_| goes_on).map(Kept::sent);
+        self.survival.acknowledged = self.survival.received;
+        self.survival.unacknowledged_octets = 0;
+        self.send_on_link(&Frame::Layer2(Layer2Frame::Session(SessionFrame { session, received, sent })));
+    }
+
+    /// What the peer's first SESSION, or the agreement on a lower layer, says of the session's life.
+    pub(super) fn settle_survival(&mut self, received: Option<u64>) -> Result<()> {
+        self.survival.agreed = self.survival.kept.is_some() && received.is_some();
+        match received {
+            Some(received) if self.survival.agreed => {
+                if let Some(journal) = &mut self.journal {
+                    journal.begin();
+                }
+                self.hear_received(received)
+            }
+            Some(_) | None => {
+                self.survival.kept = None;
+                self.journal = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// The peer says how many frames it has taken.
+    pub(super) fn hear_received(&mut self, received: u64) -> Result<()> {
+        let Some(kept) = &mut self.survival.kept else { return Ok(()) };
+        if !kept.forget(received) {
+            let message = format!(
+                "SESSION has received {received} frames; {} were sent, and {} acknowledged",
+                kept.sent(),
+                kept.first
+            );
+            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+        }
+        self.capacity_came_free();
+        Ok(())
+    }
+
+    /// What both ends agree on stays what it was.
+    fn same_agreement(&self, agreement: Option<crate::Agreement>) -> Result<()> {
+        if self.agreement == agreement {
+            return Ok(());
+        }
+        let message = "the session's first connection agreed on other capabilities than this one";
+        Err(Error::violation(ErrorCode::LayerUnsupported, message))
+    }
+
+    /// CAPABILITIES of a later connection, at a client.
+    pub(super) fn handle_capabilities_again(&mut self, theirs: &Capabilities) -> Result<()> {
+        let agreement = self.config.capabilities.negotiate(theirs)?;
+        self.same_agreement(Some(agreement))?;
+        self.survival.link = Link::Greeting { agreed: true };
+        self.decoder.expect_layer2();
+        self.send_session(true);
+        Ok(())
+    }
+
+    /// A client hears on a later connection that the session goes on.
+    pub(super) fn handle_session_again(&mut self, now: Now, frame: SessionFrame) -> Result<()> {
+        if self.resilience.name() != Some(frame.session) {
+            return Err(Error::violation(ErrorCode::EntityInvalid, "SESSION names another session than ours"));
+        }
+        self.go_on(now, frame)
+    }
+
+    /// Both counts are known: what the peer has missed is said again.
+    pub(super) fn go_on(&mut self, now: Now, frame: SessionFrame) -> Result<()> {
+        let (Some(received), Some(sent)) = (frame.received, frame.sent) else {
+            return Err(Error::violation(ErrorCode::EntityInvalid, "SESSION does not go on with the session"));
+        };
+        if sent < self.survival.received {
+            let message =
+                format!("SESSION has sent {sent} frames, of which {} have come before", self.survival.received);
+            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+        }
+        self.note(Some(now), || Input::GoOn { received, sent });
+        self.hear_received(received)?;
+        self.survival.link = Link::Up;
+        self.survival.awaited = sent;
+        self.last_status_sent = now.instant;
+        if let Some(kept) = &self.survival.kept {
+            self.control.extend_from_slice(&kept.octets);
+        }
+        self.catch_up(now);
+        Ok(())
+    }
+
+    /// A frame is about to be handled: may it come now, and is it counted?
+    pub(super) fn count_frame(&mut self, frame: &Frame) -> Result<bool> {
+        let fits = match (self.survival.link, frame) {
+            (Link::Up, _) => true,
+            (Link::Greeting { agreed }, Frame::Capabilities(_)) => !agreed,
+            (Link::Greeting { agreed }, Frame::Layer2(Layer2Frame::Session(_))) => agreed,
+            (Link::Greeting { agreed }, Frame::Status(status)) => agreed && is_heartbeat(status),
+            (
+                Link::Greeting { .. },
+                Frame::ScopeDigest(_)
+                | Frame::Barrier(_)
+                | Frame::Checkpoint(_)
+                | Frame::Error(_)
+                | Frame::Layer2(_)
+                | Frame::Private(_),
+            )
+            | (Link::Down | Link::Returning(_), _) => false,
+        };
+        if !fits {
+            let message = format!("frame type 0x{:02X} came before the session goes on", frame.frame_type());
+            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+        }
+        let counted = !is_of_connection(frame);
+        self.survival.received += u64::from(counted);
+        Ok(counted)
+    }
+
+    /// After a frame: has everything come that had been sent before the connection?
+    pub(super) fn catch_up(&mut self, now: Now) {
+        if !self.survival.behind || !self.survival.is_up() || self.survival.received < self.survival.awaited {
+            return;
+        }
+        self.survival.behind = false;
+        self.tell(Layer2Event::Reconnected);
+        for ticket in self.unsent() {
+            self.tell(Layer2Event::SendAgain(ticket));
+        }
+        self.advance_close(now);
+    }
+
+    /// Our open entities whose streams the receiver may not have, but for those that wait for a verdict or a delay, in the
+    /// order of their IDs.
+    fn unsent(&self) -> Vec<Ticket> {
+        let mut tickets: Vec<Ticket> = Vec::with_capacity(self.open_owned);
+        for scope in self.outbound.values() {
+            let (depth, parent) = (scope.depth.unwrap_or(0), scope.parent);
+            let open = scope.iter_open().filter(|(_, entity)| entity.is_to_be_sent());
+            tickets.extend(open.map(|(key, entity)| Ticket {
+                key,
+                parent_id: parent.map_or(entity.parent_id(), |parent| parent.entity),
+                depth,
+                child_scope: entity.child(),
+            }));
+        }
+        tickets.sort_unstable_by_key(|ticket| ticket.key);
+        tickets
+    }
+
+    /// Octets have been handled: is it time to say that they were taken, and does the peer say so too?
+    pub(super) fn acknowledge(&mut self, octets: usize) -> Result<()> {
+        let Some(layer2) = self.config.layer2.as_ref().filter(|_| self.survival.kept.is_some()) else { return Ok(()) };
+        if self.survival.kept_octets() > layer2.max_unacknowledged {
+            let message = format!("the peer has not acknowledged {} octets of stream 0", self.survival.kept_octets());
+            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+        }
+        if !self.survival.agreed || !self.survival.is_up() {
+            return Ok(());
+        }
+        self.survival.unacknowledged_octets += octets;
+        let frames = self.survival.received - self.survival.acknowledged;
+        if frames >= ACKNOWLEDGE_FRAMES || (frames > 0 && self.survival.unacknowledged_octets >= ACKNOWLEDGE_OCTETS) {
+            self.send_session(false);
+        }
+        Ok(())
+    }
+
+    /// With a heartbeat goes what else has not been acknowledged.
+    pub(super) fn acknowledge_all(&mut self) {
+        if self.survival.agreed && self.survival.received > self.survival.acknowledged {
+            self.send_session(false);
+        }
+    }
+
+    /// Whether so much waits to be acknowledged that nothing new is announced.
+    pub(super) fn is_unacknowledged(&self) -> bool {
+        let limit = self.config.layer2.as_ref().map_or(usize::MAX, |layer2| layer2.max_unacknowledged / 2);
+        self.survival.kept_octets() > limit
+    }
+
+    /// Octets of a connection that the session does not read: `true` when they have been dealt with.
+    pub(super) fn sets_octets_aside(&mut self) -> Result<bool> {
+        match self.survival.link {
+            Link::Up | Link::Greeting { .. } => Ok(false),
+            // Of the connection that was lost.
+            Link::Down => {
+                self.decoder = FrameDecoder::new();
+                Ok(true)
+            }
+            Link::Returning(_) if self.decoder.buffered() > MAX_EARLY => {
+                let message = "more came before the session goes on than may";
+                Err(Error::limit(ErrorCode::WindowExceeded, message))
+            }
+            Link::Returning(_) => Ok(true),
+        }
+    }
+
+    /// A server's peer goes on with a session: the driver looks for it.
+    pub(super) fn handle_return(&mut self, frame: SessionFrame) -> Result<()> {
+        if self.survival.kept.is_none() {
+            let message = format!("session {} is not known here: sessions end with their connections", frame.session);
+            return Err(Error::violation(ErrorCode::ClaimNotFound, message));
+        }
+        if self.survival.received > 0 || self.counters.announced > 0 {
+            return Err(Error::violation(
+                ErrorCode::EntityInvalid,
+                "SESSION goes on with a session after other frames",
+            ));
+        }
+        self.survival.link = Link::Returning(frame);
+        self.tell(Layer2Event::Returns(frame.session));
+        Ok(())
+    }
+}
+
+impl super::receiver::Inbound {
+    /// The connection is gone, and with it the streams of an entity's payload.
+    fn lose_streams(&mut self, whole: bool) {
+        self.streams = Streams::None;
+        if self.payload == Payload::Receiving && !whole {
+            self.payload = Payload::Awaited;
+            self.header_seen = false;
+        }
+        if self.header_seen {
+            self.streams = Streams::Former;
+        }
+    }
+}
+
+crate::stored::stored!(Kept { octets, lengths, first });
+crate::stored::stored!(Survival { link, kept, agreed, received, acknowledged, unacknowledged_octets, awaited, behind });
+impl crate::stored::Stored for Link {
+    fn put(&self, out: &mut crate::stored::Out) {
+        (*self == Self::Up).put(out);
+    }
+
+    fn take(from: &mut crate::stored::In<'_>) -> Result<Self> {
+        bool::take(from).map(|up| if up { Self::Up } else { Self::Down })
+    }
+}

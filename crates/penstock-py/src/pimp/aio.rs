@@ -1,0 +1,134 @@
+//! What `penstock.aio.pimp` awaits.
+
+use std::sync::Arc;
+
+use penstock_net::{Error, runtime};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::buffer::PimpBuffer;
+use super::consumer::PimpConsumer;
+use super::job::PimpJob;
+use super::options::{ReachOptions, ServeOptions};
+use super::raised;
+use super::sender::{PieceArgument, PimpSender};
+use crate::pipestream::aio::{Futures, Operation};
+
+fn died(error: &tokio::task::JoinError) -> PyErr {
+    raised(&Error::Misuse(error.to_string()))
+}
+
+/// Begins to listen.
+#[pyfunction]
+pub(crate) fn pimp_listen(futures: &Futures, listen: String, options: ServeOptions) -> PyResult<Operation> {
+    let bound = runtime::spawn_blocking(move || PimpBuffer::bind(&listen, options)).map_err(|error| raised(&error))?;
+    Ok(futures.start(async move { bound.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
+}
+
+/// Takes no more connections, and ends.
+#[pyfunction]
+pub(crate) fn pimp_close(futures: &Futures, buffer: Py<PimpBuffer>, grace: f64) -> Operation {
+    futures.start(async move { buffer.get().shutdown(grace).await.map_err(|error| raised(&error)) })
+}
+
+/// Reads the trust.
+#[pyfunction]
+pub(crate) fn pimp_open(futures: &Futures, url: String, options: ReachOptions) -> PyResult<Operation> {
+    let opened = runtime::spawn_blocking(move || PimpJob::open(&url, &options)).map_err(|error| raised(&error))?;
+    Ok(futures.start(async move { opened.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
+}
+
+/// Makes a job.
+#[pyfunction]
+#[pyo3(signature = (futures, job, key, ttl, read_key))]
+pub(crate) fn pimp_create(
+    futures: &Futures,
+    job: Py<PimpJob>,
+    key: String,
+    ttl: Option<u64>,
+    read_key: Option<String>,
+) -> Operation {
+    futures
+        .start(async move { job.get().created(&key, ttl, read_key.as_deref()).await.map_err(|error| raised(&error)) })
+}
+
+/// Takes a job over.
+#[pyfunction]
+pub(crate) fn pimp_take_over(
+    futures: &Futures,
+    job: Py<PimpJob>,
+    etag: String,
+    key: String,
+    new_key: String,
+) -> Operation {
+    futures.start(async move { job.get().taken_over(&etag, &key, &new_key).await.map_err(|error| raised(&error)) })
+}
+
+/// Where it is in its life.
+#[pyfunction]
+#[pyo3(signature = (futures, job, key))]
+pub(crate) fn pimp_status(futures: &Futures, job: Py<PimpJob>, key: Option<String>) -> Operation {
+    futures.start(async move { job.get().known(key.as_deref()).await.map_err(|error| raised(&error)) })
+}
+
+/// Wants no more of it.
+#[pyfunction]
+pub(crate) fn pimp_cancel(futures: &Futures, job: &PimpJob, key: String) -> Operation {
+    let client = Arc::clone(&job.client);
+    futures.start(async move { client.cancel(&key).await.map_err(|error| raised(&error)) })
+}
+
+/// Has it forgotten.
+#[pyfunction]
+pub(crate) fn pimp_delete(futures: &Futures, job: &PimpJob, key: String) -> Operation {
+    let client = Arc::clone(&job.client);
+    futures.start(async move { client.delete(&key).await.map_err(|error| raised(&error)) })
+}
+
+/// Sends a piece.
+#[pyfunction]
+pub(crate) fn pimp_send(futures: &Futures, sender: Py<PimpSender>, piece: PieceArgument) -> Operation {
+    let piece = piece.piece();
+    futures.start(async move { sender.get().sender.send(piece).await.map_err(|error| raised(&error)) })
+}
+
+/// Says what the payload is.
+#[pyfunction]
+pub(crate) fn pimp_describe(futures: &Futures, sender: Py<PimpSender>, content_type: String) -> Operation {
+    futures.start(async move { sender.get().sender.describe(content_type).await.map_err(|error| raised(&error)) })
+}
+
+/// Waits until the buffer has what was sent.
+#[pyfunction]
+pub(crate) fn pimp_flush(futures: &Futures, sender: Py<PimpSender>) -> Operation {
+    futures.start(async move { sender.get().sender.flush().await.map_err(|error| raised(&error)) })
+}
+
+/// Ends the job, with an error where there is one.
+#[pyfunction]
+#[pyo3(signature = (futures, sender, why))]
+pub(crate) fn pimp_end(futures: &Futures, sender: Py<PimpSender>, why: Option<String>) -> Operation {
+    futures.start(async move {
+        let sender = &sender.get().sender;
+        let ended = match why {
+            Some(why) => sender.fail(why).await,
+            None => sender.finish().await,
+        };
+        ended.map_err(|error| raised(&error))
+    })
+}
+
+/// Waits for chunk 0.
+#[pyfunction]
+pub(crate) fn pimp_metadata(futures: &Futures, consumer: Py<PimpConsumer>) -> Operation {
+    futures.start(async move { consumer.get().described().await.map_err(|error| raised(&error)) })
+}
+
+/// The next octets.
+#[pyfunction]
+pub(crate) fn pimp_next(futures: &Futures, consumer: Py<PimpConsumer>) -> Operation {
+    futures.start(async move {
+        let data = consumer.get().received().await.map_err(|error| raised(&error))?;
+        Ok(data.map(|data| Python::attach(|py| PyBytes::new(py, &data).unbind())))
+    })
+}

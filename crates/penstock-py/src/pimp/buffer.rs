@@ -1,0 +1,68 @@
+//! A buffer for Python; `penstock.pimp.Buffer` wraps it.
+
+use std::sync::Arc;
+
+use penstock_net::pimp::{Buffer, Service, ServiceConfig, open_store};
+use penstock_net::{Error, Result};
+use pyo3::prelude::*;
+
+use super::options::{ServeOptions, first};
+use super::{closed, raised, wait};
+use crate::pipestream::waiting::Timeout;
+
+/// A buffer that listens.
+#[pyclass(frozen, name = "PimpBuffer", module = "penstock._core")]
+pub(crate) struct PimpBuffer {
+    buffer: Arc<Buffer>,
+}
+
+#[pymethods]
+impl PimpBuffer {
+    #[new]
+    fn new(py: Python<'_>, listen: &str, options: ServeOptions) -> PyResult<Self> {
+        py.detach(|| Self::bind(listen, options)).map_err(|error| raised(&error))
+    }
+
+    fn address(&self) -> String {
+        self.buffer.address().to_string()
+    }
+
+    /// None without TLS.
+    fn fingerprint(&self) -> Option<String> {
+        self.buffer.fingerprint().map(|fingerprint| fingerprint.to_string())
+    }
+
+    fn metrics_address(&self) -> Option<String> {
+        self.buffer.metrics_address().map(|address| address.to_string())
+    }
+
+    /// Takes no more connections, and waits for the requests that run, so many seconds at most.
+    fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
+        wait(py, Timeout::NEVER, self.shutdown(grace))
+    }
+}
+
+impl PimpBuffer {
+    /// Blocks on the store and on the resolver.
+    pub(crate) fn bind(listen: &str, options: ServeOptions) -> Result<Self> {
+        let allow_origin = options.allow_origin.as_deref().map(|origin| {
+            let wrong = |_| Error::Misuse(format!("allow_origin={origin:?} is no origin"));
+            origin.parse().map_err(wrong)
+        });
+        let (tls, metrics) = (options.server_tls()?, options.metrics()?);
+        let config = ServiceConfig {
+            store: open_store(&options.store)?,
+            limits: options.limits.core(),
+            jwt_secret: options.jwt_secret,
+            allow_origin: allow_origin.transpose()?,
+        };
+        config.check()?;
+        let service = Service::new(config);
+        Ok(Self { buffer: Arc::new(Buffer::bind(&service, first(listen)?, tls.as_ref(), metrics)?) })
+    }
+
+    pub(crate) async fn shutdown(&self, grace: f64) -> Result<()> {
+        let buffer = Arc::clone(&self.buffer);
+        closed(grace, move |grace| buffer.close(grace)).await
+    }
+}

@@ -1,0 +1,60 @@
+//! PIMP for Python: buffers, jobs, senders and consumers. `penstock.pimp` wraps what is here in typed classes.
+
+pub(crate) mod aio;
+pub(crate) mod buffer;
+pub(crate) mod consumer;
+pub(crate) mod job;
+pub(crate) mod options;
+pub(crate) mod sender;
+pub(crate) mod trigger;
+
+use std::time::Duration;
+
+use penstock_net::{Error, runtime};
+use pyo3::PyErr;
+use pyo3::prelude::*;
+
+use crate::pipestream::waiting::{Timeout, wait_or_not};
+
+mod python {
+    pyo3::import_exception!(penstock.errors, PimpError);
+}
+
+/// The exception of an error, with its code's name; what has no code has its kind's.
+pub(crate) fn raised(error: &Error) -> PyErr {
+    let kind = error.kind().name();
+    let code = match error {
+        Error::Pimp(error) => error.code().name().to_owned(),
+        Error::Io { .. }
+        | Error::Tls(_)
+        | Error::Protocol(_)
+        | Error::Lumberjack(_)
+        | Error::Quicx(_)
+        | Error::Refused(_)
+        | Error::Closed(_)
+        | Error::Misuse(_)
+        | Error::Deadline(_)
+        | Error::Forked => kind.to_uppercase(),
+    };
+    python::PimpError::new_err((error.to_string(), kind, code))
+}
+
+/// Ends what listens: what still runs after so many seconds is cut. It blocks, so it has a thread of its own.
+pub(crate) async fn closed(
+    grace: f64,
+    close: impl FnOnce(Duration) -> Result<(), Error> + Send + 'static,
+) -> Result<(), Error> {
+    let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
+    let closing = runtime::spawn_blocking(move || close(grace))?;
+    closing.await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+}
+
+/// Waits for a result without the interpreter's lock. A time-out is an error of kind "deadline".
+pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    timeout: Timeout,
+    future: impl Future<Output = Result<T, Error>> + Send,
+) -> PyResult<T> {
+    let late = || raised(&Error::Deadline("it has taken longer than the time-out".into()));
+    wait_or_not(py, timeout, async { Ok(future.await) })?.ok_or_else(late)?.map_err(|error| raised(&error))
+}

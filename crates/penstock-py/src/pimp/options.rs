@@ -1,0 +1,201 @@
+//! What Python may set for a buffer, a job, a sender and a consumer: the attributes of dataclasses.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_net::pimp::{ClientOptions, ConsumerConfig, Encoding, Limits, POLL_LIMIT, SenderConfig};
+use penstock_net::tls::{ClientTls, ServerTls, Trust};
+use penstock_net::{Error, Result};
+use pyo3::prelude::*;
+
+use crate::pipestream::address;
+use crate::pipestream::options::{identity, pair, trust};
+
+/// The attributes of the dataclass that `penstock.pimp.Buffer` makes.
+#[derive(FromPyObject)]
+pub(crate) struct ServeOptions {
+    pub(crate) store: String,
+    pub(crate) tls: bool,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    development: PathBuf,
+    client_ca: Option<PathBuf>,
+    pub(crate) jwt_secret: Option<Vec<u8>>,
+    pub(crate) allow_origin: Option<String>,
+    pub(crate) limits: LimitFields,
+    metrics: Option<String>,
+}
+
+/// The attributes of the dataclass that `penstock.pimp.TriggerServer` makes.
+#[derive(FromPyObject)]
+pub(crate) struct TriggerOptions {
+    tls: bool,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    development: PathBuf,
+    client_ca: Option<PathBuf>,
+    pub(crate) max_body: u64,
+}
+
+/// The attributes of `penstock.pimp.Limits`.
+#[derive(FromPyObject)]
+pub(crate) struct LimitFields {
+    job: u64,
+    chunks: u32,
+    value: u64,
+    ttl_ms: u64,
+}
+
+/// The attributes of the dataclass that `penstock.pimp.Job` makes.
+#[derive(FromPyObject)]
+pub(crate) struct ReachOptions {
+    fingerprint: Option<String>,
+    ca: Option<PathBuf>,
+    system_ca: bool,
+    cert: Option<PathBuf>,
+    cert_key: Option<PathBuf>,
+    allowed_hosts: Option<Vec<String>>,
+    retry: f64,
+}
+
+/// The attributes of the dataclass that `penstock.pimp.Sender` makes.
+#[derive(FromPyObject)]
+pub(crate) struct WriteOptions {
+    pub(crate) content_type: Option<String>,
+    encoding: String,
+    gzip: bool,
+    content_length: Option<u64>,
+    meta: Option<String>,
+    chunk_bytes: usize,
+    max_chunks_per_batch: usize,
+    flush_interval: Option<f64>,
+    stall_timeout: f64,
+}
+
+/// The attributes of the dataclass that `penstock.pimp.Consumer` makes.
+#[derive(FromPyObject)]
+pub(crate) struct ReadOptions {
+    wait: f64,
+    poll_interval: f64,
+    max_poll_interval: f64,
+    stall_timeout: f64,
+    max_bytes: u64,
+}
+
+/// Of a sender that never writes but whole chunks: longer than any job.
+const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
+
+/// Octets of a value that is read: as many as the answer to a poll may have.
+const MOST: u64 = 64 << 20;
+
+fn seconds(name: &str, value: f64) -> Result<Duration> {
+    let made = Duration::try_from_secs_f64(value).map_err(|error| Error::Misuse(format!("{name}={value}: {error}")))?;
+    if made > NEVER {
+        Err(Error::Misuse(format!("{name}={value}: that is longer than any job lives")))
+    } else {
+        Ok(made)
+    }
+}
+
+/// The first address of `HOST:PORT`. Blocks on the resolver.
+pub(crate) fn first(address: &str) -> Result<SocketAddr> {
+    let nowhere = || Error::Misuse(format!("{address} has no address"));
+    address::resolve(address)?.0.first().copied().ok_or_else(nowhere)
+}
+
+impl ServeOptions {
+    pub(crate) fn server_tls(&self) -> Result<Option<ServerTls>> {
+        server_tls(self.tls, self.cert.as_ref(), self.key.as_ref(), &self.development, self.client_ca.as_ref())
+    }
+
+    pub(crate) fn metrics(&self) -> Result<Option<SocketAddr>> {
+        self.metrics.as_deref().map(first).transpose()
+    }
+}
+
+impl TriggerOptions {
+    pub(crate) fn server_tls(&self) -> Result<Option<ServerTls>> {
+        server_tls(self.tls, self.cert.as_ref(), self.key.as_ref(), &self.development, self.client_ca.as_ref())
+    }
+}
+
+fn server_tls(
+    tls: bool,
+    cert: Option<&PathBuf>,
+    key: Option<&PathBuf>,
+    development: &Path,
+    client_ca: Option<&PathBuf>,
+) -> Result<Option<ServerTls>> {
+    let own = pair(cert, key)?;
+    if tls {
+        return Ok(Some(ServerTls { identity: identity(own, development), client_ca: client_ca.cloned() }));
+    }
+    if own.is_some() || client_ca.is_some() {
+        return Err(Error::Misuse("a certificate, or a CA for clients, is for TLS, which is off".into()));
+    }
+    Ok(None)
+}
+
+impl LimitFields {
+    pub(crate) fn core(&self) -> Limits {
+        let Self { job, chunks, value, ttl_ms } = *self;
+        Limits { job, chunks, value, ttl: ttl_ms, ..Limits::default() }
+    }
+}
+
+impl ReachOptions {
+    /// `https://` without somebody to trust is whom the system trusts.
+    pub(crate) fn net(&self, url: &str) -> Result<ClientOptions> {
+        let identity = pair(self.cert.as_ref(), self.cert_key.as_ref())?;
+        let named = self.fingerprint.is_some() || self.ca.is_some() || self.system_ca;
+        let secure = url.trim_start().get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
+        let trust =
+            if named { trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)? } else { Trust::System };
+        let tls = (secure || named || identity.is_some()).then_some(ClientTls { trust, identity });
+        Ok(ClientOptions { tls, allowed_hosts: self.allowed_hosts.clone(), retry: seconds("retry", self.retry)? })
+    }
+}
+
+impl WriteOptions {
+    pub(crate) fn net(&self) -> Result<SenderConfig> {
+        let encoding = match self.encoding.as_str() {
+            "auto" => Encoding::Auto,
+            "identity" => Encoding::Identity,
+            "base64" => Encoding::Base64,
+            other => return Err(Error::Misuse(format!("encoding={other:?}: \"auto\", \"identity\" or \"base64\""))),
+        };
+        Ok(SenderConfig {
+            encoding,
+            gzip: self.gzip,
+            content_length: self.content_length,
+            meta: self.meta.clone(),
+            max_chunk: self.chunk_bytes,
+            max_chunks_per_batch: self.max_chunks_per_batch,
+            flush_interval: self.flush_interval.map_or(Ok(NEVER), |value| seconds("flush_interval", value))?,
+            stall_timeout: seconds("stall_timeout", self.stall_timeout)?,
+            ..SenderConfig::default()
+        })
+    }
+}
+
+impl ReadOptions {
+    pub(crate) fn net(&self) -> Result<ConsumerConfig> {
+        Ok(ConsumerConfig {
+            wait: seconds("wait", self.wait)?,
+            // Ignored by buffers that do not know it; it bounds the answers of others.
+            limit: POLL_LIMIT,
+            poll_interval: seconds("poll_interval", self.poll_interval)?,
+            max_poll_interval: seconds("max_poll_interval", self.max_poll_interval)?,
+            stall_timeout: seconds("stall_timeout", self.stall_timeout)?,
+            inflated: self.max_bytes,
+            // How large a job is, its buffer has said; what is held here at a time has its own bounds.
+            limits: Limits { job: u64::MAX, chunks: u32::MAX, value: MOST, body: MOST, ..Limits::default() },
+            ..ConsumerConfig::default()
+        })
+    }
+}
+
+/// What several threads of Python may use.
+pub(crate) type Shared<T> = Arc<tokio::sync::Mutex<T>>;

@@ -1,0 +1,100 @@
+//! The server of a trigger, for Python; `penstock.pimp.TriggerServer` wraps it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use penstock_net::pimp::{Asked, TriggerServer};
+use penstock_net::{Error, Result};
+use pyo3::prelude::*;
+use tokio::sync::watch;
+
+use super::options::{TriggerOptions, first};
+use super::{closed, raised, wait};
+use crate::pipestream::waiting::Timeout;
+
+/// A server that listens for triggers.
+#[pyclass(frozen, name = "PimpTriggerServer", module = "penstock._core")]
+pub(crate) struct PimpTriggerServer {
+    server: Arc<TriggerServer>,
+    closed: watch::Sender<bool>,
+}
+
+/// A request that waits for its answer.
+#[pyclass(frozen, name = "PimpAsked", module = "penstock._core")]
+pub(crate) struct PimpAsked {
+    asked: Mutex<Option<Asked>>,
+}
+
+#[pymethods]
+impl PimpTriggerServer {
+    #[new]
+    fn new(py: Python<'_>, listen: &str, options: TriggerOptions) -> PyResult<Self> {
+        py.detach(|| Self::bind(listen, &options)).map_err(|error| raised(&error))
+    }
+
+    fn address(&self) -> String {
+        self.server.address().to_string()
+    }
+
+    /// None without TLS.
+    fn fingerprint(&self) -> Option<String> {
+        self.server.fingerprint().map(|fingerprint| fingerprint.to_string())
+    }
+
+    /// A trigger serves no metrics.
+    #[expect(clippy::unused_self, reason = "whatever listens is asked")]
+    const fn metrics_address(&self) -> Option<String> {
+        None
+    }
+
+    /// The next request; `None` when the server is closed.
+    fn next_request(&self, py: Python<'_>) -> PyResult<Option<PimpAsked>> {
+        let mut closed = self.closed.subscribe();
+        let next = wait(py, Timeout::NEVER, async {
+            tokio::select! {
+                biased;
+                asked = self.server.next() => Ok(asked),
+                // An error means that this server is gone, which it is not while this borrows it.
+                _ = closed.wait_for(|closed| *closed) => Ok(None),
+            }
+        })?;
+        Ok(next.map(|asked| PimpAsked { asked: Mutex::new(Some(asked)) }))
+    }
+
+    /// Takes no more connections, and waits for the requests that run, so many seconds at most.
+    fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
+        let server = Arc::clone(&self.server);
+        wait(py, Timeout::NEVER, async {
+            let ended = closed(grace, move |grace| server.close(grace)).await;
+            self.closed.send_replace(true);
+            ended
+        })
+    }
+}
+
+impl PimpTriggerServer {
+    fn bind(listen: &str, options: &TriggerOptions) -> Result<Self> {
+        let server = TriggerServer::bind(first(listen)?, options.server_tls()?.as_ref(), options.max_body)?;
+        Ok(Self { server: Arc::new(server), closed: watch::Sender::new(false) })
+    }
+}
+
+#[pymethods]
+impl PimpAsked {
+    /// The method, the body, its type, the authorization.
+    fn request(&self) -> PyResult<(String, Vec<u8>, String, String)> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let Asked { method, body, content_type, authorization, .. } = asked.as_ref().ok_or_else(answered)?;
+        Ok((method.clone(), body.clone(), content_type.clone(), authorization.clone()))
+    }
+
+    /// Answers it, once.
+    fn answer(&self, status: u16, headers: Vec<(String, String)>, body: Vec<u8>) -> PyResult<()> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        asked.ok_or_else(answered)?.answer(status, headers, body);
+        Ok(())
+    }
+}
+
+fn answered() -> PyErr {
+    raised(&Error::Misuse("the request is answered already".into()))
+}

@@ -1,0 +1,110 @@
+"""The composites of the demo, each a job that a browser shows as it arrives, and one that lists them."""
+
+import json
+import time
+import webbrowser
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow.dataset as ds
+from rich.console import Console
+
+from penstock.errors import PimpError
+from penstock.pimp import Buffer, Job
+
+__all__ = ["Published", "show_published"]
+
+_THREADS = 4
+# A composite has the text of the whole document; a job has 50 MiB.
+_MOST = 40 << 20
+# Of more than these the list alone would be longer than anybody looks at.
+_DOCUMENTS = 2_000
+# As long as jobs live.
+_SHOWN_SECONDS = 290.0
+
+
+class Published:
+    """A buffer in this process, with a job for each document, as long as the ``with`` block runs."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._buffer = Buffer(store=store, behind_proxy=True)
+        self.problems: list[str] = []
+        """What could not be published, or was read back otherwise than it was written."""
+        self.documents = 0
+        """Documents that were published, and read back."""
+        self.left_out = 0
+        """Documents beyond the limits of a job, or of the list."""
+        self.link: str | None = None
+        """What a browser shows: the list of the documents, with a link for each."""
+
+    def publish(self, composites: Path, advance: Callable[[int], None]) -> None:
+        """Write a job for each composite, read each back as a browser would, and write the list."""
+        lines: list[str] = []
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-publish") as pool:
+            rows = _rows(composites)
+            for line in pool.map(self._one, islice(rows, _DOCUMENTS)):
+                if line is None:
+                    self.left_out += 1
+                else:
+                    lines.append(line)
+                    self.documents += 1
+                advance(self.documents)
+            self.left_out += sum(1 for _ in rows)
+        job = Job.create(self._buffer.url)
+        with job.sender(content_type="application/x-ndjson", encoding="identity") as sender:
+            sender.send(sorted(lines))
+        self.link = job.page_url
+
+    def _one(self, row: dict[str, Any]) -> str | None:
+        text = json.dumps(row, ensure_ascii=False, default=str)
+        if len(text) > _MOST or len(text.encode()) > _MOST:
+            return None
+        job = Job.create(self._buffer.url)
+        try:
+            with job.sender(content_type="application/json", meta={"document": row["document"]}) as sender:
+                sender.send(text)
+            found = job.consumer().read()
+        except PimpError as error:
+            self.problems.append(f"{row['document']} was not published: {error}")
+            return None
+        if found != text.encode():
+            self.problems.append(f"{row['document']} was published, and reads otherwise")
+        told = {name: row[name] for name in ("document", "status", "parts", "failed")}
+        return json.dumps(told | {"link": job.page_url}, ensure_ascii=False) + "\n"
+
+    @property
+    def command(self) -> str:
+        """What serves the jobs again, at the same address."""
+        return f"penstock pimp serve --listen {self._buffer.address} --store {self._store} --behind-proxy"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._buffer.close(grace=1.0)
+
+
+def show_published(console: Console, published: Published, *, opens: bool) -> None:
+    """Print the link, and have a browser show it until it is closed, or the jobs' time is over."""
+    more = f", {published.left_out:,} are left out" if published.left_out else ""
+    console.print(f"\nPublished: {published.documents:,} composites{more}. The list:")
+    console.print(published.link, soft_wrap=True, markup=False, highlight=False)
+    if not (opens and console.is_terminal and webbrowser.open(published.link or "")):
+        console.print(f"For five minutes: {published.command}", soft_wrap=True, markup=False, highlight=False)
+        return
+    console.print("It is served for five minutes; Ctrl-C ends it.")
+    with suppress(KeyboardInterrupt):
+        time.sleep(_SHOWN_SECONDS)
+
+
+def _rows(composites: Path) -> Iterator[dict[str, Any]]:
+    for batch in ds.dataset(composites, format="parquet").to_batches(batch_size=16):
+        yield from batch.to_pylist()

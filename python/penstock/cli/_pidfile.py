@@ -1,0 +1,63 @@
+"""``--pidfile``: the process's ID in a file, and one process for it at a time."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from penstock.errors import QuicxError
+
+__all__ = ["pidfile"]
+
+
+@contextmanager
+def pidfile(path: Path | None) -> Iterator[None]:
+    """Keep the process's ID in a file as long as it runs, and the file locked.
+
+    Raises:
+        QuicxError: Another process that runs has the file. One that was killed has it no more.
+    """
+    if path is None:
+        yield
+        return
+    with _take(path) as file:
+        try:
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+        finally:
+            # Somebody may have put another file there.
+            if _is_at(file, path):
+                path.unlink()
+
+
+def _take(path: Path) -> TextIO:
+    """Open and lock the file that is there, or is made."""
+    while True:
+        file = path.open("a+", encoding="ascii", errors="replace")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            number = file.read(32).strip()
+            file.close()
+            raise QuicxError(
+                f"{path}: the process {number or 'that has it'} runs and has this pidfile: stop it, or name another",
+                "misuse",
+            ) from None
+        except BaseException:
+            file.close()
+            raise
+        # Whoever had it before may have removed it between the two.
+        if _is_at(file, path):
+            return file
+        file.close()
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False

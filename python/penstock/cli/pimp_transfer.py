@@ -1,0 +1,286 @@
+"""``penstock pimp send`` and ``penstock pimp fetch``: a job's payload from a file, and to one."""
+
+import codecs
+import io
+import json
+import mimetypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol, cast
+
+import typer
+
+from penstock.cli._interrupt import interruptible
+from penstock.cli._trust import CaOption, CertOption, FingerprintOption, SystemCaOption
+from penstock.cli.pimp import commands
+
+if TYPE_CHECKING:
+    from penstock.pimp import Consumer, Job
+
+__all__ = ["register"]
+
+_PART = 1 << 20
+
+_JobUrl = Annotated[str, typer.Argument(metavar="JOB_URL", help="The job: BUFFER/pimp/{jobId}.")]
+_Key = Annotated[str | None, typer.Option(metavar="KEY", help="The job's key; better from --key-file or PENSTOCK_KEY.")]
+_KeyFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False, help="The file with the job's key.")
+]
+_CertKey = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", exists=True, dir_okay=False, help="The private key of our certificate (PEM)."),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print what was done as a line of JSON.")]
+_File = Annotated[str, typer.Argument(metavar="FILE", help="The payload; - is standard input.")]
+_ContentType = Annotated[
+    str | None, typer.Option(metavar="TYPE", help="Its MIME type; by default what the file's name says.")
+]
+_Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", dir_okay=False, help="Where to; else standard output.")
+]
+
+
+def _send(
+    job_url: _JobUrl,
+    file: _File,
+    key: _Key = None,
+    key_file: _KeyFile = None,
+    content_type: _ContentType = None,
+    gzip: Annotated[bool, typer.Option("--gzip", help="Compress the payload.")] = False,
+    as_json: _Json = False,
+    fingerprint: FingerprintOption = None,
+    ca: CaOption = None,
+    system_ca: SystemCaOption = False,
+    cert: CertOption = None,
+    cert_key: _CertKey = None,
+) -> None:
+    """Write a file as a job, and make the job if need be."""
+    key = _secret(key, key_file)
+    if key is None:
+        raise typer.BadParameter("the job's key is needed: --key KEY, --key-file FILE or PENSTOCK_KEY")
+    job = _job(job_url, key, fingerprint, ca, system_ca, cert, cert_key)
+    name, total = file, None
+    if file != "-":
+        path = Path(file)
+        if not path.is_file():
+            raise typer.BadParameter(f"{file} is no file")
+        total = path.stat().st_size
+    with interruptible(), _opened(file) as source:
+        job.ensure()
+        kind = content_type or _kind(name)
+        # A file whose name promises text may be in another encoding than UTF-8.
+        encoding = "auto" if gzip or file == "-" or _is_text(Path(file)) else "base64"
+        sender = job.sender(content_type=kind, encoding=encoding, gzip=gzip, content_length=None if gzip else total)
+        with sender, _progress("sent", total, as_json) as bar:
+            # Of a pipe what is there: readers wait for it.
+            while part := source.read1(_PART):
+                sender.send(part)
+                bar.show(sender.bytes_written)
+            sender.finish()
+            bar.show(sender.bytes_written)
+    if as_json:
+        typer.echo(json.dumps({"job": job.url, "bytes": sender.bytes_written, "chunks": (sender.last_index or 0) + 1}))
+
+
+_PACKED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
+
+
+def _kind(name: str) -> str:
+    """Give the type of a file by its name; one that is packed is that, whatever is in it."""
+    kind, packed = mimetypes.guess_type(name)
+    if packed is not None:
+        return _PACKED.get(packed, "application/octet-stream")
+    return kind or "application/octet-stream"
+
+
+def _is_text(path: Path) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        try:
+            while part := file.read(_PART):
+                decoder.decode(part)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def _fetch(
+    job_url: _JobUrl,
+    output: _Output = None,
+    key: _Key = None,
+    key_file: _KeyFile = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep what came of a file that is not whole, and go on with it.")
+    ] = False,
+    as_json: _Json = False,
+    fingerprint: FingerprintOption = None,
+    ca: CaOption = None,
+    system_ca: SystemCaOption = False,
+    cert: CertOption = None,
+    cert_key: _CertKey = None,
+) -> None:
+    """Read a job's payload as it comes; a file is there when it is whole."""
+    if (as_json or resume) and output is None:
+        raise typer.BadParameter("--json and --resume go with -o FILE: standard output is the payload's")
+    job = _job(job_url, _secret(key, key_file), fingerprint, ca, system_ca, cert, cert_key)
+    with interruptible():
+        kept = _Kept(output, job) if output is not None and resume else None
+        consumer = job.consumer(position=kept.position if kept else None)
+        metadata = consumer.metadata
+        total = metadata.content_length if metadata.compression == "none" else None
+        with _progress("fetched", total, as_json or output is None) as bar:
+            if output is None:
+                octets = 0
+                for data in consumer:
+                    sys.stdout.buffer.write(data)
+                    sys.stdout.buffer.flush()
+                    octets += len(data)
+            elif kept is not None:
+                octets = kept.save(consumer, output, bar)
+            else:
+                octets = consumer.save(output, progress=bar.show)
+    if as_json:
+        line = {"job": job.url, "bytes": octets, "chunks": consumer.next_index, "content_type": metadata.content_type}
+        typer.echo(json.dumps(line))
+
+
+class _Kept:
+    """What came of a payload that is not whole, in ``.NAME.part``; ``.NAME.part.json`` says how far that is."""
+
+    def __init__(self, output: Path, job: "Job") -> None:
+        self._part = output.with_name(f".{output.name}.part")
+        self._note = output.with_name(f".{output.name}.part.json")
+        self.octets, self.position = 0, None
+        try:
+            note = json.loads(self._note.read_bytes())
+            octets, position = int(note["bytes"]), str(note["position"])
+            # One of another job is none of this one's.
+            if note["job"] == job.id and self._part.stat().st_size >= octets:
+                self.octets, self.position = octets, position
+        except (OSError, ValueError, LookupError, TypeError):
+            # There is none, or it was cut off: everything comes again.
+            return
+
+    def save(self, consumer: "Consumer", output: Path, bar: "_Shown") -> int:
+        with self._part.open("r+b" if self.octets else "wb") as file:
+            file.truncate(self.octets)
+            file.seek(self.octets)
+            try:
+                for data in consumer:
+                    self.octets += file.write(data)
+                    file.flush()
+                    self._keep(consumer)
+                    bar.show(self.octets)
+            except BaseException as error:
+                if getattr(error, "code", None) in {"CORRUPT", "TOO_LARGE"}:
+                    self._drop()
+                raise
+        self._part.replace(output)
+        self._note.unlink(missing_ok=True)
+        return self.octets
+
+    def _keep(self, consumer: "Consumer") -> None:
+        note = {"job": consumer.job.id, "bytes": self.octets, "position": consumer.position}
+        new = self._note.with_name(f"{self._note.name}.new")
+        new.write_text(json.dumps(note))
+        new.replace(self._note)
+
+    def _drop(self) -> None:
+        for file in (self._part, self._note):
+            file.unlink(missing_ok=True)
+
+
+def _secret(key: str | None, file: Path | None) -> str | None:
+    if key is not None and file is not None:
+        raise typer.BadParameter("--key and --key-file: one or the other")
+    if file is None:
+        return key or os.environ.get("PENSTOCK_KEY") or None
+    try:
+        found = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"--key-file {file}: {error}") from None
+    if not found:
+        raise typer.BadParameter(f"--key-file {file}: it is empty")
+    return found
+
+
+def _job(
+    url: str,
+    key: str | None,
+    fingerprint: str | None,
+    ca: Path | None,
+    system_ca: bool,
+    cert: Path | None,
+    cert_key: Path | None,
+) -> "Job":
+    """Check the options: whoever is reached by ``https://`` is trusted for a reason that was given."""
+    if (cert is None) != (cert_key is None):
+        raise typer.BadParameter("--cert and --cert-key go together")
+    secure = url.lower().startswith("https://")
+    given = (fingerprint is not None) + (ca is not None) + system_ca
+    if given != (1 if secure else 0):
+        raise typer.BadParameter(
+            "to https:// say whom to trust, by exactly one of --fingerprint HEX (the buffer prints it when it starts), "
+            "--ca FILE and --system-ca; http:// is for this machine, and needs none of them"
+        )
+    from penstock.errors import PimpError
+    from penstock.pimp import Job
+
+    job = Job(url, key=key, fingerprint=fingerprint, ca=ca, system_ca=system_ca, cert=cert, cert_key=cert_key)
+    try:
+        _ = job.url
+    except PimpError as error:
+        if error.kind != "misuse":
+            raise
+        raise typer.BadParameter(str(error)) from None
+    return job
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[io.BufferedReader]:
+    if file == "-":
+        yield cast("io.BufferedReader", sys.stdin.buffer)
+        return
+    with Path(file).open("rb") as source:
+        yield source
+
+
+class _Shown(Protocol):
+    def show(self, octets: int) -> None: ...
+
+
+class _Nothing:
+    """No progress is shown."""
+
+    def show(self, octets: int) -> None:
+        """Show nothing."""
+
+
+@contextmanager
+def _progress(what: str, total: int | None, quiet: bool) -> Iterator[_Shown]:
+    """Show a bar on a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield _Nothing()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("", total=total)
+
+        class Bar:
+            def show(self, octets: int) -> None:
+                progress.update(task, completed=octets)
+
+        yield Bar()
+
+
+def register(_app: typer.Typer) -> None:
+    """Add ``penstock pimp send`` and ``fetch``."""
+    commands.command("send")(_send)
+    commands.command("fetch")(_fetch)

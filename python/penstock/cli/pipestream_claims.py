@@ -1,0 +1,73 @@
+"""``penstock pipestream claims``: what a server has set aside."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli._interrupt import interruptible
+from penstock.cli._read_key import read_key
+from penstock.cli._trust import (
+    AddressArgument,
+    CaOption,
+    CertOption,
+    FingerprintOption,
+    KeyOption,
+    SystemCaOption,
+    trust,
+)
+from penstock.cli.pipestream import commands
+
+if TYPE_CHECKING:
+    from penstock.pipestream import SetAside
+
+__all__ = ["register"]
+
+
+def _claims(
+    address: AddressArgument,
+    read_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", exists=True, dir_okay=False, help="The server's read key; PENSTOCK_KEY does the same."
+        ),
+    ] = None,
+    fingerprint: FingerprintOption = None,
+    ca: CaOption = None,
+    system_ca: SystemCaOption = False,
+    cert: CertOption = None,
+    key: KeyOption = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object for each claim check.")] = False,
+) -> None:
+    """List the claim checks that a server knows: what it has set aside, and what has become of it."""
+    options = trust(fingerprint, ca, system_ca, cert, key)
+    secret = read_key(read_key_file)
+    if secret is None:
+        raise typer.BadParameter("whoever reads a sink needs its read key: --read-key-file FILE, or PENSTOCK_KEY")
+    with interruptible():
+        from penstock.pipestream import SinkReader, Status
+
+        found = SinkReader.connect(address, read_key=secret, **options).claims()
+        for each in found:
+            typer.echo(json.dumps(each.to_dict()) if json_lines else _line(each))
+        if not json_lines:
+            left = sum(each.claim.status is Status.DEFERRED for each in found)
+            typer.echo(f"{len(found)} claim check{'' if len(found) == 1 else 's'}, {left} open")
+
+
+def _line(each: "SetAside") -> str:
+    claim = each.claim
+    expires = "" if claim.expires is None else f" until {claim.expires:%Y-%m-%d %H:%M} UTC"
+    named = " / ".join([each.document or f"scope {claim.scope}, entity {claim.entity}", *(each.path or ())])
+    about = ", ".join(
+        text for text in (each.type, None if each.bytes is None else f"{each.bytes} octets", each.reason) if text
+    )
+    line = f"{claim.hex} {claim.status.name}{expires}  {named}" + (f" ({about})" if about else "")
+    # Names come from outside; one line stays one line.
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in line)
+
+
+def register(_app: typer.Typer) -> None:
+    """Add ``penstock pipestream claims``."""
+    commands.command("claims")(_claims)

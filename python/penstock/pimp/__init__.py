@@ -1,0 +1,25 @@
+"""PIMP: results to whoever can only poll, through a buffer that both sides call.
+
+`Buffer` keeps jobs, `Sender` writes one, `Consumer` reads it, `Job` is what both are told; `Trigger` starts senders.
+"""
+
+from penstock.pimp._buffer import Buffer
+from penstock.pimp._consumer import Consumer, Metadata
+from penstock.pimp._job import Job, JobStatus, new_job_id, new_key
+from penstock.pimp._options import Limits
+from penstock.pimp._sender import Sender
+from penstock.pimp._trigger import Trigger, TriggerServer
+
+__all__ = [
+    "Buffer",
+    "Consumer",
+    "Job",
+    "JobStatus",
+    "Limits",
+    "Metadata",
+    "Sender",
+    "Trigger",
+    "TriggerServer",
+    "new_job_id",
+    "new_key",
+]

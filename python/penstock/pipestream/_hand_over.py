@@ -1,0 +1,213 @@
+"""Claim checks of a PipeStream server, handed over to a Quicx queue: each is a task, whose end settles it.
+
+::
+
+    claim checks that are open ──submit, under a key──▶ queue ──▶ worker
+             ▲                                            │ DONE, FAILED, dead
+             └── COMPLETE, FAILED ◀── settle, once ◀──────┘
+
+Nothing is kept here. A process that starts anew finds the claim checks that are open and submits them again: the key, a
+hash of session and ID, makes it the same task where the daemon knows it still, and another one where it does not. So
+a task is run at least once, and a claim check is settled once.
+"""
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Self
+from urllib.parse import parse_qsl, urlsplit
+
+from penstock._addresses import check_address, fingerprint_digits
+from penstock.errors import PipeStreamError, QuicxError
+from penstock.pipestream._codes import Status
+from penstock.pipestream._keys import misuse
+from penstock.pipestream._messages import SetAside, set_aside_of
+
+if TYPE_CHECKING:
+    from penstock import _core
+    from penstock.quicx import Outcome, Producer
+
+__all__ = ["TASK", "HandOver", "Queue"]
+
+TASK = "pipestream.claim"
+"""The type of the tasks."""
+
+_LOG = logging.getLogger("penstock.pipestream")
+_FILES = ("ca", "cert", "key")
+# How often the thread looks whether it is still wanted, and the longest time between two tries of a daemon.
+_LOOK = 0.5
+_LONGEST = 15.0
+_UNKNOWN = 2
+_TOO_LARGE = 3
+# Seconds that a daemon may take to answer a submit.
+_PATIENCE = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Where tasks go: ``quicx://HOST:PORT``, with ``?fingerprint=HEX`` or ``?ca=FILE`` where it is not this machine.
+
+    >>> Queue.parse("quicx://127.0.0.1:16381").address
+    '127.0.0.1:16381'
+    """
+
+    address: str
+    """``HOST:PORT``."""
+    trust: dict[str, str] = field(default_factory=dict)
+    """``fingerprint``, ``ca``, ``cert`` and ``key``, as `penstock.quicx.Producer` takes them."""
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Read a URL.
+
+        Raises:
+            PipeStreamError: A misuse; the message says what is wrong with it.
+        """
+        from penstock._addresses import is_local
+
+        parts = urlsplit(url)
+        if parts.scheme != "quicx" or parts.path.strip("/") or parts.fragment:
+            raise misuse(f"a queue is quicx://HOST:PORT, not {url!r}")
+        try:
+            address = check_address(parts.netloc)
+            given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+            trust = {name: fingerprint_digits(value) if name == "fingerprint" else value for name, value in given}
+        except ValueError as error:
+            raise misuse(f"the queue {url!r}: {error}") from None
+        if len(trust) != len(given) or not set(trust) <= {"fingerprint", *_FILES}:
+            raise misuse(f"the queue {url!r} takes fingerprint, ca, cert and key, each once")
+        if ("cert" in trust) != ("key" in trust):
+            raise misuse(f"the queue {url!r}: cert and key go together")
+        if ("fingerprint" in trust) + ("ca" in trust) != 1 and (trust or not is_local(address)):
+            raise misuse(f"the queue {url!r}: another machine needs exactly one of ?fingerprint=HEX and ?ca=FILE")
+        return cls(address, trust)
+
+    def connect(self) -> "Producer":
+        """Connect to the daemon; raises ``QuicxError`` where that fails."""
+        from penstock.quicx import Producer
+
+        trust = self.trust
+        return Producer(
+            self.address,
+            fingerprint=trust.get("fingerprint"),
+            ca=trust.get("ca"),
+            cert=trust.get("cert"),
+            key=trust.get("key"),
+        )
+
+
+class HandOver:
+    """Submits a server's claim checks and settles them, in a thread of its own, until it is stopped."""
+
+    def __init__(self, server: "_core.Server", queue: Queue) -> None:
+        self._server = server
+        self._queue = queue
+        self._stopped = Event()
+        self._lock = Lock()
+        self._handed: set[int] = set()
+        self._runs: Counter[int] = Counter()
+        self._due = False
+        self._broken: QuicxError | None = None
+        self._thread = Thread(target=self._run, name="penstock-hand-over", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; what is in the queue stays there, and its end is heard by whoever starts next."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        delay = _LOOK
+        while not self._stopped.is_set():
+            try:
+                with self._queue.connect() as producer:
+                    delay = _LOOK
+                    self._serve(producer)
+            except (QuicxError, PipeStreamError, OSError) as error:
+                if not self._stopped.is_set():
+                    _LOG.warning("claim checks cannot be handed over to %s: %s", self._queue.address, error)
+            self._stopped.wait(delay)
+            delay = min(2 * delay, _LONGEST)
+
+    def _serve(self, producer: "Producer") -> None:
+        """Hand over what is open, and what comes, as long as the connection lives."""
+        with self._lock:
+            self._handed.clear()
+            self._broken = None
+        self._submit(producer, self._server.claims())
+        while not self._stopped.is_set():
+            rows = self._server.wait_claims(_LOOK)
+            if self._broken is not None:
+                raise self._broken
+            if rows is None:
+                return
+            if self._due:
+                self._due = False
+                rows = self._server.claims()
+            self._submit(producer, rows)
+
+    def _submit(self, producer: "Producer", rows: "list[_core._ClaimRow]") -> None:
+        """Hand over those that are open and were not handed over to this connection."""
+        for row in map(set_aside_of, rows):
+            claim = row.claim.id
+            if claim is None or row.claim.status is not Status.DEFERRED:
+                continue
+            with self._lock:
+                if claim in self._handed:
+                    continue
+                self._handed.add(claim)
+            if self._stopped.is_set():
+                return
+            future = self._hand(producer, row)
+            future.add_done_callback(partial(self._over, row))
+
+    def _hand(self, producer: "Producer", row: SetAside) -> "Future[Outcome]":
+        payload = row.to_dict()
+        key = self._key(row)
+        try:
+            return producer.future(TASK, json.dumps(payload).encode(), key=key, timeout=_PATIENCE)
+        except QuicxError as error:
+            if error.code != _TOO_LARGE:
+                raise
+        # Names may be as long as they like; a worker finds them by session, scope and entity.
+        payload.update(document=None, path=None, reason=None)
+        return producer.future(TASK, json.dumps(payload).encode(), key=key, timeout=_PATIENCE)
+
+    def _key(self, row: SetAside) -> bytes:
+        runs = 0 if row.claim.id is None else self._runs[row.claim.id]
+        return hashlib.sha256(f"{TASK} {row.claim.session} {row.claim.hex} {runs}".encode()).digest()[:16]
+
+    def _over(self, row: SetAside, future: "Future[Outcome]") -> None:
+        """Settle a claim check whose task is over; runs in the producer's thread."""
+        claim = row.claim.id
+        if claim is None or self._stopped.is_set():
+            return
+        error = future.exception()
+        if isinstance(error, QuicxError) and error.code == _UNKNOWN:
+            # It was over so long ago that nobody knows how it ended: once more.
+            with self._lock:
+                self._runs[claim] += 1
+                self._handed.discard(claim)
+                self._due = True
+            return
+        if error is not None:
+            self._broken = error if isinstance(error, QuicxError) else QuicxError(str(error), "io")
+            return
+        outcome = future.result()
+        status = Status.COMPLETE if outcome.ok else Status.FAILED
+        try:
+            self._server.settle(claim, status)
+        except PipeStreamError as refused:
+            _LOG.info("the claim check %s has been settled otherwise: %s", row.claim.hex, refused)
+            return
+        finally:
+            with self._lock:
+                self._handed.discard(claim)
+                self._runs.pop(claim, None)
+        why = "" if outcome.failure is None else f": {outcome.failure.decode('utf-8', 'backslashreplace')}"
+        _LOG.info("the claim check %s is %s%s", row.claim.hex, status.name, why)

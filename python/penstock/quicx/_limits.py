@@ -1,0 +1,74 @@
+"""What the values of daemons and policies may be: the same for arguments, policies and the configuration file."""
+
+from collections.abc import Sequence
+from math import isfinite
+
+from penstock.errors import QuicxError
+
+__all__ = ["check_classes", "check_number", "check_type", "check_types"]
+
+_CENTURY = 100 * 365 * 86_400
+"""Seconds: what is further away than that is a mistake, and "for ever" is 0."""
+_SECONDS = (0, _CENTURY)
+_RANGES: dict[str, tuple[float, float]] = {
+    "pool_bytes": (1, 1 << 62),
+    "max_connections": (1, 1 << 31),
+    "max_attempts": (1, 65_535),
+    "attempts": (1, 65_535),
+    "priority": (-(1 << 31), (1 << 31) - 1),
+    "back_off": (1, 1e9),
+    "task_timeout": _SECONDS,
+    "heartbeat_interval": _SECONDS,
+    "drain": _SECONDS,
+    "delay": _SECONDS,
+    "start_delay": _SECONDS,
+}
+_LARGEST_CLASS = 1 << 20
+
+
+def check_number(name: str, value: object, shown: str | None = None) -> None:
+    """Refuse a number that makes no sense, by the name of its argument; ``shown`` is how the user has written it.
+
+    Raises:
+        QuicxError: Of kind "misuse", with that name and what may be there.
+    """
+    if name not in _RANGES and name != "rate":
+        return
+    shown = shown or name
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise QuicxError(f"{shown} is a number, not {value!r}", "misuse")
+    if name == "rate":
+        if not isfinite(value) or value <= 0:
+            raise QuicxError(f"{shown} is a number above 0, not {value!r}", "misuse")
+        return
+    low, high = _RANGES[name]
+    # Of what is no number at all neither is true.
+    if not low <= value <= high:
+        raise QuicxError(f"{shown} is {low:,} to {high:,}, not {value!r}", "misuse")
+
+
+def check_type(name: object, shown: str) -> None:
+    """Refuse what is no type of tasks."""
+    if not isinstance(name, str) or not 1 <= len(name.encode("utf-8", "surrogatepass")) <= 255:
+        raise QuicxError(f"{shown}: a type of tasks has 1 to 255 octets of UTF-8, {name!r} has not", "misuse")
+
+
+def check_types(names: Sequence[object], shown: str = "allow_types") -> None:
+    """Refuse a list of the types that are taken which takes none."""
+    if not names:
+        raise QuicxError(f"{shown} names no type, so nothing would be taken: leave it out to take all", "misuse")
+    for name in names:
+        check_type(name, shown)
+
+
+def check_classes(sizes: Sequence[object], shown: str = "size_classes") -> None:
+    """Refuse size classes that the pool cannot have."""
+    before = 0
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, int) or not before < size <= _LARGEST_CLASS or size % 16:
+            raise QuicxError(
+                f"{shown} are multiples of 16, ascending, up to {_LARGEST_CLASS:,}; {size!r} does not fit in", "misuse"
+            )
+        before = size
+    if not sizes:
+        raise QuicxError(f"{shown} names no size", "misuse")

@@ -1,0 +1,213 @@
+"""How the data source reaches a job, and the jobs of its partitions."""
+
+import hmac
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, Self, cast
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from penstock._addresses import fingerprint_digits
+from penstock.errors import PimpError, SparkError
+from penstock.pimp import Job
+from penstock.spark.pipestream.options import Options
+
+__all__ = ["LISTS", "Target", "Watch", "own_job", "read_job", "take_over_job"]
+
+LISTS = {"penstock": "partitions"}
+"""What the metadata of a job says that lists others."""
+_ASK_SECONDS = 1.0
+
+
+def read_job(options: Options, *, writes: bool) -> Job:
+    """Read which job it is, with its keys, and whom to trust.
+
+    Raises:
+        SparkError: Where the URL is none that may be asked, or a key is missing.
+    """
+    options.check_together("cert", "cert_key")
+    hosts = options.text("allowed_hosts")
+    key = options.text("key")
+    if key is None and (file := options.file("key_file")) is not None:
+        try:
+            key = Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise options.error("key_file", f"names {file}, which cannot be read: {error}") from None
+    key = key or os.environ.get("PENSTOCK_KEY") or None
+    if writes and key is None:
+        raise SparkError("the pimp sink needs the job's key: the option key or key_file, or PENSTOCK_KEY on the driver")
+    try:
+        job = Job(
+            options.target("https://HOST:PORT/pimp/JOB"),
+            key=key,
+            read_key=options.text("read_key"),
+            fingerprint=options.checked("fingerprint", fingerprint_digits),
+            ca=options.file("ca"),
+            system_ca=options.flag("system_ca"),
+            cert=options.file("cert"),
+            cert_key=options.file("cert_key"),
+            allowed_hosts=None if hosts is None else [host.strip() for host in hosts.split(",")],
+        )
+        # What is wrong with it is an error of the driver's.
+        _ = job.url
+    except PimpError as error:
+        raise SparkError(f"the pimp {options.what}: {error}") from error
+    return job.with_key(job.key)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where rows go, and as what."""
+
+    job: Job
+    jobs: Literal["query", "partition"]
+    rows: Literal["jsonl", "ipc"]
+    chunk_bytes: int
+    chunks_per_batch: int
+    columns: StructType
+
+    @classmethod
+    def read(cls, options: Options, schema: StructType, *, overwrite: bool) -> "Target":
+        """Check the options, on the driver."""
+        if overwrite:
+            raise SparkError("the pimp sink only appends: use mode('append'), and outputMode('append')")
+        if not schema.fields:
+            raise SparkError("the pimp sink needs a column")
+        target = cls(
+            read_job(options, writes=True),
+            cast("Literal['query', 'partition']", options.choice("jobs", "query", "partition")),
+            cast("Literal['jsonl', 'ipc']", options.choice("rows", "jsonl", "ipc")),
+            options.within("chunkBytes", 1_024, 262_144) or 65_536,
+            options.within("chunksPerBatch", 1, 4_094) or 8,
+            schema,
+        )
+        options.finish()
+        return target
+
+
+def own_job(job: Job, name: str) -> Job:
+    """Name a job that belongs to another: the same in each attempt, and known to nobody without the key."""
+    digest = hmac.digest(_key(job).encode(), f"{job.id}/{name}".encode(), sha256)
+    base = job.url.removesuffix(job.id)
+    other = job.with_key(None)
+    other._url = f"{base}{uuid.UUID(bytes=digest[:16], version=4)}"
+    return other
+
+
+def take_over_job(job: Job, secret: Job) -> Job:
+    """Make a partition's job, or take it over from an attempt that came before, which then writes no more.
+
+    Each attempt has a key of its own, which the generation says; so whoever has the job's key can go on.
+    """
+    first = job.with_key(_generation_key(secret, job, 1))
+    try:
+        if first.ensure():
+            return first
+    except PimpError as error:
+        if error.code != "CONFLICT":
+            raise
+    # An attempt that is lost may be taking it over as well: then its generation counts, and once more.
+    for _ in range(8):
+        etag = first.status().etag or ""
+        number = etag.strip('"')
+        if not number.isdecimal():
+            raise SparkError(f"{job!r} has no generation that could be taken over")
+        held = job.with_key(_generation_key(secret, job, int(number)))
+        try:
+            return held.take_over(etag=etag, key=_generation_key(secret, job, int(number) + 1))
+        except PimpError as error:
+            if error.code != "PRECONDITION_FAILED":
+                raise
+    raise SparkError(f"{job!r} is taken over by others again and again")
+
+
+def _generation_key(secret: Job, job: Job, generation: int) -> str:
+    return hmac.digest(_key(secret).encode(), f"{job.id}#{generation}".encode(), sha256).hex()
+
+
+def _key(job: Job) -> str:
+    if job.key is None:
+        raise SparkError(f"{job!r} has no key that writes")
+    return job.key
+
+
+class Watch:
+    """Asks once a second whether anybody still wants a job, while the task that writes it is within the block.
+
+    It asks in a thread of its own, because a batch may be long in coming: then what waits for it is interrupted, by a
+    `PimpError` with the code CANCELLED.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._over = threading.Event()
+        self._error: PimpError | None = None
+        self._thread = threading.Thread(target=self._ask, name="penstock-pimp-watch", daemon=True)
+        self._waiter = threading.get_ident()
+        # Only the main thread, which tasks of Spark run in, can be interrupted; another learns it with its next batch.
+        self._interrupts = threading.current_thread() is threading.main_thread()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        """Ask for the first time, here and now."""
+        if self._job.status().cancelled:
+            raise _cancelled()
+        if self._interrupts:
+            # It stays: a signal that comes late finds nobody who watches, and does nothing.
+            signal.signal(_SIGNAL, _interrupt)
+            _watching.append(self)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ask no more."""
+        with self._lock:
+            self._over.set()
+        if self._interrupts:
+            _watching.remove(self)
+
+    def each(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pass batches on."""
+        for batch in batches:
+            self.check()
+            yield batch
+
+    def check(self) -> None:
+        """Raise what was learnt."""
+        if self._error is not None:
+            raise self._error
+
+    def _ask(self) -> None:
+        while not self._over.wait(_ASK_SECONDS):
+            try:
+                if not self._job.status().cancelled:
+                    continue
+                error = _cancelled()
+            except PimpError as lost:
+                error = lost
+            with self._lock:
+                if not self._over.is_set():
+                    self._error = error
+                    if self._interrupts:
+                        signal.pthread_kill(self._waiter, _SIGNAL)
+            return
+
+
+_SIGNAL = signal.SIGUSR1
+_watching: list[Watch] = []
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    for watch in _watching:
+        watch.check()
+
+
+def _cancelled() -> PimpError:
+    return PimpError("the consumer has cancelled the job", "io", "CANCELLED")

@@ -1,0 +1,219 @@
+"""Claim checks by the command line, and handed over to a task queue that outlives the server."""
+
+import json
+import signal
+import subprocess
+import sys
+import zipfile
+from contextlib import contextmanager
+
+import pytest
+
+from penstock import PipeStreamError
+from penstock.pipestream import SinkReader, Status
+from penstock.pipestream._hand_over import Queue
+from penstock.quicx import Producer, Worker
+
+KEY = "a secret of 16 octets or more"
+WAIT = 60.0
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
+
+
+class Served:
+    """`penstock pipestream serve` in a process of its own."""
+
+    def __init__(self, process):
+        self.process = process
+        line = process.stdout.readline()
+        assert line.startswith("listening "), process.stderr.read()
+        _, self.address, _, self.fingerprint = line.split()
+
+    def trust(self):
+        return ["--fingerprint", self.fingerprint]
+
+    def reader(self):
+        return SinkReader.connect(self.address, fingerprint=self.fingerprint, read_key=KEY)
+
+
+@pytest.fixture
+def serve(tmp_path, monkeypatch):
+    """Start a server with options; at the end of the block it is stopped, unless it was killed."""
+    (tmp_path / "read.key").write_text(KEY)
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+
+    @contextmanager
+    def start(*options):
+        command = [sys.executable, "-m", "penstock", "pipestream", "serve", "--listen", "127.0.0.1:0"]
+        command += ["--sink", str(tmp_path / "sink"), "--read-key-file", str(tmp_path / "read.key"), *options]
+        with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            try:
+                yield Served(process)
+            finally:
+                process.terminate()
+                process.communicate(timeout=WAIT)
+        assert process.returncode in (0, -signal.SIGKILL)
+
+    return start
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    """`penstock quicx start` with a journal: its address."""
+    command = [sys.executable, "-m", "penstock", "quicx", "start", "--listen", "127.0.0.1:0"]
+    command += ["--journal", str(tmp_path / "journal")]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        yield process.stdout.readline().split()[1]
+        process.terminate()
+
+
+@pytest.fixture
+def archive(tmp_path):
+    path = tmp_path / "in" / "a.zip"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("note.txt", "A note.")
+        file.writestr("scan.png", PNG)
+    return path
+
+
+def test_what_is_set_aside_is_listed_taken_up_and_verified(serve, penstock, archive, tmp_path, monkeypatch):
+    receipts = tmp_path / "receipts"
+    with serve("--defer-type", "image/*") as server:
+        send = ("pipestream", "send", server.address, archive, *server.trust(), "--receipts", receipts)
+        sent = penstock(*send, "--policy", "best-effort")
+        assert sent.returncode == 1
+        assert "1 of 1 documents are not COMPLETE (a.zip: PARTIAL, 1 of 2 parts are not COMPLETE)" in sent.stderr
+        listed = ("pipestream", "claims", server.address, *server.trust())
+        monkeypatch.setenv("PENSTOCK_KEY", KEY)
+        (line,) = [json.loads(line) for line in penstock(*listed, "--json").stdout.splitlines()]
+        assert list(line) == [
+            "claim", "session", "scope", "entity", "status", "expires", "reason", "document", "path", "type", "bytes",
+            "sha256", "file",
+        ]  # fmt: skip
+        assert (line["status"], line["document"], line["path"]) == ("DEFERRED", "a.zip", ["scan.png"])
+        (receipt,) = receipts.glob("*.json")
+        assert json.loads(receipt.read_text())["parts"][1]["claim"] == line["claim"]
+        assert penstock("verify", receipts, tmp_path / "sink").returncode == 0
+        text = penstock(*listed).stdout.splitlines()
+        assert text[0].startswith(f"{line['claim']} DEFERRED until ")
+        assert text[0].endswith(f"a.zip / scan.png (image/png, {len(PNG)} octets, {line['reason']})")
+        assert text[1] == "1 claim check, 1 open"
+
+        again = penstock(*send, "--policy", "best-effort", "--previous", receipts)
+        assert (again.returncode, again.stderr) == (0, "")
+        assert penstock(*listed).stdout.splitlines()[-1] == "1 claim check, 0 open"
+    assert penstock("verify", receipts, tmp_path / "sink").returncode == 0
+
+
+def test_a_wrong_command_line_is_exit_2(penstock, archive, tmp_path):
+    pin = ["--fingerprint", "ab" * 32]
+    for wrong in (
+        ["claims", "127.0.0.1:1", *pin],
+        ["claims", "127.0.0.1:1", "--read-key-file", archive],
+        ["send", "127.0.0.1:1", archive, *pin, "--policy", "quorum"],
+        ["send", "127.0.0.1:1", archive, *pin, "--policy", "lenient", "--layers", "1"],
+        ["serve", "--listen", "127.0.0.1:0", "--sink", tmp_path / "s", "--defer-to", "http://127.0.0.1:1"],
+        ["serve", "--listen", "127.0.0.1:0", "--sink", tmp_path / "s", "--defer-to", "quicx://example.org:1"],
+        ["serve", "--listen", "127.0.0.1:0", "--sink", tmp_path / "s", "--layers", "1", "--defer-type", "image/*"],
+        ["serve", "--listen", "127.0.0.1:0", "--sink", tmp_path / "s", "--layers", "3"],
+    ):
+        ended = penstock("pipestream", *wrong)
+        assert (ended.returncode, ended.stdout) == (2, ""), (wrong, ended.stderr)
+
+
+def test_a_worker_settles_what_is_handed_over_though_the_server_is_killed_meanwhile(
+    serve, penstock, daemon, archive, tmp_path
+):
+    defer = ("--defer-type", "image/*", "--defer-to", f"quicx://{daemon}")
+    with serve(*defer) as server, Producer(daemon) as producer:
+        sent = penstock("pipestream", "send", server.address, archive, *server.trust(), "--policy", "lenient")
+        assert sent.returncode == 1, sent.stderr
+        (row,) = server.reader().claims()
+        taken = Taken(daemon)
+        payload = taken.wait()
+        assert {name: payload[name] for name in ("claim", "session", "document", "path", "type", "file")} == {
+            "claim": row.claim.hex,
+            "session": row.claim.session,
+            "document": "a.zip",
+            "path": ["scan.png"],
+            "type": "image/png",
+            "file": row.file,
+        }
+        assert (tmp_path / "sink" / payload["file"]).read_bytes() == PNG
+        # Between the submit and its end.
+        server.process.kill()
+        server.process.wait()
+        assert producer.stats().queue_depth == 0
+    taken.finish()
+    with serve(*defer) as server:
+        reader = server.reader()
+        while (status := reader.claims()[0].claim.status) is Status.DEFERRED:
+            pass  # asked over the network each time
+        assert status is Status.COMPLETE
+    assert taken.runs == 1
+
+
+class Taken:
+    """A worker that holds its task until it is told to finish."""
+
+    def __init__(self, daemon):
+        import threading
+
+        self.runs = 0
+        self._payload = None
+        self._there, self._go = threading.Event(), threading.Event()
+        self._worker = Worker(daemon)
+
+        @self._worker.task("pipestream.claim")
+        def work(payload: bytes) -> None:
+            self.runs += 1
+            self._payload = json.loads(payload)
+            self._there.set()
+            assert self._go.wait(WAIT)
+
+        self._worker.start()
+
+    def wait(self):
+        assert self._there.wait(WAIT)
+        return self._payload
+
+    def finish(self):
+        self._go.set()
+        self._worker.close()
+
+
+def test_a_command_works_on_claim_checks_and_its_failure_is_theirs(serve, penstock, daemon, archive):
+    script = "import json, sys; task = json.load(sys.stdin); sys.exit(task['type'] == 'image/png')"
+    command = [sys.executable, "-m", "penstock", "quicx", "work", "pipestream.claim", "--connect", daemon, "--"]
+    with (
+        serve("--defer-type", "image/*", "--defer-type", "text/*", "--defer-to", f"quicx://{daemon}") as server,
+        subprocess.Popen([*command, sys.executable, "-c", script]) as worker,
+    ):
+        penstock("pipestream", "send", server.address, archive, *server.trust(), "--policy", "best-effort")
+        reader = server.reader()
+        while any(rows := reader.claims()) and any(row.claim.status is Status.DEFERRED for row in rows):
+            pass  # asked over the network each time
+        assert {row.type: row.claim.status for row in rows} == {
+            "image/png": Status.FAILED,
+            "text/plain": Status.COMPLETE,
+        }
+        worker.terminate()
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("127.0.0.1:16381", "a queue is quicx://HOST:PORT"),
+        ("quicx://127.0.0.1", "127.0.0.1"),
+        ("quicx://127.0.0.1:1/path", "a queue is quicx://HOST:PORT"),
+        ("quicx://127.0.0.1:1?password=x", "takes fingerprint, ca, cert and key"),
+        ("quicx://127.0.0.1:1?fingerprint=xyz", "fingerprint"),
+        ("quicx://example.org:1", "another machine needs exactly one"),
+        ("quicx://example.org:1?ca=a.pem&fingerprint=" + "ab" * 32, "another machine needs exactly one"),
+        ("quicx://example.org:1?ca=a.pem&cert=c.pem", "cert and key go together"),
+    ],
+)
+def test_a_url_that_is_no_queue_says_what_is_wrong(url, problem):
+    with pytest.raises(PipeStreamError, match=problem):
+        Queue.parse(url)
+    assert Queue.parse("quicx://example.org:1?ca=a.pem&cert=c.pem&key=k.pem").trust["key"] == "k.pem"

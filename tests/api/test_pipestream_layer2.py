@@ -1,0 +1,235 @@
+"""Layer 2 from Python: entities that wait, are set aside, come again and are left out, between two real ends."""
+
+import asyncio
+import threading
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pytest
+
+from penstock import PipeStreamError
+from penstock.aio import pipestream as aio
+from penstock.pipestream import (
+    AttemptFailedEvent,
+    CompletionPolicy,
+    DeferredEvent,
+    ErrorCode,
+    OutcomeEvent,
+    ResolutionState,
+    Server,
+    Session,
+    Status,
+    YieldedEvent,
+    YieldReason,
+)
+
+WAIT = 30.0
+
+
+@pytest.fixture
+def server(tmp_path):
+    with Server(state_dir=tmp_path) as server:
+        yield server
+
+
+@contextmanager
+def serving(server, act, sessions=1):
+    """Have ``act(entity)`` done with every entity of so many sessions, in a thread; what it raises is raised here."""
+    failures = []
+
+    def serve():
+        try:
+            for _ in range(sessions):
+                session = server.accept(WAIT)
+                for entity in session:
+                    act(entity)
+        except (PipeStreamError, AssertionError) as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield
+    thread.join(WAIT)
+    assert not failures, failures
+    assert not thread.is_alive()
+
+
+def connect(server, **options):
+    return Session.connect(server.address, fingerprint=server.fingerprint, **{"layers": 2, **options})
+
+
+def test_a_claim_check_is_redeemed_once_in_another_session(server):
+    def act(entity):
+        if "pipestream.claim" in entity.header.metadata:
+            entity.complete()
+        else:
+            claim = entity.defer("a person must look at it", life=600)
+            assert (claim.session, claim.status) == (entity.session.id, Status.DEFERRED)
+
+    with serving(server, act, sessions=2):
+        with connect(server) as first:
+            entity = first.send(b"a scan", content_type="image/png", metadata={"penstock.document": "scan.png"})
+            assert entity.wait(WAIT) is Status.DEFERRED
+            (deferred,) = [event for event in first.events(0.2) if isinstance(event, DeferredEvent)]
+            claim = first.claim(entity.claim)
+            assert (deferred.claim.id, deferred.key) == (entity.claim, entity.key)
+            assert (claim.scope, claim.entity, claim.status) == (0, entity.entity_id, Status.DEFERRED)
+            assert 500 < (claim.expires - datetime.now(UTC)).total_seconds() < 601
+        (row,) = server.claims()
+        assert (row.document, row.type, row.reason) == ("scan.png", "image/png", "a person must look at it")
+        with connect(server) as second:
+            with pytest.raises(PipeStreamError) as caught:
+                second.redeem(claim, second.id)
+            assert caught.value.code == ErrorCode.CLAIM_NOT_FOUND
+            redeemed = second.redeem(claim, first.id)
+            assert redeemed.status is Status.PROCESSING
+            with pytest.raises(PipeStreamError, match="CLAIM_NOT_FOUND"):
+                second.redeem(claim, first.id)
+            assert second.send(b"a scan", metadata={"pipestream.claim": redeemed.hex}).wait(WAIT) is Status.COMPLETE
+            assert second.claim(claim.hex).status is Status.COMPLETE
+    assert server.claims()[0].claim.status is Status.COMPLETE
+    assert (server.counters.deferred, server.counters.claims) == (1, 1)
+
+
+def test_a_claim_check_that_nobody_redeems_is_settled_by_its_server(server):
+    with serving(server, lambda entity: entity.defer("later")), connect(server) as session:
+        claim = session.send(b"x")
+        claim.wait(WAIT)
+        server.settle(claim.claim, Status.SKIPPED)
+        assert session.claim(claim.claim).status is Status.SKIPPED
+        with pytest.raises(PipeStreamError, match="CLAIM_NOT_FOUND"):
+            session.claim(claim.claim ^ 1)
+        with pytest.raises(PipeStreamError, match="CLAIM_NOT_FOUND"):
+            server.settle(claim.claim ^ 1)
+        with pytest.raises(ValueError, match="16 lower-case hex digits"):
+            session.claim("17")
+
+
+def test_claim_checks_in_a_folder_outlive_their_server(tmp_path):
+    claims = tmp_path / "claims"
+    with Server(state_dir=tmp_path, claims=claims) as server:
+        with serving(server, lambda entity: entity.defer("later")), connect(server) as session:
+            session.send(b"x").wait(WAIT)
+        known = server.claims()
+    with Server(state_dir=tmp_path, claims=claims) as server:
+        assert server.claims() == known
+
+
+def test_an_entity_waits_until_its_owner_has_it_go_on(server):
+    states = []
+
+    def act(entity):
+        states.append(entity.wait(YieldReason.AWAITING_APPROVAL, b"page 3", WAIT))
+        entity.complete()
+
+    with serving(server, act), connect(server) as session:
+        entity = session.send(b"a form")
+        yielded = next(event for event in session.events(WAIT) if isinstance(event, YieldedEvent))
+        assert (yielded.key, yielded.reason) == (entity.key, YieldReason.AWAITING_APPROVAL)
+        refused = session.resume(yielded.key, yielded.token[:-1] + bytes([yielded.token[-1] ^ 1]), WAIT)
+        assert refused.code == ErrorCode.CLAIM_NOT_FOUND
+        assert session.resume(entity, yielded.token, WAIT) is None
+        assert entity.wait(WAIT) is Status.COMPLETE
+    assert states == [b"page 3"]
+    assert server.counters.yields == 1
+
+
+def test_failures_are_sent_again_and_the_policy_has_the_last_word(server):
+    attempts = {}
+
+    def act(entity):
+        if entity.is_dehydrated:
+            entity.complete()
+            return
+        name = entity.header.metadata["name"]
+        attempts[name] = attempts.get(name, 0) + 1
+        if name == "late" and attempts[name] < 3:
+            entity.fail("not yet")
+        elif name == "never":
+            entity.skip("nobody wants it")
+        else:
+            entity.complete()
+
+    policy = CompletionPolicy("quorum", min_success_ratio=0.5, on_failure="retry", retry_delay=0.01)
+    with serving(server, act), connect(server, policy=policy) as session:
+        with session.dehydrate() as scope:
+            late = scope.send(b"x", metadata={"name": "late"})
+            never = scope.send(b"y", metadata={"name": "never"})
+        assert scope.wait(WAIT) is Status.COMPLETE
+        assert (late.wait(WAIT), late.attempts) == (Status.COMPLETE, 3)
+        assert never.wait(WAIT) is Status.SKIPPED
+        events = list(session.events(0.2))
+    failed = [event for event in events if isinstance(event, AttemptFailedEvent)]
+    assert [(event.key, event.failures, event.owned) for event in failed] == [(late.key, 1, True), (late.key, 2, True)]
+    (outcome,) = [event for event in events if isinstance(event, OutcomeEvent)]
+    assert (outcome.key, outcome.state) == (scope.entity.key, ResolutionState.PARTIAL)
+    assert attempts == {"late": 3, "never": 1}
+
+
+def test_an_owner_leaves_its_own_entities_out(server):
+    held = []
+    with serving(server, held.append), connect(server) as session:
+        entity = session.send(b"x" * 1000)
+        session.skip(entity, "changed my mind")
+        assert entity.wait(WAIT) is Status.SKIPPED
+
+
+def test_below_layer_2_nothing_of_it_is_there(server):
+    with serving(server, lambda entity: entity.complete()), connect(server, layers=1) as session:
+        session.send(b"x").wait(WAIT)
+        for call in (
+            lambda: session.claim(1),
+            lambda: session.redeem(1, session.id),
+            lambda: session.send(b"", dehydrate=True, policy=CompletionPolicy("lenient")),
+        ):
+            with pytest.raises(PipeStreamError) as caught:
+                call()
+            assert caught.value.kind == "misuse", caught.value
+
+
+def test_asyncio_has_the_same(tmp_path):
+    async def serve(server):
+        states = []
+        async for session in server:
+            async for entity in session:
+                name = entity.header.metadata.get("name")
+                if name == "wait":
+                    states.append(await entity.wait(YieldReason.EXTERNAL_CALL, b"s", WAIT))
+                    await entity.complete()
+                elif name == "defer":
+                    await entity.defer("later")
+                elif name == "skip":
+                    await entity.skip("unwanted")
+                else:
+                    await entity.complete()
+            if "pipestream.claim" in entity.header.metadata:
+                return states
+        return states
+
+    async def main():
+        async with aio.Server(state_dir=tmp_path) as server:
+            serving = asyncio.create_task(serve(server))
+            trust = {"fingerprint": server.fingerprint, "layers": 2}
+            async with aio.Session.connect(server.address, **trust) as first:
+                waits = await first.send(b"1", metadata={"name": "wait"})
+                async for event in first.events(WAIT):
+                    if isinstance(event, YieldedEvent):
+                        assert await first.resume(waits, event.token, WAIT) is None
+                        break
+                assert await waits.wait(WAIT) is Status.COMPLETE
+                skipped = await first.send(b"2", metadata={"name": "skip"})
+                assert await skipped.wait(WAIT) is Status.SKIPPED
+                deferred = await first.send(b"3", metadata={"name": "defer"})
+                assert await deferred.wait(WAIT) is Status.DEFERRED
+                claim = await first.claim(deferred.claim)
+            assert [row.claim.id for row in await server.claims()] == [claim.id]
+            async with aio.Session.connect(server.address, **trust) as second:
+                redeemed = await second.redeem(claim, first.id)
+                again = await second.send(b"3", metadata={"pipestream.claim": redeemed.hex})
+                assert await again.wait(WAIT) is Status.COMPLETE
+                assert (await second.claim(claim)).status is Status.COMPLETE
+            with pytest.raises(PipeStreamError, match="CLAIM_NOT_FOUND"):
+                await server.settle(claim)
+            return await serving
+
+    assert asyncio.run(main()) == [b"s"]
