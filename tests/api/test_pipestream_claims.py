@@ -105,7 +105,8 @@ def test_what_is_set_aside_is_listed_taken_up_and_verified(serve, penstock, arch
     assert penstock("verify", receipts, tmp_path / "sink").returncode == 0
 
 
-def test_a_wrong_command_line_is_exit_2(penstock, archive, tmp_path):
+def test_a_wrong_command_line_is_exit_2(penstock, archive, tmp_path, monkeypatch):
+    monkeypatch.delenv("PENSTOCK_KEY", raising=False)
     pin = ["--fingerprint", "ab" * 32]
     for wrong in (
         ["claims", "127.0.0.1:1", *pin],

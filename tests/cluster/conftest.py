@@ -51,7 +51,7 @@ def cluster(hidden: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def read_key() -> Iterator[str]:
     """The key with which a sink can be read, in the environment of sinks and drivers."""
     with pytest.MonkeyPatch.context() as patch:

@@ -88,11 +88,13 @@ impl Share {
         self.budget.under_way.fetch_sub(octets, Ordering::Relaxed);
     }
 
-    /// Whether the connection may read on.
-    pub(super) fn has_room(&mut self) -> bool {
-        if !self.budget.is_full() {
+    /// Whether the connection may read on. Only one that has `begun` a frame may go on where there is no room: an idle
+    /// one would keep that leave for itself, and use it for nothing.
+    pub(super) fn has_room(&mut self, begun: bool) -> bool {
+        let full = self.budget.is_full();
+        if !full || !begun {
             self.beyond = None;
-            return true;
+            return !full;
         }
         if self.beyond.is_none() {
             self.beyond = self.budget.beyond();
@@ -123,14 +125,20 @@ mod tests {
         let (mut first, mut second) = (Share::new(Arc::clone(&budget)), Share::new(Arc::clone(&budget)));
         first.hold(60);
         second.hold(60);
-        assert_eq!((first.has_room(), second.has_room()), (true, false));
+        let mut idle = Share::new(Arc::clone(&budget));
+        assert!(!idle.has_room(false), "it has nothing to finish");
+        assert_eq!((first.has_room(true), second.has_room(true)), (true, false));
         first.send(60);
         first.hold(0);
-        assert!(!second.has_room(), "what is under way makes room by itself");
+        assert!(!second.has_room(true), "what is under way makes room by itself");
         first.safe(60);
+        second.hold(120);
+        assert!(!first.has_room(false), "whoever has finished stands back");
+        assert!(second.has_room(true));
         first.hold(0);
-        assert_eq!((budget.held(), second.has_room()), (60, true));
-        drop((first, second));
+        second.hold(60);
+        assert_eq!((budget.held(), idle.has_room(false)), (60, true));
+        drop((first, second, idle));
         assert_eq!(budget.held(), 0);
     }
 }

@@ -115,14 +115,15 @@ impl<S: AsyncRead + AsyncWrite + Gone + Unpin + Send> Run<S> {
             if self.ending.is_some() && self.under_way.is_empty() && self.intake.rows() == 0 {
                 return self.end().await;
             }
-            let room = self.share.has_room();
-            let reading = self.ending.is_none() && self.server.wants_input() && room;
+            let wants = self.ending.is_none() && self.server.wants_input();
+            let room = self.share.has_room(wants && self.server.waiting() > 0);
+            let reading = wants && room;
             if reading && self.more {
                 self.decode();
                 tokio::task::yield_now().await;
                 continue;
             }
-            self.set(timer.as_mut());
+            self.set(timer.as_mut(), room);
             let budget = Arc::clone(self.share.budget());
             tokio::select! {
                 biased;
@@ -136,14 +137,14 @@ impl<S: AsyncRead + AsyncWrite + Gone + Unpin + Send> Run<S> {
     }
 
     /// Sets the timer, unless it rings before: then it is set when it has rung.
-    fn set(&mut self, timer: std::pin::Pin<&mut Sleep>) {
+    fn set(&mut self, timer: std::pin::Pin<&mut Sleep>, room: bool) {
         let now = Instant::now();
         let pause = (self.intake.rows() > 0).then(|| self.intake.last + self.of.shared.options.server.pause);
         let age = self.of.shared.options.max_age.filter(|_| self.ending.is_none()).map(|age| self.began + age);
         // Once it is over age it ends at its window's edge, which something else brings.
         let age = age.filter(|at| *at > now);
-        let room = (!self.share.has_room()).then(|| now + LOOK_AGAIN);
-        let due = [self.server.poll_timeout(), pause, age, room].into_iter().flatten().min().unwrap_or(now + FAR);
+        let look_again = (!room).then(|| now + LOOK_AGAIN);
+        let due = [self.server.poll_timeout(), pause, age, look_again].into_iter().flatten().min().unwrap_or(now + FAR);
         if timer.is_elapsed() || timer.deadline() > due.into() {
             timer.reset(due.into());
         }
