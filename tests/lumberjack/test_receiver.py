@@ -1,6 +1,5 @@
 """The receiver over real sockets: windows, acknowledgements, limits, and what is no Lumberjack."""
 
-import contextlib
 import json
 import random
 import resource
@@ -233,15 +232,7 @@ def memory() -> int:
 
 
 def test_octets_of_all_connections_together_are_bounded():
-    with Receiver(max_octets=1 << 20) as receiver, contextlib.ExitStack() as idle:
-        # Those that have nothing to send must not take the leave to go on from those that have.
-        for _ in range(4):
-            writer = idle.enter_context(Writer(receiver.address))
-            writer.send(whole_window(1))
-            batch = receiver.receive(20)
-            assert batch is not None
-            batch.ack()
-            assert writer.ack() == (2, 1)
+    with Receiver(max_octets=1 << 20) as receiver:
         big = json_frame(1, b'{"m":"%s"}' % (b"x" * 600_000))
         writers = [Writer(receiver.address) for _ in range(6)]
         for writer in writers:
