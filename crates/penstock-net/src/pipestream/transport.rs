@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_pipestream::{ErrorCode, Reason};
+use quinn::congestion::CubicConfig;
 use quinn::{
     Connection, ConnectionError, Endpoint, EndpointConfig, MtuDiscoveryConfig, Runtime as _, ServerConfig,
     TokioRuntime, TransportConfig, VarInt,
@@ -35,6 +36,10 @@ const DEFAULT_MTU: u16 = 1_452;
 /// What every path of QUIC carries, and the most that may be asked for: what a jumbo frame of 9,000 octets has room
 /// for, and a little.
 const MTU: RangeInclusive<u16> = 1_200..=9_000;
+/// Octets that may be under way at first (RFC 9002, section 7.2), and packets of the largest size that is tried: while
+/// one that tries a size is under way, quinn must not hold a frame back, for CONNECTION_CLOSE would never follow it.
+const INITIAL_WINDOW: u64 = 14_720;
+const INITIAL_PACKETS: u64 = 4;
 const SOCKET_BUFFER: usize = 4 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Unacknowledged octets: the path's delay times its rate, as long as both ends' threads share few cores. More only
@@ -113,8 +118,8 @@ pub(crate) fn config(
         .send_fairness(false)
         .max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(KEEP_ALIVE.min(idle_timeout / 3)))
-        .mtu_discovery_config(Some(mtu_discovery(asked, peer)))
         .datagram_receive_buffer_size(None);
+    discover_mtu(&mut config, asked, peer);
     Ok(Arc::new(config))
 }
 
@@ -127,17 +132,20 @@ pub(crate) fn reader_config(peer: SocketAddr) -> Arc<TransportConfig> {
         .stream_receive_window(READER_WINDOW.into())
         .receive_window(READER_WINDOW.into())
         .keep_alive_interval(Some(KEEP_ALIVE))
-        .mtu_discovery_config(Some(mtu_discovery(None, peer)))
         .datagram_receive_buffer_size(None);
+    discover_mtu(&mut config, None, peer);
     Arc::new(config)
 }
 
 /// Looks for the largest UDP payload on the way to a peer, up to what was asked for.
-fn mtu_discovery(asked: Option<u16>, peer: SocketAddr) -> MtuDiscoveryConfig {
+fn discover_mtu(config: &mut TransportConfig, asked: Option<u16>, peer: SocketAddr) {
     let default = if peer.ip().to_canonical().is_loopback() { LOOPBACK_MTU } else { DEFAULT_MTU };
+    let largest = asked.unwrap_or(default);
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(asked.unwrap_or(default));
-    discovery
+    discovery.upper_bound(largest);
+    let mut congestion = CubicConfig::default();
+    congestion.initial_window(INITIAL_WINDOW.max(INITIAL_PACKETS * u64::from(largest)));
+    config.mtu_discovery_config(Some(discovery)).congestion_controller_factory(Arc::new(congestion));
 }
 
 /// A UDP socket with large buffers, where the system grants them; they end packet loss under load. An IPv6 socket
