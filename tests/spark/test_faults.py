@@ -26,7 +26,8 @@ def test_a_sink_that_is_not_there_fails_the_task_and_says_so(spark, rows_of, cor
 
     with pytest.raises(Exception, match=r"no session with the sink 127\.0\.0\.1:1"):
         rows_of(spark, Nobody, corpus).collect()
-    assert not list((tmp_path / "receipts").glob("*"))
+    # The other task may be ending still, or was killed by Spark: what it has staged is hidden, and swept by the next.
+    assert not list((tmp_path / "receipts").glob("[!.]*"))
 
 
 def _both_tasks_are_sending(events: Path) -> bool:
