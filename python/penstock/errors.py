@@ -136,9 +136,9 @@ class PimpError(Error):
         self.kind: ErrorKind = kind
         """Whose fault it is."""
         self.code: str = code
-        """The code's name: MALFORMED, UNAUTHORIZED, NOT_FOUND, CONFLICT, EXPIRED, PRECONDITION_FAILED, TOO_LARGE,
-        UNSUPPORTED_MEDIA_TYPE and UNEXPECTED_STATUS of a buffer; FAILED, CANCELLED, STALLED and CORRUPT of a job;
-        MISUSE; for what the protocol has no code for, ``kind`` in capitals: IO, DEADLINE."""
+        """The code's name: MALFORMED, UNAUTHORIZED, NOT_FOUND, CONFLICT, EXPIRED, LOST, PRECONDITION_FAILED,
+        TOO_LARGE, UNSUPPORTED_MEDIA_TYPE and UNEXPECTED_STATUS of a buffer; FAILED, CANCELLED, STALLED and CORRUPT of a
+        job; MISUSE; for what the protocol has no code for, ``kind`` in capitals: IO, DEADLINE."""
 
     def __str__(self) -> str:
         """Say what happened."""

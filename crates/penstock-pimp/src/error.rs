@@ -18,6 +18,8 @@ pub enum Code {
     Conflict,
     /// 410: the job has expired.
     Expired,
+    /// 410 too: the buffer has lost a part of the job.
+    Lost,
     /// 412: the generation is not the one named.
     PreconditionFailed,
     /// 413: a limit was exceeded.
@@ -46,7 +48,7 @@ impl Code {
             Self::Unauthorized => Some(401),
             Self::NotFound => Some(404),
             Self::Conflict => Some(409),
-            Self::Expired => Some(410),
+            Self::Expired | Self::Lost => Some(410),
             Self::PreconditionFailed => Some(412),
             Self::TooLarge => Some(413),
             Self::UnsupportedMediaType => Some(415),
@@ -79,6 +81,7 @@ impl Code {
             Self::NotFound => "NOT_FOUND",
             Self::Conflict => "CONFLICT",
             Self::Expired => "EXPIRED",
+            Self::Lost => "LOST",
             Self::PreconditionFailed => "PRECONDITION_FAILED",
             Self::TooLarge => "TOO_LARGE",
             Self::UnsupportedMediaType => "UNSUPPORTED_MEDIA_TYPE",
@@ -99,7 +102,7 @@ impl Code {
             Self::Misuse => ErrorKind::Misuse,
             Self::Stalled | Self::Expired => ErrorKind::Deadline,
             // No rule was broken: the other end gave up.
-            Self::Failed | Self::Cancelled => ErrorKind::Io,
+            Self::Failed | Self::Cancelled | Self::Lost => ErrorKind::Io,
             Self::Unauthorized
             | Self::NotFound
             | Self::Conflict
@@ -143,7 +146,11 @@ impl Error {
     /// What a buffer has refused `what` with: the [`Code`] of its status, and the beginning of its body.
     pub fn of_response(what: &str, status: u16, body: &[u8]) -> Self {
         let said = crate::response::excerpt(body);
-        Self::new(Code::of_status(status), format!("the buffer refused {what} with {status}: {said}"))
+        let code = match Code::of_status(status) {
+            Code::Expired if crate::response::code(body).as_deref() == Some(Code::Lost.name()) => Code::Lost,
+            code => code,
+        };
+        Self::new(code, format!("the buffer refused {what} with {status}: {said}"))
     }
 
     /// The caller broke a rule.

@@ -123,6 +123,9 @@ pub struct Job {
     octets: u64,
     done: Option<Done>,
     cancelled: bool,
+    /// Its buffer has lost something of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    lost: bool,
 }
 
 impl Job {
@@ -150,6 +153,7 @@ impl Job {
             octets: 0,
             done: None,
             cancelled: false,
+            lost: false,
         })
     }
 
@@ -167,6 +171,9 @@ impl Job {
     pub fn state(&self, now: Now) -> State {
         if now.unix_millis() >= self.expires_at() {
             return State::Expired;
+        }
+        if self.lost {
+            return State::Failed;
         }
         match &self.done {
             Some(done) if done.failed => State::Failed,
@@ -237,6 +244,11 @@ impl Job {
         Self { indices, tokens_until, octets: 0, done: None, deleted: true, ..self }
     }
 
+    /// Its buffer has lost chunks of it, or how far it was: from now on nobody writes or reads it, and is told why.
+    pub const fn set_lost(&mut self) {
+        self.lost = true;
+    }
+
     /// Whether it was deleted. Who keeps jobs keeps no chunks of it.
     pub const fn is_deleted(&self) -> bool {
         self.deleted
@@ -268,6 +280,10 @@ impl Job {
     fn check_life(&self, now: Now) -> Result<()> {
         if self.state(now) == State::Expired {
             return Err(Error::new(Code::Expired, format!("the job has expired after {} ms", self.ttl)));
+        }
+        if self.lost {
+            let message = "the buffer's disk was damaged: it has lost a part of the job, which cannot go on";
+            return Err(Error::new(Code::Lost, message));
         }
         Ok(())
     }

@@ -100,6 +100,12 @@ pub fn poll_body<T: AsRef<[u8]>>(chunks: impl IntoIterator<Item = T>, next_index
     body
 }
 
+/// What the code of a refusal is.
+pub(crate) fn code(body: &[u8]) -> Option<String> {
+    let refusal: serde_json::Value = serde_json::from_slice(body).ok()?;
+    refusal.get("code")?.as_str().map(str::to_owned)
+}
+
 /// What of a buffer's answer goes into an error: its beginning, on one line.
 pub(crate) fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body.get(..EXCERPT).unwrap_or(body)).into_owned();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_pimp::{Batch, Code, Job, JobId, Limits, Now, Settings, State, Written};
+use penstock_pimp::{Batch, Code, Error, Job, JobId, Limits, Now, Settings, State, Written};
 use penstock_testkit::clock::FakeClock;
 use proptest::prelude::*;
 use serde_json::json;
@@ -144,4 +144,32 @@ proptest! {
             prop_assert_eq!(status.bytes, model.0.values().map(|(octets, _)| *octets as u64).sum::<u64>());
         }
     }
+}
+
+#[test]
+fn a_job_of_which_its_buffer_has_lost_something_is_refused_until_it_expires() {
+    let limits = Limits::default();
+    let mut job = job(&limits);
+    write(&mut job, &limits, &[chunk(0, METADATA, false), chunk(1, "x", true)]).expect("fits");
+    job.set_lost();
+    let mut job = Job::decode(&job.encode().expect("JSON")).expect("as it was");
+    let now = start();
+    assert_eq!(job.state(now), State::Failed);
+    let refused = [
+        job.handle_poll(now, None, 0, None).map(|_| ()),
+        job.handle_status(now, None).map(|_| ()),
+        job.handle_follow(now, None, 0).map(|_| ()),
+        job.handle_create(now, Some("w")),
+        job.handle_delete(now, Some("w")),
+        job.handle_cancel(now, Some("w")).map(|_| ()),
+    ];
+    for refused in refused {
+        let error = refused.expect_err("lost");
+        assert_eq!((error.code(), error.code().status()), (Code::Lost, Some(410)));
+    }
+    assert_eq!(write(&mut job, &limits, &[chunk(1, "x", true)]).map(|_| ()), Err(Code::Lost));
+    assert_eq!(job.check_writer(now, Some("other")).map_err(|error| error.code()), Err(Code::Unauthorized));
+    let body = serde_json::to_vec(&json!({"error": "why", "code": "LOST"})).expect("JSON");
+    assert_eq!(Error::of_response("it", 410, &body).code(), Code::Lost);
+    assert_eq!(Error::of_response("it", 410, b"<html>").code(), Code::Expired);
 }

@@ -56,6 +56,8 @@ impl Source for Service {
         page.counter("penstock_pimp_chunks", "Chunks taken.", read(&counters.chunks))?;
         page.counter("penstock_pimp_duplicates", "Chunks that were there already.", read(&counters.duplicates))?;
         let usage = self.store.usage();
+        let damaged = "Stretches of the store that were found damaged at the start.";
+        page.counter("penstock_pimp_damaged", damaged, usage.damaged)?;
         page.gauge("penstock_pimp_jobs", "Jobs known, those that have expired included.", usage.jobs)?;
         page.gauge("penstock_pimp_chunk_octets", "Octets of chunks stored.", usage.chunk_octets)?;
         page.gauge("penstock_pimp_disk_octets", "Octets on the disk.", usage.disk_octets)

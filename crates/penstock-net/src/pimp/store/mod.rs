@@ -40,6 +40,8 @@ pub struct Usage {
     pub chunk_octets: u64,
     /// Octets on the disk; 0 where the store is another process's.
     pub disk_octets: u64,
+    /// Stretches of the store that were found damaged when it was opened.
+    pub damaged: u64,
 }
 
 /// How many come first, of these lengths, that have no more than `most` octets together; one at least.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use penstock_pimp::{Batch, Job, JobId, Limits, Now, Settings};
+use penstock_pimp::{Batch, Code, Job, JobId, Limits, Now, Settings};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -163,7 +163,7 @@ fn a_segment_that_is_cut_anywhere_holds_the_changes_that_were_whole() {
     let folder = TempDir::new().expect("a folder");
     let store = DiskStore::open(folder.path()).expect("fresh");
     let mut job = job();
-    let mut states = vec![(16, None)];
+    let mut states = vec![(28, None)];
     for index in 1..5 {
         commit(&store, id(1), change(&mut job, id(1), index..index + 1, 3));
         states.push((on_disk(folder.path()), Some(job.clone())));
@@ -181,26 +181,139 @@ fn a_segment_that_is_cut_anywhere_holds_the_changes_that_were_whole() {
     }
 }
 
+/// A folder with these segments.
+fn image(segments: &[&[u8]]) -> TempDir {
+    let image = TempDir::new().expect("a folder");
+    for (number, octets) in (1..).zip(segments) {
+        fs::write(image.path().join(format!("{number:020}.chunks")), octets).expect("writable");
+    }
+    image
+}
+
+/// A job that lives now, so that what is refused is refused for what it has lost.
+fn alive() -> Job {
+    Job::create(crate::pimp::client::now(), "key", Settings::default(), &Limits::default()).expect("valid")
+}
+
+fn is_lost(job: &Job) -> bool {
+    let refused = job.handle_poll(crate::pimp::client::now(), None, 0, None);
+    refused.is_err_and(|error| error.code() == Code::Lost)
+}
+
+/// Of a job that was stored as this: it is as it was, with its chunks, or it is refused.
+fn is_whole(store: &dyn Store, id: JobId, stored: &Job) -> bool {
+    let Some(found) = load(store, id) else { return false };
+    let indices: Vec<u32> = stored.indices().iter_from(0).collect();
+    found == *stored && read(store, id, &indices).len() == indices.len()
+}
+
 #[test]
-fn an_octet_that_flips_loses_nothing_before_it_and_brings_nothing_wrong() {
+fn an_octet_that_flips_is_found_and_whoever_lost_something_is_refused() {
     let folder = TempDir::new().expect("a folder");
     let store = DiskStore::open(folder.path()).expect("fresh");
-    let mut job = job();
-    let mut states = vec![None];
-    for index in 1..4 {
-        commit(&store, id(1), change(&mut job, id(1), index..index + 1, 3));
-        states.push(Some(job.clone()));
+    let (mut first, mut second, mut gone) = (alive(), alive(), alive());
+    commit(&store, id(1), change(&mut first, id(1), 1..2, 3));
+    commit(&store, id(3), change(&mut gone, id(3), 1..2, 3));
+    for index in 1..3 {
+        commit(&store, id(2), change(&mut second, id(2), index..index + 1, 3));
     }
+    commit(&store, id(3), deletion());
+    sweep(&store, 0);
+    assert_eq!(store.usage().damaged, 0);
     drop(store);
     let octets = fs::read(&segments(folder.path())[0]).expect("readable");
-    for at in 16..octets.len() {
-        let image = TempDir::new().expect("a folder");
+    let (mut read_anyhow, mut refused) = (0, 0);
+    for at in 0..octets.len() {
         let mut broken = octets.clone();
         broken[at] ^= 0x20;
-        fs::write(image.path().join("00000000000000000001.chunks"), &broken).expect("writable");
-        let store = DiskStore::open(image.path()).expect("readable");
-        assert!(states[..3].contains(&load(&store, id(1))), "octet {at}");
+        let image = image(&[&broken]);
+        let Ok(store) = DiskStore::open(image.path()) else {
+            assert!(at < 28, "octet {at}: only a header that nobody can read is refused");
+            continue;
+        };
+        assert!(at >= 28, "octet {at}");
+        let jobs = [(1, Some(&first)), (2, Some(&second)), (3, None)];
+        let lost = jobs.iter().filter(|(number, stored)| match (load(&store, id(*number)), stored) {
+            (None, None) => false,
+            (Some(found), Some(stored)) => is_lost(&found) || !is_whole(&store, id(*number), stored),
+            (Some(found), None) => {
+                assert!(is_lost(&found), "octet {at}: what was deleted has come back");
+                true
+            }
+            // It says 404 to everybody.
+            (None, Some(_)) => true,
+        });
+        let lost = lost.count();
+        for (number, stored) in [(1, &first), (2, &second)] {
+            let told = load(&store, id(number)).is_none_or(|found| is_lost(&found));
+            assert!(
+                told || is_whole(&store, id(number), stored),
+                "octet {at}: job {number} has lost something in silence"
+            );
+        }
+        // The last seal is nobody's; what is broken of it was not synced, as far as anybody knows.
+        let in_seal = at >= octets.len() - 36;
+        assert_eq!(store.usage().damaged, u64::from(!in_seal), "octet {at}");
+        assert!(lost <= 1, "octet {at}: one record is one job's");
+        if lost == 0 { read_anyhow += 1 } else { refused += 1 }
     }
+    assert!(read_anyhow > 100 && refused > 100, "{read_anyhow} and {refused}");
+}
+
+#[test]
+fn what_was_not_synced_is_cut_off_and_what_was_is_not() {
+    let folder = TempDir::new().expect("a folder");
+    let mut job = alive();
+    let store = DiskStore::open(folder.path()).expect("fresh");
+    commit(&store, id(1), change(&mut job, id(1), 1..2, 3));
+    let one = (on_disk(folder.path()) as usize, job.clone());
+    commit(&store, id(1), change(&mut job, id(1), 2..3, 3));
+    let two = on_disk(folder.path()) as usize;
+    sweep(&store, 0);
+    drop(store);
+    let mut octets = fs::read(&segments(folder.path())[0]).expect("readable");
+    octets[two - 10] ^= 1;
+    // Without the seal it is a write that a crash has cut.
+    let cut = image(&[&octets[..two]]);
+    let store = DiskStore::open(cut.path()).expect("readable");
+    assert_eq!((load(&store, id(1)), store.usage().damaged), (Some(one.1), 0));
+    assert_eq!(on_disk(cut.path()) as usize, one.0, "it is gone from the disk as well");
+    drop(store);
+    let sealed = image(&[&octets]);
+    for again in 0..2 {
+        let store = DiskStore::open(sealed.path()).expect("readable");
+        assert!(load(&store, id(1)).is_some_and(|job| is_lost(&job)), "start {again}");
+        assert_eq!(store.usage().damaged, 1);
+        // It stays so when what is left is written anew.
+        let mut other = alive();
+        commit(&store, id(2), change(&mut other, id(2), 1..2, 3));
+    }
+    // A new segment says how long the one before it is.
+    let mut ended = fs::read(&segments(sealed.path())[0]).expect("readable");
+    let next = fs::read(&segments(sealed.path())[1]).expect("readable");
+    ended.truncate(one.0);
+    let short = image(&[&ended, &next]);
+    let store = DiskStore::open(short.path()).expect("readable");
+    assert_eq!(store.usage().damaged, 1);
+    assert!(load(&store, id(1)).is_some_and(|job| is_lost(&job)), "nobody knows what was there");
+    assert!(load(&store, id(2)).is_some_and(|job| !is_lost(&job)), "it has a record behind");
+}
+
+#[test]
+fn a_chunk_that_flips_under_a_store_that_is_open_is_not_given() {
+    let folder = TempDir::new().expect("a folder");
+    let mut job = alive();
+    let store = DiskStore::open(folder.path()).expect("fresh");
+    commit(&store, id(1), change(&mut job, id(1), 1..2, 30));
+    drop(store);
+    let store = DiskStore::open(folder.path()).expect("free again");
+    let segment = &segments(folder.path())[0];
+    let mut octets = fs::read(segment).expect("readable");
+    let end = octets.len();
+    octets[end - 20] ^= 1;
+    fs::write(segment, &octets).expect("writable");
+    let error = block_on(store.read(id(1), vec![1], u64::MAX)).expect("runs").expect_err("damaged");
+    assert!(error.to_string().contains("damaged"), "{error}");
 }
 
 #[test]
@@ -209,8 +322,16 @@ fn a_file_that_is_no_segment_is_refused_by_its_name() {
     fs::write(folder.path().join("00000000000000000001.chunks"), [b'x'; 40]).expect("writable");
     let error = DiskStore::open(folder.path()).expect_err("not ours");
     assert!(error.to_string().contains("00000000000000000001.chunks"), "{error}");
-    fs::write(folder.path().join("00000000000000000001.chunks"), b"PIMPLOG1\0\0\0\0\0\0\0\x02").expect("writable");
-    assert!(DiskStore::open(folder.path()).is_err(), "its name and its number differ");
+    fs::write(folder.path().join("00000000000000000001.chunks"), b"PIMPLOG1\0\0\0\0\0\0\0\x01with more")
+        .expect("writable");
+    assert!(DiskStore::open(folder.path()).is_err(), "its version is another");
+    let other = TempDir::new().expect("a folder");
+    let store = DiskStore::open(other.path()).expect("fresh");
+    commit(&store, id(1), change(&mut job(), id(1), 1..2, 3));
+    fs::copy(&segments(other.path())[0], folder.path().join("00000000000000000002.chunks")).expect("writable");
+    fs::remove_file(folder.path().join("00000000000000000001.chunks")).expect("there");
+    let error = DiskStore::open(folder.path()).expect_err("its name and its number differ");
+    assert!(error.to_string().contains("is segment 1"), "{error}");
 }
 
 #[test]

@@ -383,7 +383,8 @@ export class Job {
     if (ok && isObject(body)) return body;
     if (ok) throw malformed("the answer is no object");
     const why = isObject(body) && typeof body.error === "string" ? body.error : text.slice(0, 300);
-    throw new PimpError(CODES[status] ?? "UNEXPECTED_STATUS", `the buffer refused with ${status}: ${why}`, status);
+    const lost = status === 410 && isObject(body) && body.code === "LOST";
+    throw new PimpError(lost ? "LOST" : CODES[status] ?? "UNEXPECTED_STATUS", `the buffer refused with ${status}: ${why}`, status);
   }
 
   /** @param {number} from @param {number} limit @param {number} left how long until it is a stall */

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -9,8 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
+use tempfile::TempDir;
 
-use super::{JSON, Server, WRITER, ask, chunk, id, metadata, read};
+use super::{DiskStore, JSON, Server, Store as _, WRITER, ask, chunk, id, metadata, read, service};
 
 fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(server.buffer.address()).expect("connected");
@@ -172,4 +174,38 @@ fn a_job_that_is_no_gzip_although_it_says_so_has_no_raw() {
     server.write(id(1), &chunks);
     let answer = server.get(&format!("/pimp/{}/raw", id(1)), &[]);
     assert_eq!((answer.status, &answer.json()["code"]), (409, &json!("CORRUPT")));
+}
+
+#[test]
+fn a_job_that_has_lost_a_chunk_on_the_disk_is_refused_to_everybody() {
+    let (folder, broken) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
+    let server = Server::over(service(Arc::new(DiskStore::open(folder.path()).expect("fresh"))), None);
+    for number in [1, 2] {
+        server.create(id(number));
+        assert_eq!(server.write(id(number), &[metadata(id(number), "\"identity\"")]).status, 201);
+        assert_eq!(server.write(id(number), &[chunk(id(number), 1, "x", false)]).status, 201);
+    }
+    let name = "00000000000000000001.chunks";
+    let mut octets = std::fs::read(folder.path().join(name)).expect("readable");
+    let at = octets.windows(8).position(|octets| octets == b"identity").expect("of the first job");
+    octets[at] ^= 1;
+    std::fs::write(broken.path().join(name), &octets).expect("writable");
+    let store = Arc::new(DiskStore::open(broken.path()).expect("readable"));
+    assert_eq!(store.usage().damaged, 1);
+    let again = Server::over(service(store), None);
+    let job = format!("/pimp/{}", id(1));
+    let answers = [
+        again.get(&job, &[]),
+        again.get(&format!("{job}?from=2"), &[]),
+        again.get(&format!("{job}/status"), &[]),
+        again.get(&format!("{job}/raw"), &[]),
+        again.get(&job, &["Accept: text/event-stream"]),
+        again.write(id(1), &[chunk(id(1), 2, "y", true)]),
+        again.ask("PUT", &job, &[WRITER], b""),
+    ];
+    for answer in answers {
+        assert_eq!((answer.status, answer.json()["code"].as_str()), (410, Some("LOST")));
+    }
+    assert_eq!(again.write(id(2), &[chunk(id(2), 2, "y", true)]).status, 201, "the other one goes on");
+    assert_eq!(again.get(&format!("/pimp/{}", id(2)), &[]).indices(), [0, 1, 2]);
 }

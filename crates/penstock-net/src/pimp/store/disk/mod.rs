@@ -6,6 +6,7 @@
 
 mod recent;
 mod record;
+mod recovery;
 mod state;
 mod writer;
 
@@ -21,10 +22,11 @@ use futures_util::future::{BoxFuture, ready};
 use penstock_pimp::{Job, JobId};
 use tokio::sync::oneshot;
 
-use self::state::{Place, State};
+use self::state::Place;
 use self::writer::{Pending, Writer};
 use super::{Change, Store, Usage, up_to};
 use crate::folder_lock::FolderLock;
+use crate::pimp::client::now;
 use crate::runtime::spawn_blocking;
 use crate::{Error, Result};
 
@@ -52,7 +54,7 @@ impl DiskStore {
     pub fn open(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).map_err(|error| Error::file("cannot make", folder, &error))?;
         let guard = FolderLock::take(folder, LOCK, "another buffer has this store")?;
-        let state = State::recover(folder)?;
+        let state = recovery::recover(folder, now().unix_millis())?;
         Ok(Self { writer: Arc::new(Writer::new(folder, state)), _guard: guard })
     }
 
@@ -137,7 +139,14 @@ fn read(found: &[(Arc<File>, Place)]) -> io::Result<Vec<Bytes>> {
         let (now, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
         for (_, place) in now {
             let at = usize::try_from(place.offset - first.offset).map_err(io::Error::other)?;
-            chunks.push(octets.slice(at..at + place.length as usize));
+            let chunk = octets.slice(at..at + place.length as usize);
+            if record::checksum(&chunk) != place.sum {
+                return Err(io::Error::other(format!(
+                    "segment {} is damaged at octet {}",
+                    place.segment, place.offset
+                )));
+            }
+            chunks.push(chunk);
         }
         rest = later;
     }

@@ -1,13 +1,15 @@
 //! Records, the only thing that segments hold behind their header.
 //!
 //! ```text
-//! segment  "PIMPLOG1"  number (8)  records
-//! record   length of the body (4)  CRC-32 of length and body (4)  body
+//! segment  "PIMPLOG2"  number (8)  octets of the segment before it (8)  CRC-32 of these (4)  records
+//! record   length of the body (4)  synced (8)  job ID (16)  CRC-32 of these (4)  body  CRC-32 of the body (4)
 //! body     job ID (16)  until (8)  length (4)  the job's record; of length 0: it is deleted
 //!          count (4)  { index (4)  length (4)  envelope } × count
 //! ```
 //!
-//! Integers are big-endian; `until` is when the job is forgotten, in milliseconds since the Unix epoch.
+//! Integers are big-endian; `until` is when the job is forgotten, in milliseconds since the Unix epoch; `synced` is how many octets of
+//! the segment were on the disk when this was written: what is broken before it was answered for, and not cut by a crash. A record
+//! without a body, a seal, says only that. The ID stands there twice, so that one of the two says whose record is broken.
 
 use bytes::Bytes;
 use penstock_pimp::{Job, JobId};
@@ -15,16 +17,27 @@ use penstock_pimp::{Job, JobId};
 use super::Change;
 
 /// What every segment begins with, before its number.
-const MAGIC: &[u8; 8] = b"PIMPLOG1";
+const MAGIC: &[u8; 8] = b"PIMPLOG2";
 /// Octets of a segment's header.
-pub(super) const HEADER: usize = 16;
+pub(super) const HEADER: usize = 28;
 /// Octets before a body.
-const HEAD: usize = 8;
+const HEAD: usize = 32;
+/// Octets behind a body.
+const TAIL: usize = 4;
+/// Octets of a seal.
+pub(super) const SEAL: usize = HEAD + TAIL;
 /// Octets before each envelope.
 const CHUNK: usize = 8;
 
-/// A chunk within a segment: its index, where it begins, its octets.
-pub(super) type Chunk = (u32, u64, u32);
+/// A chunk within a segment.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) index: u32,
+    /// Where it begins.
+    pub(super) offset: u64,
+    pub(super) length: u32,
+    pub(super) sum: u32,
+}
 
 /// A change, as it is written. Where chunks begin is counted from the record's first octet.
 #[derive(Debug)]
@@ -33,34 +46,43 @@ pub(super) struct Encoded {
     pub(super) until: u64,
     pub(super) job: Option<Job>,
     pub(super) chunks: Vec<Chunk>,
+    /// All of it; its head is written by [`set_head`].
     pub(super) octets: Vec<u8>,
     /// The chunks themselves, to be kept in memory.
     pub(super) recent: Vec<(u32, Bytes)>,
 }
 
-/// The first octets of a segment.
-pub(super) fn header(number: u64) -> Vec<u8> {
-    [MAGIC.as_slice(), &number.to_be_bytes()].concat()
+/// The first octets of a segment; `before` is how long the one before it is.
+pub(super) fn header(number: u64, before: u64) -> Vec<u8> {
+    let said = [MAGIC.as_slice(), &number.to_be_bytes(), &before.to_be_bytes()].concat();
+    [said.as_slice(), &checksum(&said).to_be_bytes()].concat()
 }
 
-/// The number of a segment; `None` where these octets are no whole header.
-pub(super) fn number(octets: &[u8]) -> Option<u64> {
-    let (number, _) = octets.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
-    Some(u64::from_be_bytes(*number))
+/// Whether a segment may begin with these octets.
+pub(super) fn is_begun(octets: &[u8]) -> bool {
+    octets.iter().zip(MAGIC).all(|(octet, expected)| octet == expected)
+}
+
+/// The number of a segment, and how long the one before it is; `None` where these octets are no whole header.
+pub(super) fn read_header(octets: &[u8]) -> Option<(u64, u64)> {
+    let (said, mut sum) = octets.get(..HEADER)?.split_at_checked(HEADER - 4)?;
+    let mut rest = said.strip_prefix(MAGIC)?;
+    let (number, before) = (u64::from_be_bytes(*take(&mut rest)?), u64::from_be_bytes(*take(&mut rest)?));
+    (u32::from_be_bytes(*take(&mut sum)?) == checksum(said)).then_some((number, before))
 }
 
 fn too_long(_: std::num::TryFromIntError) -> penstock_pimp::Error {
     penstock_pimp::Error::new(penstock_pimp::Code::TooLarge, "the octets of a change are more than 4 GiB")
 }
 
-/// Writes a change.
+/// Writes a change, but for its head.
 pub(super) fn encode(id: JobId, until: u64, change: Change) -> penstock_pimp::Result<Encoded> {
     let Change { job, chunks, .. } = change;
     let record = job.as_ref().map_or_else(|| Ok(Vec::new()), Job::encode)?;
     let length = chunks.iter().map(|(_, chunk)| CHUNK + chunk.len()).sum::<usize>() + record.len() + 32;
-    let mut octets = Vec::with_capacity(HEAD + length);
-    octets.extend_from_slice(&u32::try_from(length).map_err(too_long)?.to_be_bytes());
-    octets.extend_from_slice(&[0; 4]);
+    u32::try_from(length).map_err(too_long)?;
+    let mut octets = Vec::with_capacity(HEAD + length + TAIL);
+    octets.extend_from_slice(&[0; HEAD]);
     octets.extend_from_slice(id.octets());
     octets.extend_from_slice(&until.to_be_bytes());
     octets.extend_from_slice(&u32::try_from(record.len()).map_err(too_long)?.to_be_bytes());
@@ -71,47 +93,102 @@ pub(super) fn encode(id: JobId, until: u64, change: Change) -> penstock_pimp::Re
         let length = u32::try_from(chunk.len()).map_err(too_long)?;
         octets.extend_from_slice(&index.to_be_bytes());
         octets.extend_from_slice(&length.to_be_bytes());
-        places.push((*index, octets.len() as u64, length));
+        places.push(Chunk { index: *index, offset: octets.len() as u64, length, sum: checksum(chunk) });
         octets.extend_from_slice(chunk);
     }
-    let sum = checksum(&octets);
-    if let Some(at) = octets.get_mut(4..HEAD) {
-        at.copy_from_slice(&sum.to_be_bytes());
-    }
+    let sum = checksum(octets.get(HEAD..).unwrap_or_default());
+    octets.extend_from_slice(&sum.to_be_bytes());
     Ok(Encoded { id, until, job, chunks: places, octets, recent: chunks })
 }
 
-fn checksum(record: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(record.get(..4).unwrap_or_default());
-    hasher.update(record.get(HEAD..).unwrap_or_default());
-    hasher.finalize()
+/// Writes the head of a record that was [`encode`]d, which is written where so many octets are synced.
+pub(super) fn set_head(octets: &mut [u8], id: JobId, synced: u64) {
+    let length = u32::try_from(octets.len().saturating_sub(SEAL)).unwrap_or(u32::MAX);
+    if let Some(at) = octets.get_mut(..HEAD) {
+        at.copy_from_slice(&head(length, synced, id.octets()));
+    }
+}
+
+/// A record that says only how many octets are synced.
+pub(super) fn seal(synced: u64) -> Vec<u8> {
+    let mut octets = head(0, synced, &[0; 16]);
+    octets.extend_from_slice(&checksum(&[]).to_be_bytes());
+    octets
+}
+
+fn head(length: u32, synced: u64, id: &[u8; 16]) -> Vec<u8> {
+    let said = [length.to_be_bytes().as_slice(), &synced.to_be_bytes(), id].concat();
+    [said.as_slice(), &checksum(&said).to_be_bytes()].concat()
+}
+
+/// The CRC-32 of octets.
+pub(super) fn checksum(octets: &[u8]) -> u32 {
+    crc32fast::hash(octets)
 }
 
 /// What stands at the beginning of these octets.
 pub(super) enum Scanned {
     /// A change, without its octets, and how many these are.
     Record(Box<Encoded>, usize),
-    /// Nothing whole: the end, or a write that was cut.
-    Torn,
+    /// A seal.
+    Seal,
+    /// A head that is whole, and a body that is not: whose it is, if a job's, and its octets.
+    Broken(Option<JobId>, usize),
+    /// Nothing that is whole.
+    Nothing,
     /// A whole record that means nothing here: another version wrote it.
     Foreign,
 }
 
 /// Reads the next record. Places are counted from its first octet.
 pub(super) fn scan(octets: &[u8]) -> Scanned {
-    let Some((length, _)) = octets.split_first_chunk::<4>() else { return Scanned::Torn };
-    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX).saturating_add(HEAD);
-    let Some(record) = octets.get(..length) else { return Scanned::Torn };
-    let sum = record.get(4..HEAD).and_then(|sum| sum.first_chunk::<4>());
-    if sum.is_none_or(|sum| u32::from_be_bytes(*sum) != checksum(record)) {
-        return Scanned::Torn;
+    let Some((length, _, id)) = read_head(octets) else { return Scanned::Nothing };
+    let all = length.saturating_add(SEAL);
+    let owner = JobId::from_octets(id).ok();
+    let Some((body, sum)) = octets.get(HEAD..all).and_then(|rest| rest.split_at_checked(length)) else {
+        return Scanned::Broken(owner, all);
+    };
+    if sum != checksum(body).to_be_bytes() {
+        return Scanned::Broken(owner, all);
     }
-    body(record).map_or(Scanned::Foreign, |encoded| Scanned::Record(Box::new(encoded), length))
+    if body.is_empty() {
+        return Scanned::Seal;
+    }
+    read_body(body).map_or(Scanned::Foreign, |encoded| Scanned::Record(Box::new(encoded), all))
 }
 
-fn body(record: &[u8]) -> Option<Encoded> {
-    let mut rest = record.get(HEAD..)?;
+/// A record that has lost its head, and that these octets are the whole of.
+pub(super) fn scan_body(octets: &[u8]) -> Option<Encoded> {
+    let (body, sum) = octets.get(HEAD..)?.split_last_chunk::<TAIL>()?;
+    if *sum == checksum(body).to_be_bytes() { read_body(body) } else { None }
+}
+
+/// Where the next record or seal begins that is whole, and how many octets were synced when it was written.
+///
+/// No payload can look like one: a body is shorter than 2^29 octets, so its length begins with an octet below 32, which JSON, as records
+/// of jobs and envelopes are, does not hold.
+pub(super) fn next_whole(octets: &[u8], from: usize) -> Option<(usize, u64)> {
+    (from..octets.len()).find_map(|at| {
+        let rest = octets.get(at..)?;
+        match scan(rest) {
+            Scanned::Record(..) | Scanned::Seal => read_head(rest).map(|(_, synced, _)| (at, synced)),
+            Scanned::Broken(..) | Scanned::Nothing | Scanned::Foreign => None,
+        }
+    })
+}
+
+fn read_head(octets: &[u8]) -> Option<(usize, u64, [u8; 16])> {
+    let (said, mut sum) = octets.get(..HEAD)?.split_at_checked(HEAD - 4)?;
+    if u32::from_be_bytes(*take(&mut sum)?) != checksum(said) {
+        return None;
+    }
+    let mut rest = said;
+    let length = long(&mut rest)?;
+    Some((length, u64::from_be_bytes(*take(&mut rest)?), *take(&mut rest)?))
+}
+
+fn read_body(body: &[u8]) -> Option<Encoded> {
+    let mut rest = body;
     let id = JobId::from_octets(*take::<16>(&mut rest)?).ok()?;
     let until = u64::from_be_bytes(*take::<8>(&mut rest)?);
     let job = match long(&mut rest)? {
@@ -126,9 +203,11 @@ fn body(record: &[u8]) -> Option<Encoded> {
     for _ in 0..long(&mut rest)? {
         let index = u32::from_be_bytes(*take::<4>(&mut rest)?);
         let length = long(&mut rest)?;
-        let at = record.len() - rest.len();
-        rest = rest.get(length..)?;
-        chunks.push((index, at as u64, u32::try_from(length).ok()?));
+        let at = HEAD + body.len() - rest.len();
+        let (chunk, behind) = rest.split_at_checked(length)?;
+        rest = behind;
+        let (length, sum) = (u32::try_from(length).ok()?, checksum(chunk));
+        chunks.push(Chunk { index, offset: at as u64, length, sum });
     }
     rest.is_empty().then_some(Encoded { id, until, job, chunks, octets: Vec::new(), recent: Vec::new() })
 }

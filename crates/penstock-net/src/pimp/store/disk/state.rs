@@ -1,19 +1,15 @@
 //! What the segments hold, and where.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_pimp::{Job, JobId};
 
 use super::recent::Recent;
-use super::record::{self, Chunk, Encoded, HEADER, Scanned};
+use super::record::{Chunk, Encoded};
 use crate::pimp::Usage;
-use crate::{Error, Result};
-
-const SUFFIX: &str = ".chunks";
 
 /// Where a chunk lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +17,8 @@ pub(super) struct Place {
     pub(super) segment: u64,
     pub(super) offset: u64,
     pub(super) length: u32,
+    /// The CRC-32 of its octets.
+    pub(super) sum: u32,
 }
 
 impl Place {
@@ -58,35 +56,13 @@ pub(super) struct State {
     pub(super) jobs: HashMap<JobId, Entry>,
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) recent: Recent,
-}
-
-/// The file of a segment.
-pub(super) fn path(folder: &Path, number: u64) -> PathBuf {
-    folder.join(format!("{number:020}{SUFFIX}"))
+    /// Stretches of the log that were found damaged at the start.
+    pub(super) damaged: u64,
 }
 
 impl State {
-    /// Reads all segments of a folder, oldest first. What was cut at the end of one was never answered for.
-    pub(super) fn recover(folder: &Path) -> Result<Self> {
-        let failed = |error: io::Error| Error::file("cannot list", folder, &error);
-        let mut files = BTreeMap::new();
-        for entry in fs::read_dir(folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let number = entry.file_name().to_str().and_then(|name| name.strip_suffix(SUFFIX)?.parse::<u64>().ok());
-            if let Some(number) = number {
-                files.insert(number, entry.path());
-            }
-        }
-        let mut state = Self::default();
-        for (number, path) in files {
-            state.read_segment(number, path)?;
-        }
-        state.forget_strangers();
-        Ok(state)
-    }
-
     /// Chunks of a job that was deleted and made again may have been found without the record of its end.
-    fn forget_strangers(&mut self) {
+    pub(super) fn forget_strangers(&mut self) {
         let Self { jobs, segments, .. } = self;
         for entry in jobs.values_mut() {
             let Entry { job, chunks, .. } = entry;
@@ -98,46 +74,6 @@ impl State {
                 known
             });
         }
-    }
-
-    fn read_segment(&mut self, number: u64, path: PathBuf) -> Result<()> {
-        let octets = fs::read(&path).map_err(|error| Error::file("cannot read", &path, &error))?;
-        match record::number(&octets) {
-            Some(found) if found == number => {}
-            Some(found) => {
-                return Err(Error::Misuse(format!("{} is segment {found} by its content", path.display())));
-            }
-            // The process died when it had just made it.
-            None if octets.len() < HEADER => {
-                return fs::remove_file(&path).map_err(|error| Error::file("cannot remove", &path, &error));
-            }
-            None => return Err(Error::Misuse(format!("{} is no segment of a PIMP store", path.display()))),
-        }
-        let file = File::open(&path).map_err(|error| Error::file("cannot open", &path, &error))?;
-        let segment =
-            Segment { file: Arc::new(file), path: path.clone(), octets: octets.len() as u64, live: 0, records: 0 };
-        self.segments.insert(number, segment);
-        let mut at = HEADER;
-        loop {
-            match record::scan(octets.get(at..).unwrap_or_default()) {
-                Scanned::Record(encoded, length) => {
-                    self.apply(number, at as u64, *encoded);
-                    at += length;
-                }
-                Scanned::Torn => break,
-                Scanned::Foreign => {
-                    return Err(Error::Misuse(format!(
-                        "{} has a record of another version at octet {at}",
-                        path.display()
-                    )));
-                }
-            }
-        }
-        if at < octets.len() {
-            let torn = octets.len() - at;
-            tracing::warn!(file = %path.display(), torn, "octets at the end of a segment were cut off or broken, and not read");
-        }
-        Ok(())
     }
 
     /// A record is at this place of the log, and counts from now on.
@@ -164,8 +100,9 @@ impl State {
         self.jobs.insert(id, entry);
     }
 
-    fn place(&mut self, entry: &mut Entry, segment: u64, at: u64, (index, offset, length): Chunk) {
-        let place = Place { segment, offset: at.saturating_add(offset), length };
+    fn place(&mut self, entry: &mut Entry, segment: u64, at: u64, chunk: Chunk) {
+        let Chunk { index, offset, length, sum } = chunk;
+        let place = Place { segment, offset: at.saturating_add(offset), length, sum };
         if let Some(old) = entry.chunks.insert(index, place) {
             self.count(old.segment, |segment| segment.live = segment.live.saturating_sub(u64::from(old.length)));
         }
@@ -220,6 +157,7 @@ impl State {
             jobs: self.jobs.values().filter(|entry| entry.job.is_some()).count() as u64,
             chunk_octets: self.segments.values().map(|segment| segment.live).sum(),
             disk_octets: self.segments.values().map(|segment| segment.octets).sum(),
+            damaged: self.damaged,
         }
     }
 }

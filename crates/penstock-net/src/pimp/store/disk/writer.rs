@@ -11,7 +11,8 @@ use penstock_pimp::JobId;
 use tokio::sync::oneshot;
 
 use super::record::{self, Encoded};
-use super::state::{self, Segment, State};
+use super::recovery;
+use super::state::{Segment, State};
 use crate::pimp::Change;
 use crate::runtime::spawn_blocking;
 use crate::{Error, Result};
@@ -40,6 +41,8 @@ struct Open {
     number: u64,
     file: Arc<File>,
     octets: u64,
+    /// Something was written behind the last seal.
+    unsealed: bool,
 }
 
 /// The log's end.
@@ -120,67 +123,88 @@ impl Writer {
         if records.is_empty() {
             return Ok(());
         }
-        let mut octets = Vec::with_capacity(records.iter().map(|record| record.octets.len()).sum());
+        let length = records.iter().map(|record| record.octets.len()).sum();
+        let mut octets = Vec::with_capacity(length);
         let mut places = Vec::with_capacity(records.len());
+        let mut open = locked(&self.open);
+        let start = self.room(&mut open, length as u64)?;
         for record in &mut records {
             places.push(octets.len() as u64);
+            record::set_head(&mut record.octets, record.id, start);
             octets.append(&mut record.octets);
         }
-        let mut open = locked(&self.open);
-        let (number, start) = self.append_octets(&mut open, &octets).map_err(|error| {
-            let message = "cannot write to the store";
-            tracing::error!(%error, folder = %self.folder.display(), message);
-            Error::io(format!("{message} in {}", self.folder.display()), &error)
-        })?;
+        let number = self.append_octets(&mut open, &octets, true)?;
         let mut state = self.state();
-        if let Some(segment) = state.segments.get_mut(&number) {
-            segment.octets = start + octets.len() as u64;
-        }
         for (record, place) in records.into_iter().zip(places) {
             state.apply(number, start + place, record);
         }
         Ok(())
     }
 
-    /// Appends octets durably; gives the segment and where they begin.
-    fn append_octets(&self, open: &mut Option<Open>, octets: &[u8]) -> io::Result<(u64, u64)> {
-        if open.as_ref().is_none_or(|open| open.octets.saturating_add(octets.len() as u64) > SEGMENT) {
+    fn failed(&self, error: &io::Error) -> Error {
+        let message = "cannot write to the store";
+        tracing::error!(%error, folder = %self.folder.display(), message);
+        Error::io(format!("{message} in {}", self.folder.display()), error)
+    }
+
+    /// Begins a segment where so many octets do not fit; gives where they will begin.
+    fn room(&self, open: &mut Option<Open>, length: u64) -> Result<u64> {
+        if open.as_ref().is_none_or(|open| open.octets.saturating_add(length) > SEGMENT) {
             *open = None;
-            *open = Some(self.begin()?);
+            *open = Some(self.begin().map_err(|error| self.failed(&error))?);
         }
-        let Some(current) = open else { return Err(io::Error::other("no segment is open")) };
-        let start = current.octets;
+        Ok(open.as_ref().map_or(0, |open| open.octets))
+    }
+
+    /// Appends octets durably; gives the segment.
+    fn append_octets(&self, open: &mut Option<Open>, octets: &[u8], unsealed: bool) -> Result<u64> {
+        let Some(current) = open else { return Err(self.failed(&io::Error::other("no segment is open"))) };
         let written = (&*current.file).write_all(octets).and_then(|()| current.file.sync_data());
         if let Err(error) = written {
-            // What was written of it must not come back after a restart: it is refused. Nothing is appended behind it.
-            let _ = current.file.set_len(start).and_then(|()| current.file.sync_data());
+            // What was written of it must not come back after a restart: it is refused. Nothing is appended behind it, and the
+            // header of the next segment says where this one ends.
+            let _ = current.file.set_len(current.octets).and_then(|()| current.file.sync_data());
             *open = None;
-            return Err(error);
+            return Err(self.failed(&error));
         }
         current.octets += octets.len() as u64;
-        Ok((current.number, start))
+        current.unsealed = unsealed;
+        if let Some(segment) = self.state().segments.get_mut(&current.number) {
+            segment.octets = current.octets;
+        }
+        Ok(current.number)
+    }
+
+    /// Says of what was written last that it is on the disk: else a restart cannot tell damage there from a write that was cut.
+    fn seal(&self) -> Result<()> {
+        let mut open = locked(&self.open);
+        let Some(synced) = open.as_ref().filter(|open| open.unsealed).map(|open| open.octets) else { return Ok(()) };
+        self.append_octets(&mut open, &record::seal(synced), false).map(drop)
     }
 
     /// Begins the next segment.
     fn begin(&self) -> io::Result<Open> {
-        let number = self.state().segments.last_key_value().map_or(1, |(last, _)| last + 1);
-        let path = state::path(&self.folder, number);
+        let last = self.state().segments.last_key_value().map(|(number, segment)| (*number, segment.octets));
+        let (number, before) = last.map_or((1, 0), |(number, octets)| (number + 1, octets));
+        let path = recovery::path(&self.folder, number);
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
         // One whose beginning failed may be there.
         file.set_len(0)?;
-        let header = record::header(number);
+        let header = record::header(number, before);
         (&file).write_all(&header)?;
         file.sync_data()?;
         File::open(&self.folder)?.sync_all()?;
         let (file, octets) = (Arc::new(file), header.len() as u64);
         let segment = Segment { file: Arc::clone(&file), path, octets, live: 0, records: 0 };
         self.state().segments.insert(number, segment);
-        Ok(Open { number, file, octets })
+        Ok(Open { number, file, octets, unsealed: false })
     }
 
     /// Deletes what has expired, and gives its room back: segments of which nothing counts go, and of those that are mostly dead
     /// the rest is written anew.
     fn sweep(&self, now: u64) -> Result<()> {
+        // On a full disk it fails, as the log says then: what has expired goes all the same.
+        let _ = self.seal();
         self.state().expire(now);
         let dead = |segment: &Segment| segment.octets.saturating_sub(segment.live);
         let mut victims = BTreeSet::new();
