@@ -1,13 +1,15 @@
 //! Requests to a buffer, about one job.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_pimp::{Code, Error as PimpError, JobId, Limits, Now, StatusBody};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH};
 use reqwest::redirect::Policy;
 use reqwest::{Method, Url};
+use rustls::AlertDescription;
 
 use crate::runtime::PerProcess;
 use crate::tls::{ClientTls, nobody};
@@ -53,16 +55,43 @@ pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
     if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
         return Err(wrong("has a user, a password or a fragment"));
     }
-    let port = url.port_or_known_default().unwrap_or_default();
-    let is_allowed = |each: &String| {
-        let each = each.trim().to_ascii_lowercase();
-        // An address of IPv6 may be given as it is.
-        each == host || each == format!("{host}:{port}") || format!("[{each}]") == host
-    };
-    if allowed_hosts.is_some_and(|allowed| !allowed.iter().any(is_allowed)) {
-        return Err(wrong("is of a host that is not in allowed_hosts"));
+    if let Some(allowed) = allowed_hosts {
+        let (host, port) = (without_dot(host), url.port_or_known_default());
+        let mut is_allowed = false;
+        for each in allowed {
+            let (name, only) = allowed_host(each)?;
+            is_allowed |= name == host && only.is_none_or(|only| Some(only) == port);
+        }
+        if !is_allowed {
+            return Err(wrong("is of a host that is not in allowed_hosts"));
+        }
     }
     Ok(url)
+}
+
+/// Reads an entry of `allowed_hosts` as URLs are read, so that what is the same host is spelled the same: names in lower case and in
+/// Punycode, addresses in their short form. Without a port any port is allowed.
+fn allowed_host(entry: &str) -> Result<(String, Option<u16>)> {
+    let wrong = || {
+        let message = format!("allowed_hosts: {:?} is no HOST or HOST:PORT", shown(entry));
+        Error::Pimp(PimpError::new(Code::Misuse, message))
+    };
+    let name = entry.trim();
+    // An address of IPv6 may be given as it is.
+    let name = if name.parse::<Ipv6Addr>().is_ok() { format!("[{name}]") } else { name.to_owned() };
+    if name.contains(['/', '\\', '?', '#', '@']) || name.contains(char::is_whitespace) {
+        return Err(wrong());
+    }
+    let read = |scheme: &str| Url::parse(&format!("{scheme}://{name}/")).map_err(|_| wrong());
+    let (secure, plain) = (read("https")?, read("http")?);
+    let host = secure.host_str().map(without_dot).filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+    // Each leaves out its own usual port.
+    Ok((host.to_owned(), secure.port().or(plain.port())))
+}
+
+/// A name that ends with the root's dot is the same one.
+fn without_dot(host: &str) -> &str {
+    host.strip_suffix('.').unwrap_or(host)
 }
 
 /// What an error shows of a URL that may be anything.
@@ -231,10 +260,10 @@ impl JobClient {
         etag: Option<&str>,
         body: Vec<u8>,
     ) -> Result<(Answered, bool)> {
-        let until = Instant::now() + self.retry;
+        let (until, url) = (Instant::now() + self.retry, self.at(path));
         let (mut pause, mut again) = (AGAIN.0, false);
         loop {
-            let asked = self.request(method.clone(), path, key, etag, body.clone(), PATIENCE)?.await;
+            let asked = asked(self.http.get()?, method.clone(), &url, key, etag, body.clone(), PATIENCE)?.await;
             let failed = match asked {
                 Ok(answered) if answered.status != 429 && answered.status < 500 => return Ok((answered, again)),
                 Ok(answered) => PimpError::of_response("it", answered.status, &answered.body).into(),
@@ -256,7 +285,7 @@ impl JobClient {
         body: Vec<u8>,
         patience: Duration,
     ) -> Result<impl Future<Output = Result<Answered>> + Send + 'static + use<>> {
-        self.request(Method::POST, "/chunks", Some(key), None, body, patience.min(PATIENCE))
+        asked(self.http.get()?, Method::POST, &self.at("/chunks"), Some(key), None, body, patience.min(PATIENCE))
     }
 
     /// A poll's request (section 9), with its answer.
@@ -266,7 +295,7 @@ impl JobClient {
         key: Option<&str>,
         wait: Duration,
     ) -> Result<impl Future<Output = Result<Answered>> + Send + 'static + use<>> {
-        self.request(Method::GET, query, key, None, Vec::new(), wait + PATIENCE)
+        asked(self.http.get()?, Method::GET, &self.at(query), key, None, Vec::new(), wait + PATIENCE)
     }
 
     /// Chunks as they are, where the caller knows their indices: (index, value), and whether the last is the final one, with
@@ -307,16 +336,8 @@ impl JobClient {
         }
     }
 
-    fn request(
-        &self,
-        method: Method,
-        path: &str,
-        key: Option<&str>,
-        etag: Option<&str>,
-        body: Vec<u8>,
-        patience: Duration,
-    ) -> Result<impl Future<Output = Result<Answered>> + Send + 'static + use<>> {
-        asked(self.http.get()?, method, &format!("{}{path}", self.url), key, etag, body, patience)
+    fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
     }
 }
 
@@ -400,10 +421,42 @@ fn http_client(url: &Url, tls: Option<&ClientTls>) -> Result<reqwest::Client> {
 fn failed(url: &str, error: &reqwest::Error) -> Error {
     // The innermost reason is the one that says something.
     let mut inner: &dyn std::error::Error = error;
-    while let Some(source) = inner.source() {
+    let mut mistrust = false;
+    loop {
+        mistrust |= is_mistrust(inner);
+        let Some(source) = inner.source() else { break };
         inner = source;
     }
     // The query of a poll says nothing to people.
     let url = url.split('?').next().unwrap_or_default();
-    Error::Io { context: url.to_owned(), message: inner.to_string() }
+    if mistrust {
+        Error::Tls(format!("{url}: {inner}"))
+    } else {
+        Error::Io { context: url.to_owned(), message: inner.to_string() }
+    }
+}
+
+/// Whether one end does not trust the other, which it does not begin to do by waiting: so it is not tried again.
+fn is_mistrust(error: &(dyn std::error::Error + 'static)) -> bool {
+    if let Some(inside) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        return is_mistrust(inside);
+    }
+    matches!(
+        error.downcast_ref::<rustls::Error>(),
+        // Another fingerprint than the one that is pinned is a general error.
+        Some(
+            rustls::Error::General(_)
+                | rustls::Error::InvalidCertificate(_)
+                | rustls::Error::AlertReceived(
+                    AlertDescription::BadCertificate
+                        | AlertDescription::UnsupportedCertificate
+                        | AlertDescription::CertificateRevoked
+                        | AlertDescription::CertificateExpired
+                        | AlertDescription::CertificateUnknown
+                        | AlertDescription::CertificateRequired
+                        | AlertDescription::UnknownCA
+                        | AlertDescription::AccessDenied
+                )
+        )
+    )
 }

@@ -301,6 +301,33 @@ fn keys_go_only_where_they_may() {
     for url in ["https://buffer.example/x", "https://BUFFER.example:443/x", "https://[::1]:8443/x"] {
         check_url(url, Some(allowed)).expect("allowed");
     }
+    for (url, host) in [
+        ("https://b\u{fc}cher.example/x", "XN--bcher-kva.example"),
+        ("https://xn--bcher-kva.example/x", "B\u{dc}CHER.example."),
+        ("https://buffer.example./x", "buffer.example"),
+        ("https://[0:0::1]:9/x", "[0::0:1]"),
+        ("https://[::1]:9/x", "0::1"),
+        ("https://[::1]:9/x", "[0:0::1]:9"),
+        ("https://192.168.0.1/x", "192.168.1"),
+        ("https://buffer.example/x", "buffer.example:443"),
+        ("http://127.0.0.1/x", "127.0.0.1:80"),
+    ] {
+        check_url(url, Some(&[host.to_owned()])).expect(host);
+    }
+    for (url, host) in [
+        ("https://b\u{fc}cher.example/x", "bucher.example"),
+        ("https://buffer.example:444/x", "buffer.example:443"),
+        ("https://buffer.example/x", "buffer.example:80"),
+        ("https://[::1]:9/x", "[::1]:8"),
+        ("https://buffer.example/x", "user@buffer.example"),
+        ("https://buffer.example/x", "https://buffer.example"),
+        ("https://buffer.example/x", "buffer.example/x"),
+        ("https://buffer.example/x", ""),
+        ("https://buffer.example/x", "buffer.example:x"),
+        ("https://buffer.example/x", ".buffer.example"),
+    ] {
+        assert_eq!(code(&check_url(url, Some(&[host.to_owned()])).expect_err(host)), Code::Misuse);
+    }
     for url in ["http://localhost:1/x", "http://[::1]/x", "http://2130706433/x"] {
         check_url(url, None).expect("loopback");
     }
@@ -327,8 +354,17 @@ fn who_is_trusted_is_trusted_and_nobody_else() {
     let client = JobClient::new(&url, &options(trusted)).expect("valid");
     assert!(wait(client.create(KEY, None, None)).expect("made").new);
     let other = Trust::Fingerprint("ab".repeat(32).parse().expect("a fingerprint"));
-    let client = JobClient::new(&url, &options(other)).expect("valid");
-    assert!(matches!(wait(client.status(None)), Err(Error::Io { .. })));
+    // Nobody becomes another one by waiting: it is not tried again, however long that may be.
+    let patient = ClientOptions { retry: Duration::from_secs(1_000_000), ..options(other) };
+    let client = Arc::new(JobClient::new(&url, &patient).expect("valid"));
+    let is_said = |error: Error| matches!(error, Error::Tls(why) if why.contains("not the pinned"));
+    assert!(is_said(wait(client.status(None)).expect_err("another")));
+    let long = Duration::from_secs(1_000_000);
+    assert!(is_said(fetch(&client, ConsumerConfig { stall_timeout: long, ..config() }).expect_err("another")));
+    let sender = start(&client, SenderConfig { stall_timeout: long, ..SenderConfig::default() });
+    assert!(is_said(wait(sender.finish()).expect_err("another")));
+    let asked = trigger(&url, &patient, None, Vec::new());
+    assert!(is_said(wait(asked).expect_err("another")));
     assert_eq!(code(&JobClient::new(&url, &ClientOptions::default()).unwrap_err()), Code::Misuse);
 }
 
