@@ -17,10 +17,13 @@ use crate::{Code, ContentEncoding, Digest, Envelope, Error, JobId, Metadata, Now
 mod config;
 mod cut;
 mod look;
+mod request;
+mod split;
 
 pub use config::{Encoding, SenderConfig};
 use cut::cut;
 use look::{Look, Seen};
+use request::{Chunk, Request};
 
 /// What a sender learns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,40 +57,6 @@ enum Phase {
     Ending(Option<String>),
     /// The final chunk is written.
     Finished,
-}
-
-/// What an envelope is made of.
-struct Chunk {
-    value: Cow<'static, str>,
-    done: bool,
-    error: Option<String>,
-}
-
-impl Chunk {
-    const fn of(value: Cow<'static, str>) -> Self {
-        Self { value, done: false, error: None }
-    }
-}
-
-/// A request whose answer has not come.
-#[derive(Debug)]
-struct Request {
-    body: Vec<u8>,
-    first: u32,
-    last: u32,
-    done: bool,
-    /// When it went first.
-    since: Instant,
-    /// When it goes again; `None` while it is on its way.
-    again: Option<Instant>,
-    /// It was answered, and what the buffer has in its place is looked at.
-    look: Option<Look>,
-}
-
-impl Request {
-    fn transmit(&self) -> Transmit {
-        self.look.as_ref().map_or_else(|| Transmit::Write(self.body.clone()), |look| Transmit::Look(look.poll()))
-    }
 }
 
 /// The sender of a job.
@@ -124,6 +93,9 @@ pub struct Sender {
     next: u32,
     phase: Phase,
     request: Option<Request>,
+    // What was cut off requests that were too large, and whether the last of it is the final chunk.
+    rest: VecDeque<Vec<u8>>,
+    rest_done: bool,
     troubled: Option<(Instant, String)>,
     backoff: Backoff,
     // Why it fails, once the final chunk has told the consumer.
@@ -172,6 +144,8 @@ impl Sender {
             next: 0,
             phase: Phase::Open,
             request: None,
+            rest: VecDeque::new(),
+            rest_done: false,
             troubled: None,
             backoff,
             refused: None,
@@ -191,6 +165,11 @@ impl Sender {
     /// Whether a request has no answer yet: it is on its way, or goes again after a pause.
     pub const fn is_asking(&self) -> bool {
         self.request.is_some()
+    }
+
+    /// Whether a request was too large, and a part of it is still to be asked.
+    pub fn is_split(&self) -> bool {
+        !self.rest.is_empty()
     }
 
     /// Whether the final chunk is written.
@@ -312,17 +291,26 @@ impl Sender {
                 request.transmit()
             }));
         }
+        let (envelopes, first, done) = if self.rest.is_empty() { self.fresh(now)? } else { self.remaining() };
+        let Ok(count) = u32::try_from(envelopes.len()) else { return Ok(None) };
+        if count == 0 {
+            return Ok(None);
+        }
+        let (last, since) = (first.saturating_add(count - 1), now.instant);
+        let request = Request { envelopes, first, last, done, since, again: None, look: None };
+        Ok(Some(self.request.insert(request).transmit()))
+    }
+
+    /// The next chunks, the index of the first, and whether the last is the final one.
+    fn fresh(&mut self, now: Now) -> Result<(Vec<Vec<u8>>, u32, bool)> {
         let chunks = match self.encoding {
             None => vec![self.first_chunk()?],
             Some(encoding) => self.next_chunks(now, encoding)?,
         };
-        let (Some(last), Ok(count)) = (chunks.last(), u32::try_from(chunks.len())) else { return Ok(None) };
-        let (done, first) = (last.done, self.next);
-        let body = self.body(now, chunks)?;
-        self.next = first.saturating_add(count);
-        let last = self.next - 1;
-        let request = Request { body, first, last, done, since: now.instant, again: None, look: None };
-        Ok(Some(self.request.insert(request).transmit()))
+        let (done, first) = (chunks.last().is_some_and(|last| last.done), self.next);
+        let envelopes = self.envelopes(now, chunks)?;
+        self.next = first.saturating_add(u32::try_from(envelopes.len()).unwrap_or(u32::MAX));
+        Ok((envelopes, first, done))
     }
 
     /// Chunk 0: from here on the encoding stays (section 3).
@@ -398,12 +386,9 @@ impl Sender {
         chunks
     }
 
-    fn body(&mut self, now: Now, chunks: Vec<Chunk>) -> Result<Vec<u8>> {
-        let mut body = b"{\"chunks\":[".to_vec();
+    fn envelopes(&mut self, now: Now, chunks: Vec<Chunk>) -> Result<Vec<Vec<u8>>> {
+        let mut envelopes = Vec::with_capacity(chunks.len());
         for (index, Chunk { value, done, error }) in (self.next..).zip(chunks) {
-            if body.last() == Some(&b'}') {
-                body.push(b',');
-            }
             let whole = done && error.is_none();
             let envelope = Envelope {
                 job_id: self.job,
@@ -414,10 +399,11 @@ impl Sender {
                 created_at: now.unix_millis(),
                 sha256: whole.then(|| Digest::finish(std::mem::take(&mut self.hasher))),
             };
-            envelope.encode(&mut body)?;
+            let mut octets = Vec::new();
+            envelope.encode(&mut octets)?;
+            envelopes.push(octets);
         }
-        body.extend_from_slice(b"]}");
-        Ok(body)
+        Ok(envelopes)
     }
 
     /// When what waits has waited long enough.
@@ -473,8 +459,8 @@ impl Sender {
 
     /// The answer of the buffer.
     ///
-    /// 429 and 5xx go again. After 413 the consumer is told why by a final chunk, for which buffers keep room (decision 3), and
-    /// then this fails. Any other refusal is final.
+    /// 429 and 5xx go again, and after 413 smaller batches. After a chunk that is 413 alone the consumer is told why by a final chunk, for
+    /// which buffers keep room (decision 3), and then this fails. Any other refusal is final.
     pub fn handle_response(&mut self, now: Now, status: u16, body: &[u8]) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -502,7 +488,7 @@ impl Sender {
         // A job that is cancelled ends anyhow.
         self.careful |= had_some;
         if had_some && !cancels {
-            let look = match Look::compare(&request.body, self.job) {
+            let look = match Look::compare(&request.body(), self.job) {
                 Ok(look) => look,
                 Err(error) => return self.over(error),
             };
@@ -512,6 +498,7 @@ impl Sender {
         self.written()?;
         if cancels {
             self.cancelled = true;
+            self.drop_rest();
             self.end_with("cancelled by the consumer");
             self.refused = Some(Error::new(Code::Cancelled, "the consumer has cancelled the job"));
             self.events.push_back(SenderEvent::Cancelled);
@@ -559,6 +546,7 @@ impl Sender {
     /// Where chunks should be, another writer's are. The job can only fail: behind them, unless it has ended.
     fn displaced(&mut self, index: u32, end: Option<u32>) -> Result<()> {
         self.request = None;
+        self.drop_rest();
         let why = format!("chunk {index} is that of another writer, who had the job before");
         let error = self.refused.take().unwrap_or_else(|| Error::new(Code::Conflict, why.clone()));
         let Some(end) = end.filter(|_| !self.moved) else { return self.over(error) };
@@ -584,9 +572,13 @@ impl Sender {
             // Chunks of another writer are above the final chunk: it goes behind them.
             request.look = Some(Look::end(self.job, first));
             request.again = Some(now.instant);
+        } else if error.code() == Code::TooLarge && !looking && request.envelopes.len() > 1 {
+            self.split(now);
+            return Ok(());
         } else if error.code() == Code::TooLarge && !looking && first > 0 {
-            // Nothing of the batch was taken: its first index is the final chunk's.
+            // It was not taken: its index is the final chunk's.
             self.request = None;
+            self.drop_rest();
             self.next = first;
             self.end_with("the job is larger than the buffer allows");
         } else {

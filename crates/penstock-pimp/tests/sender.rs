@@ -320,10 +320,61 @@ fn a_job_that_is_too_large_ends_with_an_error_in_the_place_of_what_was_refused()
     pair.sender.flush();
     assert_eq!(pair.request().len(), 2);
     assert_eq!(pair.answer(413, "too large"), Ok(()));
+    assert_eq!(pair.values(), ["abcdefgh"]);
+    assert_eq!(pair.answer(413, "too large"), Ok(()));
     let last = pair.request();
     assert_eq!((last.len(), last[0].0, last[0].2, last[0].3.is_some()), (1, 1, true, true));
     assert_eq!(pair.answer(201, "{}"), Err(Code::TooLarge));
     assert!(pair.sender.is_finished());
+}
+
+#[test]
+fn a_batch_that_is_too_large_goes_again_in_smaller_ones() {
+    let mut pair = Pair::text().begun();
+    pair.send("aaaaaaaabbbbbbbbccccccccddddddddeeeeeeee");
+    pair.sender.finish().expect("open");
+    assert_eq!(pair.request().len(), 5);
+    assert_eq!(pair.answer(413, "<html>"), Ok(()));
+    assert_eq!(pair.values(), ["aaaaaaaa", "bbbbbbbb"]);
+    assert!(pair.sender.is_split());
+    let no_network = pair.now();
+    pair.sender.handle_failure(no_network, "no network");
+    pair.wait(250);
+    assert_eq!(pair.values(), ["aaaaaaaa", "bbbbbbbb"]);
+    assert_eq!(pair.answer(201, r#"{"written":2}"#), Ok(()));
+    assert_eq!(pair.events().last(), Some(&SenderEvent::Written(2)));
+    assert_eq!(pair.values(), ["cccccccc", "dddddddd"]);
+    assert_eq!(pair.answer(413, ""), Ok(()));
+    assert_eq!(pair.values(), ["cccccccc"]);
+    assert_eq!(pair.answer(201, r#"{"written":1}"#), Ok(()));
+    assert_eq!(pair.request(), [(4, "dddddddd".to_owned(), false, None)]);
+    assert_eq!(pair.answer(201, r#"{"written":1}"#), Ok(()));
+    assert!(!pair.sender.is_finished());
+    assert_eq!(pair.request(), [(5, "eeeeeeee".to_owned(), true, None)]);
+    assert_eq!(pair.answer(201, r#"{"written":1}"#), Ok(()));
+    assert_eq!(pair.events().last(), Some(&SenderEvent::Finished));
+}
+
+#[test]
+fn what_was_cut_off_a_batch_ends_with_a_job_that_is_too_large_or_cancelled() {
+    for (status, body) in [(413, ""), (201, r#"{"written":2,"cancelled":true}"#)] {
+        let mut pair = Pair::text().begun();
+        pair.send("aaaaaaaabbbbbbbbccccccccdddddddd");
+        pair.sender.finish().expect("open");
+        assert_eq!(pair.request().len(), 4);
+        assert_eq!(pair.answer(413, ""), Ok(()));
+        assert_eq!(pair.request().len(), 2);
+        assert_eq!(pair.answer(status, body), Ok(()));
+        if status == 413 {
+            assert_eq!(pair.values(), ["aaaaaaaa"]);
+            assert_eq!(pair.answer(413, ""), Ok(()));
+        }
+        let last = pair.request();
+        let index = if status == 413 { 1 } else { 3 };
+        assert_eq!((last.len(), last[0].0, last[0].2, last[0].3.is_some()), (1, index, true, true));
+        assert!(pair.answer(201, r#"{"written":1}"#).is_err());
+        assert!(pair.sender.is_finished());
+    }
 }
 
 #[test]

@@ -126,8 +126,10 @@ class Sender:
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the buffer has what was sent; of Base64 up to two octets wait for what completes them.
 
+        Each makes a chunk, where something was sent: a job has 4,096, chunk 0 and the final one among them.
+
         Raises:
-            PimpError: As for `send`.
+            PimpError: As for `send`; with the code TOO_LARGE where the job has no chunks left, and then it has failed.
         """
         self._begun().flush(timeout)
 

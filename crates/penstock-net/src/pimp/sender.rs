@@ -283,7 +283,8 @@ impl Driver {
         while let Some(event) = self.machine.poll_event() {
             match event {
                 SenderEvent::Written(index) => {
-                    let octets = self.unconfirmed.pop_front();
+                    // Of one that was too large a part is written.
+                    let octets = if self.machine.is_split() { None } else { self.unconfirmed.pop_front() };
                     self.progress.send_modify(|progress| {
                         progress.written = Some(index);
                         progress.octets = octets.unwrap_or(progress.octets);
