@@ -48,7 +48,7 @@ fn who_guesses_keys_by_making_the_job_again_has_to_wait_as_well() {
 }
 
 /// A JWT (HS256) of a job.
-fn token(secret: &[u8], id: JobId, claims: &str) -> String {
+pub(super) fn token(secret: &[u8], id: JobId, claims: &str) -> String {
     let pad = |with: u8| {
         let mut block = [with; 64];
         block.iter_mut().zip(secret).for_each(|(octet, secret)| *octet ^= secret);

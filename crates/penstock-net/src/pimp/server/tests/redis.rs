@@ -10,7 +10,7 @@ use penstock_pimp::{Job, Limits, Settings};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::{JSON, Server, WRITER, ask, chunk, id, metadata, service};
+use super::{JSON, Server, Service, ServiceConfig, WRITER, ask, chunk, id, metadata, service};
 use crate::pimp::{Change, RedisStore, Store};
 use crate::runtime::block_on;
 
@@ -163,6 +163,34 @@ fn a_change_that_was_decided_by_an_older_record_changes_nothing() {
     assert!(commit(Some(job()), Some(cancelled.clone())));
     assert!(!commit(Some(job()), None));
     assert_eq!(block_on(store.load(id(1))).expect("runs"), Ok(Some(cancelled)));
+}
+
+#[test]
+fn what_was_deleted_is_made_by_no_token_at_any_buffer() {
+    let Some(redis) = Redis::start() else { return };
+    let with_tokens = || {
+        let (store, jwt_secret) = (redis.store(), Some(b"secret".to_vec()));
+        let config = ServiceConfig { store, limits: Limits::default(), jwt_secret, allow_origin: None };
+        Server::over(Service::new(config), None)
+    };
+    let (one, other) = (with_tokens(), with_tokens());
+    let job = format!("/pimp/{}", id(1));
+    let until = super::super::service::now().unix_millis() / 1_000 + 200;
+    let token = format!("Authorization: Bearer {}", super::keys::token(b"secret", id(1), &format!("\"exp\":{until}")));
+    let token = [token.as_str(), JSON];
+    let body = json!({"chunks": [metadata(id(1), "\"identity\"")]}).to_string();
+    let write = |server: &Server| server.ask("POST", &format!("{job}/chunks"), &token, body.as_bytes()).status;
+    assert_eq!(write(&one), 201);
+    assert_eq!(other.ask("DELETE", &job, &token, b"").status, 204);
+    for server in [&one, &other, &with_tokens()] {
+        assert_eq!((write(server), server.get(&job, &[]).status), (404, 404));
+    }
+    let store = redis.store();
+    assert!(block_on(store.load(id(1))).expect("runs").expect("readable").is_some_and(|job| job.is_deleted()));
+    assert_eq!(block_on(store.read(id(1), vec![0], u64::MAX)).expect("runs").expect("readable").len(), 0);
+    // Who says with which keys may make it again.
+    assert_eq!(other.ask("PUT", &job, &[WRITER, JSON], b"").status, 201);
+    assert_eq!(one.get(&job, &[]).status, 200);
 }
 
 #[test]
