@@ -116,6 +116,10 @@ def _fetch(
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep what came of a file that is not whole, and go on with it.")
     ] = False,
+    stall: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.001, max=86_400, help="Give up where nothing new comes for so long."),
+    ] = 30.0,
     as_json: _Json = False,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
@@ -129,7 +133,7 @@ def _fetch(
     job = _job(job_url, _secret(key, key_file), fingerprint, ca, system_ca, cert, cert_key)
     with interruptible():
         kept = _Kept(output, job) if output is not None and resume else None
-        consumer = job.consumer(position=kept.position if kept else None)
+        consumer = job.consumer(position=kept.position if kept else None, stall_timeout=stall)
         metadata = consumer.metadata
         total = metadata.content_length if metadata.compression == "none" else None
         with _progress("fetched", total, as_json or output is None) as bar:
