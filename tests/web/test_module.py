@@ -111,6 +111,30 @@ def test_an_evil_buffer_is_found_out(read, evil):
         ("UNEXPECTED_STATUS", 302, lambda _: b""),
         ("UNEXPECTED_STATUS", 418, lambda _: b"<b>tea"),
         ("EXPIRED", 410, lambda _: b'{"error": "late", "state": "EXPIRED"}'),
+        ("LOST", 410, lambda _: b'{"error": "the disk", "code": "LOST"}'),
+    ]
+
+    def binary(*values: str, first: int = 1, **fields: object):
+        def chunks(identity: str) -> list[dict]:
+            made = [envelope(identity, first + place, value) for place, value in enumerate(values)]
+            made[-1]["done"] = True
+            return [envelope(identity, 0, metadata("a/b", "base64", **fields)), *made]
+
+        return chunks
+
+    cases += [
+        # A gap that is never filled, whatever the buffer says comes next.
+        ("STALLED", 200, job(binary("AAAA", first=2))),
+        ("STALLED", 200, job(binary("AAAA", first=2), nextIndex=1 << 60)),
+        ("CORRUPT", 200, job(binary("AA*A"))),
+        ("CORRUPT", 200, job(binary("AAA"))),
+        ("CORRUPT", 200, job(binary("AB==", "AAAA"))),
+        ("CORRUPT", 200, job(binary("AAAA", contentLength=1 << 52))),
+        ("CORRUPT", 200, job(binary("AAAA", contentLength=2))),
+        ("MALFORMED", 200, job(binary("AAAA", contentLength=1 << 60))),
+        ("MALFORMED", 200, job(binary("AAAA", contentLength=-1))),
+        ("TOO_LARGE", 200, job(binary("AAAA", first=1 << 52))),
+        ("MALFORMED", 200, job(binary("AAAA", first=1 << 60))),
     ]
     jobs = []
     for code, status, body in cases:
