@@ -83,61 +83,63 @@ def evil() -> Iterator[tuple[str, dict]]:
     server.server_close()
 
 
+def job(chunks, **more: object):
+    return lambda identity: json.dumps({"chunks": chunks(identity), "nextIndex": 1} | more).encode()
+
+
+def first(identity: str, **more: object) -> dict:
+    return envelope(identity, 0, metadata("text/plain")) | more
+
+
+def binary(*values: str, first: int = 1, **fields: object):
+    def chunks(identity: str) -> list[dict]:
+        made = [envelope(identity, first + place, value) for place, value in enumerate(values)]
+        made[-1]["done"] = True
+        return [envelope(identity, 0, metadata("a/b", "base64", **fields)), *made]
+
+    return chunks
+
+
+CASES = [
+    ("MALFORMED", 200, lambda _: b"\xff{"),
+    ("MALFORMED", 200, lambda _: b"[]"),
+    ("MALFORMED", 200, lambda _: b'{"chunks": {}}'),
+    ("MALFORMED", 200, job(lambda _: [first(str(uuid.uuid4()))])),
+    ("MALFORMED", 200, job(lambda identity: [first(identity, index=-1)])),
+    ("MALFORMED", 200, job(lambda identity: [first(identity, index="0")])),
+    ("MALFORMED", 200, job(lambda identity: [first(identity, value="\ud800")])),
+    ("MALFORMED", 200, job(lambda identity: [first(identity, value="[]")])),
+    ("MALFORMED", 200, job(lambda identity: [first(identity, error="x")])),
+    ("TOO_LARGE", 200, job(lambda identity: [first(identity), envelope(identity, 4096, "")])),
+    ("TOO_LARGE", 200, job(lambda identity: [first(identity), envelope(identity, 1, "x" * 262_145)])),
+    ("TOO_LARGE", 200, lambda _: b" " * (65 << 20)),
+    ("STALLED", 200, job(lambda _: [])),
+    ("STALLED", 503, lambda _: b"no"),
+    ("UNEXPECTED_STATUS", 302, lambda _: b""),
+    ("UNEXPECTED_STATUS", 418, lambda _: b"<b>tea"),
+    ("EXPIRED", 410, lambda _: b'{"error": "late", "state": "EXPIRED"}'),
+    ("LOST", 410, lambda _: b'{"error": "the disk", "code": "LOST"}'),
+    # A gap that is never filled, whatever the buffer says comes next.
+    ("STALLED", 200, job(binary("AAAA", first=2))),
+    ("STALLED", 200, job(binary("AAAA", first=2), nextIndex=1 << 60)),
+    ("CORRUPT", 200, job(binary("AA*A"))),
+    ("CORRUPT", 200, job(binary("AAA"))),
+    ("CORRUPT", 200, job(binary("AB==", "AAAA"))),
+    ("CORRUPT", 200, job(binary("AAAA", contentLength=1 << 52))),
+    ("CORRUPT", 200, job(binary("AAAA", contentLength=2))),
+    ("MALFORMED", 200, job(binary("AAAA", contentLength=1 << 60))),
+    ("MALFORMED", 200, job(binary("AAAA", contentLength=-1))),
+    ("TOO_LARGE", 200, job(binary("AAAA", first=1 << 52))),
+    ("MALFORMED", 200, job(binary("AAAA", first=1 << 60))),
+]
+
+
 def test_an_evil_buffer_is_found_out(read, evil):
     url, answers = evil
     bomb = base64.b64encode(gzip.compress(bytes(4 << 20))).decode()
 
-    def job(chunks, **more: object):
-        return lambda identity: json.dumps({"chunks": chunks(identity), "nextIndex": 1} | more).encode()
-
-    def first(identity: str, **more: object) -> dict:
-        return envelope(identity, 0, metadata("text/plain")) | more
-
-    cases = [
-        ("MALFORMED", 200, lambda _: b"\xff{"),
-        ("MALFORMED", 200, lambda _: b"[]"),
-        ("MALFORMED", 200, lambda _: b'{"chunks": {}}'),
-        ("MALFORMED", 200, job(lambda _: [first(str(uuid.uuid4()))])),
-        ("MALFORMED", 200, job(lambda identity: [first(identity, index=-1)])),
-        ("MALFORMED", 200, job(lambda identity: [first(identity, index="0")])),
-        ("MALFORMED", 200, job(lambda identity: [first(identity, value="\ud800")])),
-        ("MALFORMED", 200, job(lambda identity: [first(identity, value="[]")])),
-        ("MALFORMED", 200, job(lambda identity: [first(identity, error="x")])),
-        ("TOO_LARGE", 200, job(lambda identity: [first(identity), envelope(identity, 4096, "")])),
-        ("TOO_LARGE", 200, job(lambda identity: [first(identity), envelope(identity, 1, "x" * 262_145)])),
-        ("TOO_LARGE", 200, lambda _: b" " * (65 << 20)),
-        ("STALLED", 200, job(lambda _: [])),
-        ("STALLED", 503, lambda _: b"no"),
-        ("UNEXPECTED_STATUS", 302, lambda _: b""),
-        ("UNEXPECTED_STATUS", 418, lambda _: b"<b>tea"),
-        ("EXPIRED", 410, lambda _: b'{"error": "late", "state": "EXPIRED"}'),
-        ("LOST", 410, lambda _: b'{"error": "the disk", "code": "LOST"}'),
-    ]
-
-    def binary(*values: str, first: int = 1, **fields: object):
-        def chunks(identity: str) -> list[dict]:
-            made = [envelope(identity, first + place, value) for place, value in enumerate(values)]
-            made[-1]["done"] = True
-            return [envelope(identity, 0, metadata("a/b", "base64", **fields)), *made]
-
-        return chunks
-
-    cases += [
-        # A gap that is never filled, whatever the buffer says comes next.
-        ("STALLED", 200, job(binary("AAAA", first=2))),
-        ("STALLED", 200, job(binary("AAAA", first=2), nextIndex=1 << 60)),
-        ("CORRUPT", 200, job(binary("AA*A"))),
-        ("CORRUPT", 200, job(binary("AAA"))),
-        ("CORRUPT", 200, job(binary("AB==", "AAAA"))),
-        ("CORRUPT", 200, job(binary("AAAA", contentLength=1 << 52))),
-        ("CORRUPT", 200, job(binary("AAAA", contentLength=2))),
-        ("MALFORMED", 200, job(binary("AAAA", contentLength=1 << 60))),
-        ("MALFORMED", 200, job(binary("AAAA", contentLength=-1))),
-        ("TOO_LARGE", 200, job(binary("AAAA", first=1 << 52))),
-        ("MALFORMED", 200, job(binary("AAAA", first=1 << 60))),
-    ]
     jobs = []
-    for code, status, body in cases:
+    for code, status, body in CASES:
         identity = str(uuid.uuid4())
         answers[identity] = (status, body(identity))
         jobs.append({"url": f"{url}/pimp/{identity}", "options": QUICK if code == "STALLED" else {"wait": 0}})
@@ -146,6 +148,6 @@ def test_an_evil_buffer_is_found_out(read, evil):
     chunks = [envelope(identity, place, value, done=place == 1) for place, value in enumerate(values)]
     answers[identity] = (200, json.dumps({"chunks": chunks, "nextIndex": 2}).encode())
     jobs.append({"url": f"{url}/pimp/{identity}", "options": {"inflated": 1 << 20}})
-    codes = [code for code, _, _ in cases] + ["TOO_LARGE"]
+    codes = [code for code, _, _ in CASES] + ["TOO_LARGE"]
     for code, case, outcome in zip(codes, jobs, read(*jobs), strict=True):
         assert (outcome.get("name"), outcome.get("code")) == ("PimpError", code), (case, outcome)
