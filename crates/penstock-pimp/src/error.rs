@@ -146,10 +146,9 @@ impl Error {
     /// What a buffer has refused `what` with: the [`Code`] of its status, and the beginning of its body.
     pub fn of_response(what: &str, status: u16, body: &[u8]) -> Self {
         let said = crate::response::excerpt(body);
-        let code = match Code::of_status(status) {
-            Code::Expired if crate::response::code(body).as_deref() == Some(Code::Lost.name()) => Code::Lost,
-            code => code,
-        };
+        let lost = || crate::response::code(body).as_deref() == Some(Code::Lost.name());
+        let code = Code::of_status(status);
+        let code = if code == Code::Expired && lost() { Code::Lost } else { code };
         Self::new(code, format!("the buffer refused {what} with {status}: {said}"))
     }
 
