@@ -22,6 +22,8 @@ from penstock.pipestream._scope import Scope, ScopeState
 __all__ = ["Session"]
 
 _EVENTS_AT_ONCE = 256
+# Seconds that a session with a state folder goes on without its connection, unless it was said.
+_SURVIVE = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class ConnectOptions:
     timeout: float | None
     policy: CompletionPolicy | None
     survive: float | None
+    state: PathLike | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,12 @@ class Draft:
     metadata: dict[str, str]
     chunk_size: int | None
     policy: CompletionPolicy | None
+    label: bytes
+
+
+def survival(survive: float | None, state: PathLike | None) -> float | None:
+    """Give how long a session goes on without its connection: what was said, else a while where it is on disk."""
+    return _SURVIVE if survive is None and state is not None else survive
 
 
 def highest_layer(layers: int | None, policy: CompletionPolicy | None, survive: float | None) -> int:
@@ -78,6 +87,7 @@ def draft(
     metadata: Mapping[str, str] | None = None,
     chunk_size: int | None = None,
     policy: CompletionPolicy | None = None,
+    label: str | bytes = b"",
 ) -> Draft:
     """Put together what is known of an entity; its parent may be given by the scope of its children."""
     owner = parent.entity if isinstance(parent, ScopeState) else parent
@@ -89,6 +99,7 @@ def draft(
         metadata=dict(metadata or {}),
         chunk_size=chunk_size,
         policy=policy,
+        label=label.encode() if isinstance(label, str) else label,
     )
 
 
@@ -106,6 +117,11 @@ class SessionState:
     def id(self) -> str:
         """The session's ID: 32 hex digits, the same at both ends."""
         return self._native.id()
+
+    @property
+    def resumed(self) -> bool:
+        """Whether an earlier process began it, and this one goes on with what was in its state folder."""
+        return self._native.resumed()
 
     @property
     def is_client(self) -> bool:
@@ -178,6 +194,7 @@ class Session(SessionState):
         layers: int | None = None,
         policy: CompletionPolicy | None = None,
         survive: float | None = None,
+        state: PathLike | None = None,
         window: int | None = None,
         mtu: int | None = None,
         timeout: float | None = 10.0,
@@ -198,6 +215,9 @@ class Session(SessionState):
                 goes on over it, and only what is not terminal is sent again. What may have to be is kept, 64 MiB and
                 one payload at most in memory. By default, and where the server lets none survive, the session ends
                 with its connection.
+            state: A folder for this one session, made if need be, so that it outlives the process: if an unfinished one is in there,
+                it goes on (`resumed`), else a new one begins. Give what you send labels, and send all of it again: only
+                what is not terminal is. ``survive`` is 300 then by default, and the server must keep its sessions too.
             window: The most entities of a scope that may be unresolved; by default 65,536. The smaller of both
                 ends' counts.
             mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; what the path does
@@ -209,6 +229,7 @@ class Session(SessionState):
                 time is over, "misuse" for options that do not go together, and for a policy where the server has no
                 layer 2.
         """
+        survive = survival(survive, state)
         options = ConnectOptions(
             fingerprint=fingerprint,
             ca=ca,
@@ -222,6 +243,7 @@ class Session(SessionState):
             timeout=timeout,
             policy=policy,
             survive=survive,
+            state=state,
         )
         return cls(_core.Session.connect(address, options))
 
@@ -236,6 +258,7 @@ class Session(SessionState):
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
+        label: str | bytes = b"",
     ) -> SentEntity:
         """Announce an entity and send it; return once it is announced and its payload is on its way.
 
@@ -253,6 +276,9 @@ class Session(SessionState):
                 ``pipestream.original-length``, and ``pipestream.claim`` of an entity that was redeemed.
             chunk_size: Send the payload in chunks of so many octets, each on a stream of its own.
             policy: With ``dehydrate``: what becomes of its children that fail, and of itself then. Layer 2.
+            label: What you call it, 1,024 octets at most, unlike anything else in the session. Where the session has a ``state`` folder
+                and knows the label, the entity is not announced again: what has ended gives its outcome at once, else
+                the payload is sent where it is still wanted.
 
         Raises:
             PipeStreamError: DEPTH_EXCEEDED, WINDOW_EXCEEDED where it can never be sent; the reason of the end when
@@ -266,6 +292,7 @@ class Session(SessionState):
             metadata=metadata,
             chunk_size=chunk_size,
             policy=policy,
+            label=label,
         )
         return SentEntity(self, self._native.send(of, payload), dehydrate)
 
@@ -279,6 +306,7 @@ class Session(SessionState):
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
+        label: str | bytes = b"",
     ) -> Scope:
         """Send an entity that has children, and give their scope, for a ``with`` block. See `send`.
 
@@ -293,6 +321,7 @@ class Session(SessionState):
             metadata=metadata,
             chunk_size=chunk_size,
             policy=policy,
+            label=label,
         )
         return Scope(entity)
 
@@ -329,9 +358,10 @@ class Session(SessionState):
         parent: SentEntity | Scope | None = None,
         content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
+        label: str | bytes = b"",
     ) -> SentEntity:
         """Announce an entity that cannot be delivered, so that it is counted and its reason is known."""
-        of = draft(parent, content_type=content_type, metadata=metadata)
+        of = draft(parent, content_type=content_type, metadata=metadata, label=label)
         return SentEntity(self, self._native.announce_failed(of, code, reason), dehydrated=False)
 
     def fail(self, entity: Entity, code: int, reason: str) -> None:

@@ -52,7 +52,7 @@ impl Start {
         let id: Arc<str> = session_id(&self.connection)?.into();
         let session = Session::new(self.role, self.options.session.clone(), now())?;
         let peer = self.connection.remote_address();
-        let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters));
+        let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters), false);
         let (commands, inbox) = inbox();
         let intake = consumer.map_or(Intake::Sequential, Consumer::intake);
         let places = Arc::new(Semaphore::new(usize::try_from(intake.streams()).unwrap_or(usize::MAX)));

@@ -82,6 +82,11 @@ impl SessionHandle {
         Ok(self.shared()?.role)
     }
 
+    /// Whether an earlier process began the session, and this one goes on with what was on disk.
+    pub fn resumed(&self) -> Result<bool> {
+        Ok(self.shared()?.resumed)
+    }
+
     /// The peer's address when the connection was made.
     pub fn peer_address(&self) -> Result<SocketAddr> {
         Ok(self.shared()?.peer)

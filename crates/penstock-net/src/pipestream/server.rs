@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -47,6 +48,9 @@ pub struct ServerOptions {
     pub reading: Option<Reading>,
     /// Where claim checks are kept. Default: in memory.
     pub claims: Arc<Claims>,
+    /// A folder for sessions that survive this process, where the sink is a folder: with the next server on it they go on.
+    /// Needs `survives`. Default: in memory.
+    pub state: Option<PathBuf>,
     /// Content types that a sink stores and sets aside under a claim check, at layer 2. Default: none.
     pub defer_types: DeferTypes,
 }
@@ -82,6 +86,7 @@ impl ServerOptions {
             metrics: None,
             reading: None,
             claims: Claims::in_memory(),
+            state: None,
             defer_types: DeferTypes::default(),
         }
     }

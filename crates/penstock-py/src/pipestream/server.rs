@@ -185,6 +185,7 @@ impl Server {
         listening.metrics = options.metrics()?;
         listening.defer_types = options.defer_types()?;
         listening.claims = options.claims()?;
+        listening.state = options.state.clone();
         let (server, sessions) = if let Some(place) = options.place()? {
             let sink = ObjectSink::open_with(place.clone(), events, options.references()?)?;
             listening.reading = options.reading(|| Ok(Arc::new(ObjectReader::open(place)?)))?;

@@ -36,13 +36,15 @@ pub(crate) struct DraftFields {
     chunk_size: Option<u64>,
     #[pyo3(default)]
     policy: Option<PolicyFields>,
+    #[pyo3(default)]
+    label: Bytes,
 }
 
 impl From<DraftFields> for EntityDraft {
     fn from(fields: DraftFields) -> Self {
-        let DraftFields { parent, dehydrate, layer, content_type, metadata, chunk_size, policy } = fields;
+        let DraftFields { parent, dehydrate, layer, content_type, metadata, chunk_size, policy, label } = fields;
         let (parent, policy) = (parent.map(entity_key), policy.map(Into::into));
-        Self { parent, dehydrate, layer, content_type, metadata, chunk_size, policy }
+        Self { parent, dehydrate, layer, content_type, metadata, chunk_size, policy, label }
     }
 }
 
@@ -78,6 +80,11 @@ impl Session {
 
     fn id(&self) -> PyResult<String> {
         self.handle.id().map(|id| id.to_string()).map_err(IntoPyErr::into_py_err)
+    }
+
+    /// Whether an earlier process began it.
+    fn resumed(&self) -> PyResult<bool> {
+        self.handle.resumed().map_err(IntoPyErr::into_py_err)
     }
 
     fn is_client(&self) -> PyResult<bool> {

@@ -161,10 +161,8 @@ impl Driver {
             return Some(request);
         }
         let policy = self.policy_of(&request.draft);
-        let announced = match &policy {
-            Some(policy) => self.session.announce_with_policy(now, request.draft.parent, policy),
-            None => self.session.announce(now, request.draft.parent, request.draft.dehydrate),
-        };
+        let EntityDraft { parent, dehydrate, label, .. } = &request.draft;
+        let announced = self.session.announce_labelled(now, *parent, *dehydrate, policy.as_ref(), label.clone());
         match announced {
             Ok(None) => Some(request),
             Ok(Some(ticket)) => {
