@@ -120,8 +120,8 @@ class Server(Listening):
             the address (``cert=FILE&key=FILE`` too).
         survive: Seconds that a session waits for its client when their connection is lost, where that client goes on;
             0: it ends. Only at layer 2.
-        state: A folder for such sessions, made if need be, so that they outlive this process too: nothing acknowledged is lost,
-            and the next server on the same folders goes on with them. For a server whose sink is a folder.
+        state: A folder for such sessions, made if need be, so that they outlive this process too: nothing that was
+            acknowledged is lost, and the next server on the same folders goes on with them. For a sink that is a folder.
         claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``; in memory without one.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
         references: What becomes of entities that refer to objects in stores; by default their messages are kept.

@@ -215,9 +215,9 @@ class Session(SessionState):
                 goes on over it, and only what is not terminal is sent again. What may have to be is kept, 64 MiB and
                 one payload at most in memory. By default, and where the server lets none survive, the session ends
                 with its connection.
-            state: A folder for this one session, made if need be, so that it outlives the process: if an unfinished one is in there,
-                it goes on (`resumed`), else a new one begins. Give what you send labels, and send all of it again: only
-                what is not terminal is. ``survive`` is 300 then by default, and the server must keep its sessions too.
+            state: A folder for this one session, made if need be, so that it outlives the process: an unfinished one in
+                there goes on (`resumed`), else a new one begins. Give what you send labels, and send all of it again:
+                only what is not terminal is. ``survive`` is 300 then by default.
             window: The most entities of a scope that may be unresolved; by default 65,536. The smaller of both
                 ends' counts.
             mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; what the path does
@@ -276,9 +276,9 @@ class Session(SessionState):
                 ``pipestream.original-length``, and ``pipestream.claim`` of an entity that was redeemed.
             chunk_size: Send the payload in chunks of so many octets, each on a stream of its own.
             policy: With ``dehydrate``: what becomes of its children that fail, and of itself then. Layer 2.
-            label: What you call it, 1,024 octets at most, unlike anything else in the session. Where the session has a ``state`` folder
-                and knows the label, the entity is not announced again: what has ended gives its outcome at once, else
-                the payload is sent where it is still wanted.
+            label: What you call it, 1,024 octets at most, unlike anything else in the session. Where the session has a
+                ``state`` folder and knows the label, the entity is not announced again: what has ended gives its
+                outcome at once, else the payload is sent where it is still wanted.
 
         Raises:
             PipeStreamError: DEPTH_EXCEEDED, WINDOW_EXCEEDED where it can never be sent; the reason of the end when
