@@ -121,7 +121,7 @@ class Server(Listening):
         survive: Seconds that a session waits for its client when their connection is lost, where that client goes on;
             0: it ends. Only at layer 2.
         state: A folder for such sessions, made if need be, so that they outlive this process too: nothing that was
-            acknowledged is lost, and the next server on the same folders goes on with them. For a sink that is a folder.
+            acknowledged is lost, and the next server on the same folders goes on with them. The sink is a folder then.
         claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``; in memory without one.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
         references: What becomes of entities that refer to objects in stores; by default their messages are kept.

@@ -100,6 +100,8 @@ pub(crate) enum Urgent {
     CloseWhenIdle,
     /// The server does not listen any more.
     Gone(Reason),
+    /// The session goes on with the next process, where its state is on disk. Elsewhere it ends now, or is closed gracefully.
+    Leave(Option<Reason>),
     /// Close now.
     Abort(Reason),
 }
@@ -174,9 +176,8 @@ pub struct EntityDraft {
     pub chunk_size: Option<u64>,
     /// What becomes of its children that fail, and of itself then; for an entity that is dehydrated, at layer 2.
     pub policy: Option<CompletionPolicy>,
-    /// What the sender calls it, of at most 1,024 octets; empty: nothing. In a session whose state is on disk, an entity with a
-    /// label
-    /// that was announced before is not announced again, whatever process did so.
+    /// What the sender calls it, of at most 1,024 octets; empty: nothing. In a session whose state is on disk,
+    /// an entity with a label that was announced before is not announced again, whatever process did so.
     pub label: Bytes,
 }
 

@@ -192,6 +192,11 @@ impl Session {
         self.handle.give_up(entity_key(key), reason(code, message)).map_err(IntoPyErr::into_py_err)
     }
 
+    /// Ends the session for this process: the next one goes on with it where its state is on disk.
+    fn leave(&self, code: u64, message: String) -> PyResult<()> {
+        self.handle.leave(reason(code, message)).map_err(IntoPyErr::into_py_err)
+    }
+
     fn abort(&self, code: u64, message: String) -> PyResult<()> {
         self.handle.abort(reason(code, message)).map_err(IntoPyErr::into_py_err)
     }

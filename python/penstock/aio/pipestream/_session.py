@@ -366,11 +366,12 @@ class Session(SessionState):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close gracefully, or abort where an exception came."""
+        """Close gracefully; where an exception came, abort, or leave it to the next process on its ``state``."""
         if kind is None:
             await self.close()
             return
         # The exception that is on its way is the one to be seen.
         with suppress(PipeStreamError):
-            await self.abort(ErrorCode.INTERNAL_ERROR, f"the application failed: {kind.__name__}")
+            self._aborted = True
+            self._native.leave(ErrorCode.INTERNAL_ERROR, f"the application failed: {kind.__name__}")
             await self.wait_closed(_ABORT_SECONDS)

@@ -13,6 +13,7 @@ use super::super::payload::Payload;
 use super::super::pump::Small;
 use super::super::shared::now;
 use super::Driver;
+use super::durable::Known;
 
 /// Announcements that the window or the number of scopes does not allow yet, in order for each parent. A parent's
 /// children never wait behind other entities: those may be waiting for them.
@@ -89,6 +90,7 @@ impl Driver {
             Command::Send(requests) => requests.into_iter().for_each(|request| self.handle_send(now, request)),
             Command::EndChildren { parent, reply } => {
                 let ended = match parent {
+                    Some(parent) if self.durable.as_mut().is_some_and(|durable| durable.has_ended(parent)) => Ok(()),
                     Some(parent) => self.session.end_children(now, parent),
                     None => self.session.end_root(now).inspect(|()| self.link.shared.expect_root()),
                 };
@@ -160,12 +162,19 @@ impl Driver {
         if self.keeps_too_much(&request) {
             return Some(request);
         }
+        let request = match self.look_up(now, request) {
+            Known::Not(request) => request,
+            Known::Answered => return None,
+        };
         let policy = self.policy_of(&request.draft);
-        let EntityDraft { parent, dehydrate, label, .. } = &request.draft;
+        let (label, EntityDraft { parent, dehydrate, .. }) = (self.label_of(&request.draft), &request.draft);
         let announced = self.session.announce_labelled(now, *parent, *dehydrate, policy.as_ref(), label.clone());
         match announced {
             Ok(None) => Some(request),
             Ok(Some(ticket)) => {
+                if let Some(durable) = &mut self.durable {
+                    durable.announced(label, ticket);
+                }
                 self.keep(&ticket, policy.as_ref(), &request);
                 self.announced(now, request, ticket);
                 None
