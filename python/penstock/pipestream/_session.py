@@ -211,25 +211,20 @@ class Session(SessionState):
             server_name: The name that the certificate must be for, if not that of ``address``.
             layers: The highest layer, 0 to 2; by default 1, or 2 where an argument needs it. Claim checks need 2.
             policy: What becomes of each entity with children, in the root scope, that has no policy of its own.
-            survive: Seconds for which another connection is tried when this one is lost, 86,400 at most: the session
-                goes on over it, and only what is not terminal is sent again. What may have to be is kept, 64 MiB and
-                one payload at most in memory. By default, and where the server lets none survive, the session ends
-                with its connection.
+            survive: Seconds for which another connection is tried when this one is lost, 86,400 at most: only what is
+                not terminal is sent again, and kept for that, 64 MiB and one payload at most in memory. By default, and
+                where the server lets none survive, the session ends with its connection.
             state: A folder for this one session, made if need be, so that it outlives the process: an unfinished one in
-                there goes on (`resumed`), else a new one begins. Give what you send labels, and send all of it again:
-                only what is not terminal is. ``survive`` is 300 then by default.
-            window: The most entities of a scope that may be unresolved; by default 65,536. The smaller of both
-                ends' counts.
+                there goes on (`resumed`), else a new one begins. ``survive`` is 300 then by default; see ``label``.
+            window: The most unresolved entities of a scope, by default 65,536; the smaller of both ends' counts.
             mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; what the path does
                 not carry is found out and not used. By default 6,500 where the peer is on this machine, else 1,452.
             timeout: Seconds for all of it. None leaves it to the handshake's own limit.
 
         Raises:
             PipeStreamError: Of kind "io" where the server cannot be reached or is not trusted, "deadline" when the
-                time is over, "misuse" for options that do not go together, and for a policy where the server has no
-                layer 2.
+                time is over, "misuse" for what does not go together, or needs layer 2 where the server has none.
         """
-        survive = survival(survive, state)
         options = ConnectOptions(
             fingerprint=fingerprint,
             ca=ca,
@@ -237,12 +232,12 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=highest_layer(layers, policy, survive),
+            layers=highest_layer(layers, policy, survival(survive, state)),
             window=window,
             mtu=mtu,
             timeout=timeout,
             policy=policy,
-            survive=survive,
+            survive=survival(survive, state),
             state=state,
         )
         return cls(_core.Session.connect(address, options))
