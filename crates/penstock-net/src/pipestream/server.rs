@@ -280,6 +280,14 @@ impl Inner {
         self.stop_metrics();
     }
 
+    /// What follows when a session's connection is lost.
+    fn road(&self) -> Road {
+        match self.session.survives {
+            Some(within) => Road::Waits { returns: Arc::clone(&self.returns), within, calls: None, until: None },
+            None => Road::Ends,
+        }
+    }
+
     /// Sessions of an earlier process wait for their clients as long as others do; then they end.
     fn wait_for_clients(self: &Arc<Self>, runtime: &Handle, waiting: Vec<Waiting>) {
         let (ended, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.end.is_some());
@@ -444,10 +452,7 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
         claims: Arc::clone(&inner.claims),
         defer_types: Arc::clone(&inner.defer_types),
         control: None,
-        road: match inner.session.survives {
-            Some(within) => Road::Waits { returns: Arc::clone(&inner.returns), within, calls: None, until: None },
-            None => Road::Ends,
-        },
+        road: inner.road(),
         stored: None,
     };
     let Started { shared, commands, handle } = match start.run(Some(&inner.consumer)) {

@@ -13,7 +13,6 @@ use super::super::payload::Payload;
 use super::super::pump::Small;
 use super::super::shared::now;
 use super::Driver;
-use super::durable::Known;
 
 /// Announcements that the window or the number of scopes does not allow yet, in order for each parent. A parent's
 /// children never wait behind other entities: those may be waiting for them.
@@ -162,10 +161,7 @@ impl Driver {
         if self.keeps_too_much(&request) {
             return Some(request);
         }
-        let request = match self.look_up(now, request) {
-            Known::Not(request) => request,
-            Known::Answered => return None,
-        };
+        let request = self.look_up(now, request)?;
         let policy = self.policy_of(&request.draft);
         let (label, EntityDraft { parent, dehydrate, .. }) = (self.label_of(&request.draft), &request.draft);
         let announced = self.session.announce_labelled(now, *parent, *dehydrate, policy.as_ref(), label.clone());

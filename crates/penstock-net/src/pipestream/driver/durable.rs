@@ -44,14 +44,6 @@ enum Unattached {
     Failed(u32, Reason),
 }
 
-/// What has become of an announcement with a label.
-pub(super) enum Known {
-    /// Nobody has announced it before.
-    Not(SendRequest),
-    /// It has its ticket.
-    Answered,
-}
-
 impl Durable {
     pub(crate) fn new(journal: Journal) -> Self {
         Self { journal, unattached: HashMap::new(), ended: HashSet::new(), closed: false, stays: false }
@@ -97,7 +89,7 @@ impl Durable {
 
     /// The session has ended.
     pub(super) async fn remove(self, session: &str) {
-        if self.stays {
+        if self.stays || !self.journal.has_begun() {
             return;
         }
         if let Err(error) = self.journal.remove().await {
@@ -136,20 +128,20 @@ impl Driver {
         true
     }
 
-    /// Announces nothing for an entity that was announced with its label before.
-    pub(super) fn look_up(&mut self, now: Now, request: SendRequest) -> Known {
+    /// Announces nothing for an entity that was announced with its label before. Gives back what is to be announced.
+    pub(super) fn look_up(&mut self, now: Now, request: SendRequest) -> Option<SendRequest> {
         let label = &request.draft.label;
-        let Some(durable) = self.durable.as_mut().filter(|_| !label.is_empty()) else { return Known::Not(request) };
+        let Some(durable) = self.durable.as_mut().filter(|_| !label.is_empty()) else { return Some(request) };
         if let Some(ticket) = durable.journal.open(label) {
             self.attach_open(now, ticket, request);
-            return Known::Answered;
+            return None;
         }
         let ended = match durable.journal.ended(label) {
             Ok(Some(ended)) => ended,
-            Ok(None) => return Known::Not(request),
+            Ok(None) => return Some(request),
             Err(error) => {
                 request.answer.fail(Error::io("cannot read what has become of the label", &error));
-                return Known::Answered;
+                return None;
             }
         };
         let (ticket, shared) = (ended.ticket, &self.link.shared);
@@ -164,7 +156,7 @@ impl Driver {
             }
         }
         request.answer.give(ticket, &self.link.entity);
-        Known::Answered
+        None
     }
 
     fn attach_open(&mut self, now: Now, ticket: Ticket, request: SendRequest) {
@@ -268,9 +260,11 @@ impl Driver {
         for request in self.waiting.take() {
             request.answer.fail(super::super::command::closed(&reason));
         }
-        let sink_done = self.sink_done.take();
+        let (sink_done, durable) = (self.sink_done.take(), self.durable.take());
         drop(self);
         super::end::wait_for_sink(sink_done, &shared).await;
+        // Only then another server may look at what is in the sink.
+        drop(durable);
         shared.close(reason);
     }
 }
