@@ -155,7 +155,16 @@ impl ServeOptions {
                 Ok(claims)
             }
             (None, Some(sink)) => Ok(Claims::beside(sink)),
-            (None, None) => Ok(Claims::in_memory()),
+            (None, None) => {
+                if self.sink.is_some() && self.layers > 1 {
+                    tracing::warn!(
+                        target: "penstock.pipestream",
+                        "claim checks of a sink in an object store are in memory only: a server that is started again does \
+                         not know them; give them a folder, --claims DIR or claims="
+                    );
+                }
+                Ok(Claims::in_memory())
+            }
         }
     }
 
