@@ -47,7 +47,7 @@ pub use merkle::{MerkleTree, merkle_root};
 pub use payload::PayloadCheck;
 pub use policy::Policy;
 pub use pseudonym::Pseudonyms;
-pub use receipt::{ContentTree, content_root, document_key};
+pub use receipt::{ContentTree, content_root, document_key, part_label};
 pub use session::{
     Accepted, AcceptedChunk, Admission, ChunkProgress, ClaimAsk, Counters, EntityKey, Event, Layer2Config, Layer2Event,
     Limit, MAX_LABEL, Reason, Restored, Role, ScopeKey, SentOpen, Session, SessionConfig, Ticket, Transmit, Usage,

@@ -23,6 +23,8 @@ use crate::error::IntoPyErr;
 #[pyclass(frozen, name = "Session", module = "penstock._core")]
 pub(crate) struct Session {
     pub(crate) handle: SessionHandle,
+    /// Whether its state is on disk, so that another process may go on with it.
+    pub(crate) on_disk: bool,
 }
 
 /// The attributes of an entity that is to be announced.
@@ -72,10 +74,11 @@ impl Session {
             let (addresses, host) = address::resolve(address)?;
             Ok((client, addresses, options.server_name.clone().unwrap_or(host), session))
         });
+        let on_disk = options.state.is_some();
         let (client, addresses, name, session) = prepared.map_err(|error: penstock_net::Error| error.into_py_err())?;
         let late = || Error::Deadline(format!("{address} did not answer in time")).into_py_err();
         let connected = wait_or_not(py, options.timeout, address::connect(client, addresses, name, session))?;
-        connected.map(|handle| Self { handle }).ok_or_else(late)
+        connected.map(|handle| Self { handle, on_disk }).ok_or_else(late)
     }
 
     fn id(&self) -> PyResult<String> {
