@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -122,3 +125,38 @@ def test_a_folder_belongs_to_one_process_at_a_time(send, tmp_path):
     assert refused.stderr == f"penstock: another process sends with {tmp_path / 'sending'}\n"
     assert (tmp_path / "sending").stat().st_mode & 0o777 == 0o700
     assert send().returncode == 0
+
+
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.timeout(240)
+def test_a_session_that_is_left_goes_on_with_the_same_command(tmp_path, inbox, told):
+    """The server has all of it when the sender ends, and completes it when the next one is there."""
+    (inbox / "two.zip").unlink()
+    server = Server(state_dir=tmp_path)
+    command = [sys.executable, "-m", "penstock", "pipestream", "send", server.address, str(inbox)]
+    command += ["--fingerprint", server.fingerprint, "--state", str(tmp_path / "sending")]
+
+    def start():
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    first = start()
+    try:
+        session = server.accept(120)
+        entity = next(iter(session))
+        assert entity.read() == b"A line of text."
+        first.send_signal(told)
+        _, said = first.communicate(timeout=120)
+        if told is signal.SIGINT:
+            where = tmp_path / "sending"
+            assert said == f"penstock: interrupted; the session is in {where}: the same command goes on with it\n"
+            assert first.returncode == 1
+        first = start()
+        entity.complete()
+        assert list(session) == []
+        out, said = first.communicate(timeout=120)
+        assert (first.returncode, said) == (0, "")
+        assert out == f"1 document, 0 parts, all COMPLETE; session {session.id}\n"
+    finally:
+        first.kill()
+        first.communicate()
+        server.close(0)

@@ -302,7 +302,8 @@ def _send_all(sending: _Sending, run: "_Run", where: "_Where") -> tuple[str, "_I
         typer.echo(
             f"penstock: the session {session.id} with {sending.address} ended before its time: {_one_line(error)}; "
             f"{run.documents} of {len(sending.documents)} documents were settled"
-            + ("" if where.receipts is None else "; no receipts were written"),
+            + ("" if where.receipts is None else "; no receipts were written")
+            + ("; the same command goes on with it" if run.state is not None and run.state.unfinished else ""),
             err=True,
         )
         raise typer.Exit(1) from None
