@@ -1,8 +1,6 @@
 """``penstock pipestream send``: documents into a server, taken apart on the way."""
 
 import json
-import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -284,11 +282,9 @@ def _send_all(sending: _Sending, run: "_Run", where: "_Where") -> tuple[str, "_I
     sender = DocumentSender(session, in_flight=_IN_FLIGHT, **sending.manner)
     try:
         with (
-            # While the session closes, and before.
             _left_as_it_is(where.state),
             session,
             progress(len(documents), run.json_lines) as run.progress,
-            _left_as_it_is(where.state),
         ):
             incoming = _Incoming(session)
             for name, path in documents:
@@ -341,16 +337,14 @@ def _begin(sending: _Sending, run: "_Run", where: "_Where") -> tuple["Session", 
 
 @contextmanager
 def _left_as_it_is(state: Path | None) -> Iterator[None]:
-    """Leave a session that another run goes on with as it is when this one is told to stop."""
+    """Say of a session that is left to the next run how that goes on with it, when this one is told to stop."""
     try:
         yield
     except KeyboardInterrupt:
         if state is None:
             raise
         typer.echo(f"penstock: interrupted; the session is in {state}: the same command goes on with it", err=True)
-        # To end in order would be to end the session. What is on disk is whole at any instant.
-        sys.stdout.flush()
-        os._exit(1)
+        raise typer.Exit(1) from None
 
 
 def _one_line(error: Exception) -> str:
