@@ -190,6 +190,29 @@ impl Driver {
         answer.give(ticket, &self.link.entity);
     }
 
+    /// Nothing more will be announced: what an earlier process has announced and this one has not is FAILED, or the session
+    /// would wait for it for ever.
+    pub(super) fn forsake(&mut self, now: Now) {
+        let Some(durable) = &mut self.durable else { return };
+        if durable.unattached.is_empty() {
+            return;
+        }
+        let left: HashSet<EntityKey> = durable.unattached.drain().map(|(key, _)| key).collect();
+        tracing::warn!(session = %self.link.shared.id(), entities = left.len(), "what an earlier process has announced is not there any more");
+        for open in self.session.sent_open() {
+            let key = open.ticket.key;
+            if !left.contains(&key) {
+                continue;
+            }
+            let message = "the process that goes on with the session has not sent it".to_owned();
+            self.session.fail(now, key, Reason { code: ErrorCode::InternalError, message });
+            if open.ticket.child_scope.is_some() && !open.ended {
+                // It fails in any case; what it has is all that it gets.
+                let _ = self.session.end_children(now, key);
+            }
+        }
+    }
+
     /// What an announcement is called in the session.
     pub(super) fn label_of(&self, draft: &EntityDraft) -> Bytes {
         if self.durable.is_some() { draft.label.clone() } else { Bytes::new() }

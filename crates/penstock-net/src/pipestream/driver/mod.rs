@@ -308,7 +308,10 @@ impl Driver {
                     // Where it has no children, or has ended already, there is nothing to end.
                     let _ = self.session.end_children(now, key);
                 }
-                Urgent::Close => self.session.close(now),
+                Urgent::Close => {
+                    self.forsake(now);
+                    self.session.close(now);
+                }
                 Urgent::CloseWhenIdle if self.durable.is_some() => self.leaving = true,
                 Urgent::CloseWhenIdle => self.retiring = true,
                 Urgent::Gone(reason) => self.gone = Some(reason),
