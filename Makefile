@@ -41,6 +41,10 @@ drill-cluster: develop wheel ## clusters for longer: many faults, and the enviro
 drill-quicx: develop ## producers, workers and the daemon of a task queue killed at random, 100 times; prints a table
 	python scripts/drill_quicx.py
 
+.PHONY: drill-pipestream
+drill-pipestream: develop ## a PipeStream server and its sender killed at random, 50 times, with real documents; prints a table
+	python scripts/drill_pipestream.py
+
 .PHONY: miri
 miri: ## the pool under miri, where nightly has it
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \

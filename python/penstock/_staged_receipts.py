@@ -83,8 +83,17 @@ class StagedReceipts:
     earlier one that can.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None, storage: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None,
+        storage: Mapping[str, str] | None = None,
+        *,
+        staging: Path | None = None,
+    ) -> None:
         """Write into ``folder``, which is made if need be, or below a URI; without one, nothing is written.
+
+        ``staging`` is a folder that keeps what is not published, for another process that does it: only what this one
+        has added, or taken, is.
 
         Raises :class:`penstock.DocumentsError` of kind "io" if the folder cannot be written, or the store does not
         answer: nothing was sent yet.
@@ -94,6 +103,7 @@ class StagedReceipts:
         self._lock: int | None = None
         self._pointers: EarlierReceipts | None = None
         self._documents: dict[str, str] = {}
+        self._keeps = staging is not None
         if folder is None:
             return
         try:
@@ -102,12 +112,12 @@ class StagedReceipts:
                 # Objects appear whole; what is staged need not be near them.
                 self._place = Place.open(str(folder), storage)
                 self._place.info()
-                self._staging = Path(tempfile.mkdtemp(prefix="receipts-"))
+                self._staging = staging or Path(tempfile.mkdtemp(prefix="receipts-"))
             else:
                 self._folder = Path(folder)
                 self._folder.mkdir(parents=True, exist_ok=True)
                 _clean(self._folder)
-                self._staging, self._lock = _stage(self._folder)
+                self._staging, self._lock = (staging, None) if staging is not None else _stage(self._folder)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise DocumentsError(f"receipts cannot be written into {folder}: {why}", "io") from error
@@ -118,7 +128,7 @@ class StagedReceipts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._staging is not None:
+        if self._staging is not None and not self._keeps:
             shutil.rmtree(self._staging, ignore_errors=True)
             if self._lock is not None:
                 os.close(self._lock)
@@ -138,6 +148,17 @@ class StagedReceipts:
         self._documents[key] = document
         return self._staging / f"{key}.json"
 
+    def take(self, document: str, key: str) -> None:
+        """Take the receipt that an earlier process has staged, if it has."""
+        self._documents[key] = document
+
+    def has(self, key: str) -> bool:
+        """Whether there is a receipt of this name to be seen; so it is where none are written."""
+        if self._staging is None:
+            return True
+        name = f"{key}.json"
+        return (self._folder / name).is_file() if self._place is None else (self._place / name).exists()
+
     def publish(self) -> None:
         """Show the receipts, once the session is closed; earlier ones of the same documents are replaced.
 
@@ -145,16 +166,32 @@ class StagedReceipts:
         """
         if self._staging is None:
             return
-        staged = list(self._staging.iterdir())
+        staged = [path for path in self._staging.iterdir() if path.suffix == ".json" and path.stem in self._documents]
         if self._place is None:
+            show = self._copy if self._keeps else self._move
             for receipt in staged:
-                receipt.replace(self._folder / receipt.name)
+                show(receipt)
         else:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 for _ in pool.map(self._put, staged):
                     pass
         if self._pointers is not None:
             self._pointers.point(self._documents)
+
+    def _move(self, receipt: Path) -> None:
+        receipt.replace(self._folder / receipt.name)
+
+    def _copy(self, receipt: Path) -> None:
+        # What is kept may be on another file system.
+        temporary = self._folder / f".{receipt.name}.{os.getpid()}"
+        try:
+            with temporary.open("wb") as file:
+                file.write(receipt.read_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._folder / receipt.name)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def _put(self, receipt: Path) -> None:
         if self._place is not None:

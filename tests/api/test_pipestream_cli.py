@@ -183,6 +183,9 @@ WRONG = [
     ["--listen", "127.0.0.1:0", "--sink", "x", "--cert", "c.pem"],
     ["--listen", "127.0.0.1:0", "--sink", "x", "--log-level", "loud"],
     ["--listen", "127.0.0.1:0", "--sink", "x", "extra"],
+    ["--listen", "127.0.0.1:0", "--sink", "x", "--layers", "1", "--state", "y"],
+    ["--listen", "127.0.0.1:0", "--sink", "x", "--survive", "0", "--state", "y"],
+    ["--listen", "127.0.0.1:0", "--sink", "s3://bucket/x", "--state", "y"],
 ]
 
 

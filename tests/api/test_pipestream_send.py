@@ -44,6 +44,9 @@ def document(tmp_path):
         ("127.0.0.1:1", "--fingerprint", PIN, "--by-reference", "s3://bucket"),
         ("127.0.0.1:1", "--fingerprint", PIN, "--no-dehydrate", "--by-reference", "http://host/"),
         ("127.0.0.1:1", "--fingerprint", PIN, "--no-dehydrate", "--by-reference", "s3://b", "--opaque-types"),
+        ("127.0.0.1:1", "--fingerprint", PIN, "--layers", "1", "--state", "kept"),
+        ("127.0.0.1:1", "--fingerprint", PIN, "--survive", "0", "--state", "kept"),
+        ("127.0.0.1:1", "--fingerprint", PIN, "--state", "note.txt"),
     ],
     ids=" ".join,
 )

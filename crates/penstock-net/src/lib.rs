@@ -15,6 +15,7 @@ pub mod pimp;
 pub mod pipestream;
 #[cfg(unix)]
 pub mod quicx;
+mod records;
 pub mod runtime;
 pub mod storage;
 mod tcp;

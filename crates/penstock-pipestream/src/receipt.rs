@@ -94,6 +94,24 @@ pub fn document_key(path: &str, sha256: &[u8; 32]) -> String {
     key
 }
 
+/// What a part of the document with this key is called in a session that outlives its process: the key, the part's place
+/// in the receipt's order, which tells parts of the same path apart, and 32 hex digits of the way down to it. `time`
+/// is how often the session had the same document before. Under 100 octets, whatever the path.
+pub fn part_label<P>(key: &str, time: u32, place: usize, path: P) -> String
+where
+    P: IntoIterator<Item: AsRef<str>>,
+{
+    let mut way = Sha256::new();
+    for segment in path {
+        let segment = segment.as_ref();
+        way.update((segment.len() as u64).to_be_bytes());
+        way.update(segment);
+    }
+    let mut way = to_hex(&way.finalize());
+    way.truncate(KEY_DIGITS);
+    format!("{key}.{time}/{place}/{way}")
+}
+
 fn to_hex(octets: &[u8]) -> String {
     octets.iter().fold(String::with_capacity(octets.len() * 2), |mut hex, octet| {
         // Writing to a String cannot fail.
@@ -162,6 +180,23 @@ mod tests {
         for vector in vectors {
             assert_eq!(document_key(&vector.document, &digest(&vector.sha256)), vector.key, "{}", vector.document);
         }
+    }
+
+    #[test]
+    fn a_label_is_that_of_one_part_alone_and_short() {
+        let long = "x".repeat(100_000);
+        let labels = [
+            part_label("k", 0, 0, [""; 0]),
+            part_label("k", 1, 0, [""; 0]),
+            part_label("k", 0, 1, ["a", "b"]),
+            part_label("k", 0, 2, ["a", "b"]),
+            part_label("k", 0, 1, ["ab"]),
+            part_label("l", 0, 1, ["ab"]),
+            part_label(&document_key("d", &[7; 32]), u32::MAX, 1_000_000, [long.as_str()]),
+        ];
+        assert_eq!(labels.iter().collect::<std::collections::BTreeSet<_>>().len(), labels.len());
+        assert!(labels.iter().all(|label| label.len() < 100));
+        assert_eq!(labels[2], part_label("k", 0, 1, ["a", "b"]));
     }
 
     type Part = (&'static [&'static str], Option<[u8; 32]>, Status);

@@ -1,7 +1,6 @@
 """``penstock lumberjack receive``: a receiver that hands events on."""
 
 import json
-import os
 import sys
 import threading
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 import typer
 
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
+from penstock.cli._read_key import read_key
 from penstock.cli._serving import MetricsOption, listening
 from penstock.cli._stop import Stop
 from penstock.cli._storage import folder
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-# Octets of a read key; `Spool.serve` takes none that is shorter.
-_SHORTEST_KEY = 16
 # Seconds that writers have to hear of what was taken.
 _GRACE = 5.0
 
@@ -110,7 +108,7 @@ def _receive(
     """Take events from Filebeat and its relatives, and acknowledge those that were handed on."""
     _check_trust(tls, cert, key, client_ca, client_certificates)
     _check_destination(stdout, spool, {"--read-listen": read_listen, "--ack": ack, "--spool-bytes": spool_bytes})
-    read_key = "" if read_listen is None else _read_key(read_key_file)
+    secret = "" if read_listen is None else _read_key(read_key_file)
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = Stop()
     from penstock.lumberjack import Limits, Receiver
@@ -133,7 +131,7 @@ def _receive(
         metrics=metrics,
     )
     # Before it says that it listens: what is wrong with it is said in place of that.
-    reading = None if kept is None or read_listen is None else kept.serve(read_listen, read_key, cert, key)
+    reading = None if kept is None or read_listen is None else kept.serve(read_listen, secret, cert, key)
     where = f"listening {receiver.address}"
     typer.echo(where if receiver.fingerprint is None else f"{where} fingerprint {receiver.fingerprint}", err=stdout)
     if kept is None:
@@ -181,15 +179,9 @@ def _print(receiver: "Receiver", stop: Stop) -> None:
 
 def _read_key(file: Path | None) -> str:
     """Read the key that readers must have."""
-    try:
-        key = os.environ.get("PENSTOCK_KEY", "") if file is None else file.read_text(encoding="utf-8").strip()
-    except ValueError:
-        raise typer.BadParameter(f"{file} is no text") from None
-    where = "PENSTOCK_KEY in the environment" if file is None else str(file)
-    if not key:
+    key = read_key(file)
+    if key is None:
         raise typer.BadParameter("--read-listen needs a key: --read-key-file, or PENSTOCK_KEY in the environment")
-    if len(key.encode()) < _SHORTEST_KEY:
-        raise typer.BadParameter(f"the read key, {where}, has fewer than {_SHORTEST_KEY} octets")
     return key
 
 

@@ -1,17 +1,17 @@
 """``penstock pipestream send``: documents into a server, taken apart on the way."""
 
 import json
-import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli._bar import Bar, progress
 from penstock.cli._interrupt import interruptible
 from penstock.cli._storage import StorageOption, folder, storage_options
 from penstock.cli._trust import (
@@ -28,6 +28,7 @@ from penstock.cli.pipestream import commands
 
 if TYPE_CHECKING:
     from penstock._previous import EarlierReceipts
+    from penstock._send_state import SendState
     from penstock._staged_receipts import StagedReceipts
     from penstock.documents import DocumentResult, DocumentSender, Privacy, SentDocument
     from penstock.pipestream import CompletionPolicy, Session
@@ -72,8 +73,21 @@ _Layers = Annotated[
     int | None, typer.Option(min=0, max=2, help="The highest protocol layer; by default 1, or 2 where it is needed.")
 ]
 _Survive = Annotated[
-    float,
-    typer.Option(min=0, max=86_400, metavar="S", help="Go on over another connection for S seconds; 0: end."),
+    float | None,
+    typer.Option(
+        min=0,
+        max=86_400,
+        metavar="S",
+        help="Go on over another connection for S seconds; by default 0, not at all, and 300 with --state.",
+    ),
+]
+_State = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        file_okay=False,
+        help="Keep the session in this folder: started again, it goes on where it was killed, and sends nothing twice.",
+    ),
 ]
 _Policy = Annotated[
     str | None,
@@ -115,7 +129,8 @@ def _send(
     by_reference: _ByReference = None,
     layers: _Layers = None,
     policy: _Policy = None,
-    survive: _Survive = 0.0,
+    survive: _Survive = None,
+    state: _State = None,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
     system_ca: SystemCaOption = False,
@@ -126,8 +141,8 @@ def _send(
 ) -> None:
     """Send documents and wait until every part has arrived; exit 1 if one has not."""
     options = {**trust(fingerprint, ca, system_ca, cert, key), "mtu": mtu, "survive": survive}
-    options["layers"] = _layers(layers, policy, previous, survive)
-    where = _Where(receipts, previous, storage_options(storage, receipts, previous))
+    options["layers"] = _layers(layers, policy, previous, survive, state)
+    where = _Where(receipts, previous, storage_options(storage, receipts, previous), state)
     manner = {
         "privacy": _privacy(pad_children, opaque_types, pseudonym_key_file, by_reference, layers),
         "by_reference": _prefix(by_reference, dehydrate),
@@ -143,9 +158,14 @@ def _send(
         _deliver(address, options, documents, where, manner, dehydrate=dehydrate, json_lines=json_lines)
 
 
-def _layers(layers: int | None, policy: str | None, previous: str | None, survive: float) -> int:
+def _layers(
+    layers: int | None, policy: str | None, previous: str | None, survive: float | None, state: Path | None
+) -> int:
     """Give the highest layer: what was set aside before is taken up again, which needs layer 2 as a policy does."""
-    needs = "--policy" if policy is not None else "--survive" if survive else None
+    if state is not None and survive == 0:
+        raise typer.BadParameter("--state needs a session that survives: leave out --survive 0")
+    asked = {"--policy": policy is not None, "--state": state is not None, "--survive": bool(survive)}
+    needs = next((option for option, given in asked.items() if given), None)
     if needs is not None and layers is not None and layers < 2:
         raise typer.BadParameter(f"{needs} needs layer 2: leave out --layers {layers}")
     if layers is not None:
@@ -198,11 +218,12 @@ def _prefix(url: str | None, dehydrate: bool) -> str | None:
 
 @dataclass(frozen=True)
 class _Where:
-    """Where receipts go, and where earlier ones are."""
+    """Where receipts go, where earlier ones are, and where the session is kept."""
 
     receipts: str | None
     previous: str | None
     storage: Mapping[str, str]
+    state: Path | None
 
 
 def _deliver(
@@ -215,40 +236,115 @@ def _deliver(
     dehydrate: bool,
     json_lines: bool,
 ) -> None:
-    from penstock import PipeStreamError
     from penstock._previous import EarlierReceipts
+    from penstock._send_state import SendState
     from penstock._staged_receipts import StagedReceipts
-    from penstock.documents import DocumentSender
-    from penstock.pipestream import Session
 
     earlier = None if where.previous is None else EarlierReceipts(where.previous, where.storage)
     if earlier is not None:
         earlier.prepare()
-    with StagedReceipts(where.receipts, where.storage) as receipts:
-        session = Session.connect(address, **options)
-        sender = DocumentSender(session, dehydrate=dehydrate, in_flight=_IN_FLIGHT, **manner)
-        run = _Run(sender, receipts, earlier, json_lines)
-        try:
-            with session, _progress(len(documents), json_lines) as run.progress:
-                incoming = _Incoming(session)
-                for name, path in documents:
-                    run.send(name, path)
-                run.finish()
-                if (early := session.closed) is not None:
-                    raise early.error()
-        except PipeStreamError as error:
-            typer.echo(
-                f"penstock: the session {session.id} with {address} ended before its time: {_one_line(error)}; "
-                f"{run.documents} of {len(documents)} documents were settled"
-                + ("" if where.receipts is None else "; no receipts were written"),
-                err=True,
-            )
-            raise typer.Exit(1) from None
-        incoming.join()
-        receipts.publish()
-    _conclude(
-        run, incoming, f"session {session.id}" + ("" if where.receipts is None else f"; receipts in {where.receipts}")
-    )
+    with nullcontext() if where.state is None else SendState(where.state) as state:
+        staging = None if state is None else state.receipts
+        with StagedReceipts(where.receipts, where.storage, staging=staging) as receipts:
+            run = _Run(receipts, earlier, state, json_lines)
+            if state is not None and not state.unfinished:
+                state.ended(where.storage)
+                documents = run.undelivered(documents)
+                if not documents:
+                    _conclude(run, None, "nothing was left to send")
+                    return
+            sending = _Sending(address, options, documents, {**manner, "dehydrate": dehydrate})
+            session, incoming = _send_all(sending, run, where)
+            if state is None:
+                receipts.publish()
+            else:
+                state.ended(where.storage)
+    written = "" if where.receipts is None else f"; receipts in {where.receipts}"
+    _conclude(run, incoming, f"session {session}{written}")
+
+
+@dataclass(frozen=True)
+class _Sending:
+    """What is to be sent, whereto, and how."""
+
+    address: str
+    options: Mapping[str, Any]
+    documents: list[tuple[str, Path]]
+    manner: Mapping[str, Any]
+
+
+def _send_all(sending: _Sending, run: "_Run", where: "_Where") -> tuple[str, "_Incoming"]:
+    """Send documents in a session, until it has ended well; give its ID, and what has come back."""
+    from penstock import PipeStreamError
+    from penstock.documents import DocumentSender
+
+    session, documents = _begin(sending, run, where)
+    sender = DocumentSender(session, in_flight=_IN_FLIGHT, **sending.manner)
+    try:
+        with (
+            _left_as_it_is(where.state),
+            session,
+            progress(len(documents), run.json_lines) as run.progress,
+        ):
+            incoming = _Incoming(session)
+            for name, path in documents:
+                run.send(sender, name, path)
+            run.finish()
+            if (early := session.closed) is not None:
+                raise early.error()
+            run.settled(where.receipts)
+    except PipeStreamError as error:
+        run.unsettled()
+        typer.echo(
+            f"penstock: the session {session.id} with {sending.address} ended before its time: {_one_line(error)}; "
+            f"{run.documents} of {len(sending.documents)} documents were settled"
+            + ("" if where.receipts is None else "; no receipts were written")
+            + ("; the same command goes on with it" if run.state is not None and run.state.unfinished else ""),
+            err=True,
+        )
+        raise typer.Exit(1) from None
+    incoming.join()
+    return session.id, incoming
+
+
+def _begin(sending: _Sending, run: "_Run", where: "_Where") -> tuple["Session", list[tuple[str, Path]]]:
+    """Begin a session, or go on with the one of an earlier run; give what is to be sent in it."""
+    from penstock import PipeStreamError
+    from penstock.pipestream import ErrorCode, Session
+
+    state = run.state
+    if state is None:
+        return Session.connect(sending.address, **sending.options), sending.documents
+    try:
+        session = Session.connect(sending.address, **sending.options, state=state.session)
+    except PipeStreamError as error:
+        if error.code != ErrorCode.CLAIM_NOT_FOUND:
+            raise
+        problem = (
+            "the server does not know the session any more: remove the folder, and the next run sends in a new one"
+        )
+        typer.echo(f"penstock: {state.session}: {problem} what was not delivered", err=True)
+        raise typer.Exit(1) from None
+    if session.resumed:
+        state.begin()
+        return session, run.undelivered(sending.documents)
+    # The one in the folder, if there was one, had ended.
+    state.ended(where.storage)
+    documents = run.undelivered(sending.documents)
+    state.begin()
+    return session, documents
+
+
+@contextmanager
+def _left_as_it_is(state: Path | None) -> Iterator[None]:
+    """Say of a session that is left to the next run how that goes on with it, when this one is told to stop."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if state is None:
+            raise
+        typer.echo(f"penstock: interrupted; the session is in {state}: the same command goes on with it", err=True)
+        raise typer.Exit(1) from None
 
 
 def _one_line(error: Exception) -> str:
@@ -260,27 +356,54 @@ class _Run:
 
     def __init__(
         self,
-        sender: "DocumentSender",
         receipts: "StagedReceipts",
         earlier: "EarlierReceipts | None",
+        state: "SendState | None",
         json_lines: bool,
     ) -> None:
-        self._sender = sender
         self._receipts = receipts
         self._earlier = earlier
+        self.state = state
+        self._lines: list[dict[str, Any]] = []
         self._on_their_way: deque[SentDocument] = deque()
-        self.progress: _Bar | None = None
+        self.progress: Bar | None = None
         self.json_lines = json_lines
         self.documents = 0
+        self.before = 0
         self.parts = 0
         self.incomplete_parts = 0
         self.incomplete: list[str] = []
 
-    def send(self, name: str, path: Path) -> None:
+    def undelivered(self, documents: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
+        """Give those that no earlier run has delivered as they are now, and take the others into the account."""
+        return [(name, path) for name, path in documents if not self._was_delivered(name, path)]
+
+    def _was_delivered(self, name: str, path: Path) -> bool:
+        line = None if self.state is None else self.state.delivered(name, path)
+        if line is None or not self._receipts.has(line["key"]):
+            return False
+        self.before += 1
+        self.documents += 1
+        self.parts += line["parts"]
+        if self.json_lines:
+            typer.echo(json.dumps(line))
+        return True
+
+    def send(self, sender: "DocumentSender", name: str, path: Path) -> None:
         while len(self._on_their_way) >= _IN_FLIGHT:
             self._settle()
         previous = None if self._earlier is None else self._earlier.find(name)
-        self._on_their_way.append(self._sender.send(name, path, previous=previous))
+        self._on_their_way.append(sender.send(name, path, previous=previous))
+
+    def settled(self, receipts: str | None) -> None:
+        """Every document is settled; the session may end."""
+        if self.state is not None:
+            self.state.ending(receipts, self._lines)
+
+    def unsettled(self) -> None:
+        """The session has not ended well: nothing of it is to be shown."""
+        if self.state is not None:
+            self.state.begin()
 
     def finish(self) -> None:
         while self._on_their_way:
@@ -296,9 +419,11 @@ class _Run:
         elif result.complete < result.parts:
             left = f"{result.parts - result.complete} of {result.parts} parts are not COMPLETE"
             self.incomplete.append(f"{result.document}: {result.outcome}, {left}")
-        receipt = self._receipts.add(result)
+        line = _line(result, self._receipts.add(result))
+        if self.state is not None:
+            self._lines.append(line)
         if self.json_lines:
-            typer.echo(json.dumps(_line(result, receipt)))
+            typer.echo(json.dumps(line))
         if self.progress is not None:
             self.progress.advance(self.parts)
 
@@ -349,47 +474,18 @@ class _Incoming:
         self._thread.join()
 
 
-class _Bar:
-    """A progress bar on a terminal."""
-
-    def __init__(self, documents: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self._progress = Progress(
-            TextColumn("sending"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("documents, {task.fields[parts]} parts"),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-        )
-        self._task = self._progress.add_task("", total=documents, parts=0)
-
-    def __enter__(self) -> "_Bar":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def advance(self, parts: int) -> None:
-        self._progress.update(self._task, advance=1, parts=parts)
-
-
-def _progress(documents: int, json_lines: bool) -> "_Bar | nullcontext[None]":
-    return _Bar(documents) if sys.stderr.isatty() and not json_lines else nullcontext()
-
-
-def _conclude(run: _Run, incoming: _Incoming, where: str) -> None:
+def _conclude(run: _Run, incoming: _Incoming | None, where: str) -> None:
     if not run.json_lines:
         account = f"{_count(run.documents, 'document')}, {_count(run.parts, 'part')}"
+        if run.before:
+            where = f"{run.before} by an earlier run; {where}"
         if run.incomplete:
             failed = f"{_count(len(run.incomplete), 'document')}, {_count(run.incomplete_parts, 'part')}"
             typer.echo(f"{account}; not COMPLETE: {failed}; {where}")
         else:
             typer.echo(f"{account}, all COMPLETE; {where}")
-    problems = run.incomplete + [f"a result of the server: {failure}" for failure in incoming.failures]
+    failures = [] if incoming is None else incoming.failures
+    problems = run.incomplete + [f"a result of the server: {failure}" for failure in failures]
     if problems:
         more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
         typer.echo(

@@ -101,6 +101,21 @@ _Survive = Annotated[
     typer.Option(min=0, max=86_400, metavar="S", help="Let sessions wait S seconds for clients that go on; 0: none."),
 ]
 
+_State = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        file_okay=False,
+        help="Keep such sessions in this folder: a server that was killed, and is started again, goes on with them.",
+    ),
+]
+
+_Cert = Annotated[
+    Path | None,
+    typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
+]
+_Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
+
 
 def _serve(
     listen: _Listen,
@@ -112,14 +127,12 @@ def _serve(
     defer_to: _DeferTo = None,
     claims: _Claims = None,
     survive: _Survive = 300.0,
+    state: _State = None,
     window: _Window = None,
     mtu: MtuOption = None,
     max_payload: _MaxPayload = None,
-    cert: Annotated[
-        Path | None,
-        typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
-    ] = None,
-    key: Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")] = None,
+    cert: _Cert = None,
+    key: _Key = None,
     client_ca: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
     ] = None,
@@ -132,7 +145,8 @@ def _serve(
 ) -> None:
     """Take entities and keep each whole one in a folder or an object store."""
     secret = _check_secrets(cert, key, read_key_file)
-    _check_layers(layers, defer_type, defer_to, claims)
+    _check_layers(layers, defer_type, defer_to, claims, state)
+    _check_state(state, sink, survive)
     options = storage_options(storage, sink, *(fetch_from or ()))
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = Stop()
@@ -156,6 +170,7 @@ def _serve(
         defer_to=defer_to,
         claims=claims,
         survive=survive,
+        state=state,
         metrics=metrics,
         references=_references(fetch_from, approve_key, options),
     )
@@ -180,7 +195,15 @@ def _options_of(places: list[str], options: dict[str, str]) -> dict[str, str]:
 def _check_layers(layers: int, *needing: object) -> None:
     """Refuse options of layer 2 without it."""
     if layers < 2 and any(needing):
-        raise typer.BadParameter("--defer-type, --defer-to and --claims need layer 2: leave out --layers")
+        raise typer.BadParameter("--defer-type, --defer-to, --claims and --state need layer 2: leave out --layers")
+
+
+def _check_state(state: Path | None, sink: str, survive: float) -> None:
+    """Refuse a folder of sessions where none survives, or nobody knows what the sink has of them."""
+    if state is not None and survive == 0:
+        raise typer.BadParameter("--state needs sessions that survive: leave out --survive 0")
+    if state is not None and is_uri(sink):
+        raise typer.BadParameter("--state needs a sink that is a folder")
 
 
 def _check_secrets(cert: Path | None, key: Path | None, read_key_file: Path | None) -> str | None:

@@ -82,6 +82,7 @@ class Scope(ScopeState[SentEntity]):
         content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
+        label: str | bytes = b"",
     ) -> SentEntity:
         """Send a child; see `Session.send`."""
         return self._entity.session.send(
@@ -91,6 +92,7 @@ class Scope(ScopeState[SentEntity]):
             content_type=content_type,
             metadata=metadata,
             chunk_size=chunk_size,
+            label=label,
         )
 
     def dehydrate(
@@ -102,6 +104,7 @@ class Scope(ScopeState[SentEntity]):
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
+        label: str | bytes = b"",
     ) -> "Scope":
         """Send a child that has children itself; see `Session.dehydrate`. At most 7 deep."""
         return self._entity.session.dehydrate(
@@ -112,6 +115,7 @@ class Scope(ScopeState[SentEntity]):
             metadata=metadata,
             chunk_size=chunk_size,
             policy=policy,
+            label=label,
         )
 
     def announce_failed(

@@ -44,6 +44,7 @@ class ServeOptions:
     claims: PathLike | None
     defer_types: list[str]
     survive: float | None
+    state: PathLike | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,8 @@ class Server(Listening):
             the address (``cert=FILE&key=FILE`` too).
         survive: Seconds that a session waits for its client when their connection is lost, where that client goes on;
             0: it ends. Only at layer 2.
+        state: A folder for such sessions, made if need be, so that they outlive this process too: nothing that was
+            acknowledged is lost, and the next server on the same folders goes on with them. The sink is a folder then.
         claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``; in memory without one.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
         references: What becomes of entities that refer to objects in stores; by default their messages are kept.
@@ -162,6 +165,7 @@ class Server(Listening):
         defer_to: str | None = None,
         claims: PathLike | None = None,
         survive: float = 300.0,
+        state: PathLike | None = None,
         metrics: str | None = None,
         references: References | None = None,
         state_dir: PathLike | None = None,
@@ -190,6 +194,7 @@ class Server(Listening):
             claims=claims,
             defer_types=list(defer_types),
             survive=survive if layers == LAYER_2 else None,
+            state=state,
         )
         queue = None if defer_to is None else Queue.parse(defer_to)
         self._native = _core.Server(listen, options)

@@ -22,6 +22,8 @@ from penstock.pipestream._scope import Scope, ScopeState
 __all__ = ["Session"]
 
 _EVENTS_AT_ONCE = 256
+# Seconds that a session with a state folder goes on without its connection, unless it was said.
+_SURVIVE = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class ConnectOptions:
     timeout: float | None
     policy: CompletionPolicy | None
     survive: float | None
+    state: PathLike | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,12 @@ class Draft:
     metadata: dict[str, str]
     chunk_size: int | None
     policy: CompletionPolicy | None
+    label: bytes
+
+
+def survival(survive: float | None, state: PathLike | None) -> float | None:
+    """Give how long a session goes on without its connection: what was said, else a while where it is on disk."""
+    return _SURVIVE if survive is None and state is not None else survive
 
 
 def highest_layer(layers: int | None, policy: CompletionPolicy | None, survive: float | None) -> int:
@@ -78,6 +87,7 @@ def draft(
     metadata: Mapping[str, str] | None = None,
     chunk_size: int | None = None,
     policy: CompletionPolicy | None = None,
+    label: str | bytes = b"",
 ) -> Draft:
     """Put together what is known of an entity; its parent may be given by the scope of its children."""
     owner = parent.entity if isinstance(parent, ScopeState) else parent
@@ -89,6 +99,7 @@ def draft(
         metadata=dict(metadata or {}),
         chunk_size=chunk_size,
         policy=policy,
+        label=label.encode() if isinstance(label, str) else label,
     )
 
 
@@ -106,6 +117,11 @@ class SessionState:
     def id(self) -> str:
         """The session's ID: 32 hex digits, the same at both ends."""
         return self._native.id()
+
+    @property
+    def resumed(self) -> bool:
+        """Whether an earlier process began it, and this one goes on with what was in its state folder."""
+        return self._native.resumed()
 
     @property
     def is_client(self) -> bool:
@@ -178,6 +194,7 @@ class Session(SessionState):
         layers: int | None = None,
         policy: CompletionPolicy | None = None,
         survive: float | None = None,
+        state: PathLike | None = None,
         window: int | None = None,
         mtu: int | None = None,
         timeout: float | None = 10.0,
@@ -194,20 +211,19 @@ class Session(SessionState):
             server_name: The name that the certificate must be for, if not that of ``address``.
             layers: The highest layer, 0 to 2; by default 1, or 2 where an argument needs it. Claim checks need 2.
             policy: What becomes of each entity with children, in the root scope, that has no policy of its own.
-            survive: Seconds for which another connection is tried when this one is lost, 86,400 at most: the session
-                goes on over it, and only what is not terminal is sent again. What may have to be is kept, 64 MiB and
-                one payload at most in memory. By default, and where the server lets none survive, the session ends
-                with its connection.
-            window: The most entities of a scope that may be unresolved; by default 65,536. The smaller of both
-                ends' counts.
+            survive: Seconds for which another connection is tried when this one is lost, 86,400 at most: only what is
+                not terminal is sent again, and kept for that, 64 MiB and one payload at most in memory. By default, and
+                where the server lets none survive, the session ends with its connection.
+            state: A folder for this one session, made if need be, so that it outlives the process: an unfinished one in
+                there goes on (`resumed`), else a new one begins. ``survive`` is 300 then by default; see ``label``.
+            window: The most unresolved entities of a scope, by default 65,536; the smaller of both ends' counts.
             mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; what the path does
                 not carry is found out and not used. By default 6,500 where the peer is on this machine, else 1,452.
             timeout: Seconds for all of it. None leaves it to the handshake's own limit.
 
         Raises:
             PipeStreamError: Of kind "io" where the server cannot be reached or is not trusted, "deadline" when the
-                time is over, "misuse" for options that do not go together, and for a policy where the server has no
-                layer 2.
+                time is over, "misuse" for what does not go together, or needs layer 2 where the server has none.
         """
         options = ConnectOptions(
             fingerprint=fingerprint,
@@ -216,12 +232,13 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=highest_layer(layers, policy, survive),
+            layers=highest_layer(layers, policy, survival(survive, state)),
             window=window,
             mtu=mtu,
             timeout=timeout,
             policy=policy,
-            survive=survive,
+            survive=survival(survive, state),
+            state=state,
         )
         return cls(_core.Session.connect(address, options))
 
@@ -236,6 +253,7 @@ class Session(SessionState):
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
+        label: str | bytes = b"",
     ) -> SentEntity:
         """Announce an entity and send it; return once it is announced and its payload is on its way.
 
@@ -253,6 +271,9 @@ class Session(SessionState):
                 ``pipestream.original-length``, and ``pipestream.claim`` of an entity that was redeemed.
             chunk_size: Send the payload in chunks of so many octets, each on a stream of its own.
             policy: With ``dehydrate``: what becomes of its children that fail, and of itself then. Layer 2.
+            label: What you call it, 1,024 octets at most, unlike anything else in the session. Where the session has a
+                ``state`` folder and knows the label, the entity is not announced again: what has ended gives its
+                outcome at once, else the payload is sent where it is still wanted.
 
         Raises:
             PipeStreamError: DEPTH_EXCEEDED, WINDOW_EXCEEDED where it can never be sent; the reason of the end when
@@ -266,6 +287,7 @@ class Session(SessionState):
             metadata=metadata,
             chunk_size=chunk_size,
             policy=policy,
+            label=label,
         )
         return SentEntity(self, self._native.send(of, payload), dehydrate)
 
@@ -279,6 +301,7 @@ class Session(SessionState):
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
+        label: str | bytes = b"",
     ) -> Scope:
         """Send an entity that has children, and give their scope, for a ``with`` block. See `send`.
 
@@ -293,6 +316,7 @@ class Session(SessionState):
             metadata=metadata,
             chunk_size=chunk_size,
             policy=policy,
+            label=label,
         )
         return Scope(entity)
 
@@ -329,9 +353,10 @@ class Session(SessionState):
         parent: SentEntity | Scope | None = None,
         content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
+        label: str | bytes = b"",
     ) -> SentEntity:
         """Announce an entity that cannot be delivered, so that it is counted and its reason is known."""
-        of = draft(parent, content_type=content_type, metadata=metadata)
+        of = draft(parent, content_type=content_type, metadata=metadata, label=label)
         return SentEntity(self, self._native.announce_failed(of, code, reason), dehydrated=False)
 
     def fail(self, entity: Entity, code: int, reason: str) -> None:
@@ -479,11 +504,12 @@ class Session(SessionState):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close gracefully, or abort where an exception came."""
+        """Close gracefully; where an exception came, abort, or leave it to the next process on its ``state``."""
         if kind is None:
             self.close()
             return
         # The exception that is on its way is the one to be seen.
         with suppress(PipeStreamError):
-            self.abort(ErrorCode.INTERNAL_ERROR, f"the application failed: {kind.__name__}")
+            self._aborted = True
+            self._native.leave(ErrorCode.INTERNAL_ERROR, f"the application failed: {kind.__name__}")
             self._native.closed(1.0)

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +11,11 @@ use tokio::time::timeout;
 
 use super::claims::Claims;
 use super::command::{Urgent, closed};
-use super::connection::{Start, Started};
+use super::connection::{Start, Started, Stored};
 use super::counters::{CounterSnapshot, Counters};
 use super::driver::{Dialled, Road};
 use super::handle::SessionHandle;
+use super::journal::ClientState;
 use super::shared::{Phase, SessionOptions};
 use super::transport::{self, ALPN, Intake};
 use crate::runtime::{PerProcess, Runtime};
@@ -131,8 +133,13 @@ async fn connect(
         None => Road::Ends,
     };
     let Inner { counters, claims, .. } = inner;
+    let mut options = options;
+    let stored = match options.state.clone() {
+        Some(folder) => Some(open_state(folder, &mut options).await?),
+        None => None,
+    };
     let (role, control, defer_types) = (Role::Client, Some(control), Arc::default());
-    let start = Start { connection, role, options, counters, claims, defer_types, control, road };
+    let start = Start { connection, role, options, counters, claims, defer_types, control, road, stored };
     let Started { shared, handle, commands } = start.run(None).inspect_err(|_| {
         lost.close(VarInt::from_u32(1), b"the client could not start the session");
     })?;
@@ -150,6 +157,28 @@ async fn connect(
         (None, Some(handle)) => Ok(handle),
         (None, None) => Err(dialer.late()),
     }
+}
+
+/// The session in a folder, or a new one that is to be there.
+async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<Stored> {
+    if options.survives.is_none() || !options.session.capabilities.layer2 {
+        return Err(Error::Misuse("a session with a state folder survives its connections, at layer 2".into()));
+    }
+    if let Some(layer2) = &mut options.session.layer2 {
+        layer2.survives = true;
+    }
+    let mut config = options.session.clone();
+    // Until then nothing is agreed on, and another address of the same server may be tried.
+    let opened = tokio::task::spawn_blocking(move || {
+        let opened = ClientState::open(&folder, &mut config);
+        opened.map(|opened| (opened, config))
+    });
+    let ((state, session), config) = opened.await.map_err(|error| Error::Misuse(error.to_string()))??;
+    options.session = config;
+    Ok(match session {
+        Some((session, journal)) => Stored::Begun(Box::new(session), journal),
+        None => Stored::New(state),
+    })
 }
 
 /// A handshake that failed, in words that name the peer.

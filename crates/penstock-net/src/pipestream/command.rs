@@ -11,7 +11,7 @@ use penstock_pipestream::reference::check_no_data_key;
 use penstock_pipestream::yield_token::StoppingPoint;
 use penstock_pipestream::{
     self as core, Accepted, Checkpoint, ChunkProgress, ClaimAsk, ClaimResponse, EntityHeader, EntityKey, ErrorCode,
-    MAX_HEADER_LENGTH, Reason, Ticket,
+    MAX_HEADER_LENGTH, MAX_LABEL, Reason, Ticket,
 };
 use quinn::{RecvStream, SendStream};
 use tokio::sync::{mpsc, oneshot};
@@ -100,6 +100,8 @@ pub(crate) enum Urgent {
     CloseWhenIdle,
     /// The server does not listen any more.
     Gone(Reason),
+    /// The session goes on with the next process, where its state is on disk. Elsewhere it ends now, or is closed gracefully.
+    Leave(Option<Reason>),
     /// Close now.
     Abort(Reason),
 }
@@ -174,6 +176,9 @@ pub struct EntityDraft {
     pub chunk_size: Option<u64>,
     /// What becomes of its children that fail, and of itself then; for an entity that is dehydrated, at layer 2.
     pub policy: Option<CompletionPolicy>,
+    /// What the sender calls it, of at most 1,024 octets; empty: nothing. In a session whose state is on disk,
+    /// an entity with a label that was announced before is not announced again, whatever process did so.
+    pub label: Bytes,
 }
 
 /// What the user of a session may set in metadata among the protocol's own keys (decision 11).
@@ -200,6 +205,9 @@ impl EntityDraft {
         }
         if self.policy.is_some() && !self.dehydrate {
             return misuse("a policy is for an entity that has children: dehydrate".to_owned());
+        }
+        if self.label.len() > MAX_LABEL {
+            return misuse(format!("a label of {} octets is more than the limit of {MAX_LABEL}", self.label.len()));
         }
         if self.layer > 3 {
             return misuse(format!("there is no data layer {}", self.layer));

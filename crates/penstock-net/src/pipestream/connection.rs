@@ -11,10 +11,11 @@ use super::claims::{Claims, DeferTypes};
 use super::command::Commands;
 use super::consumer::{Consumer, Inlet};
 use super::counters::Counters;
-use super::driver::{Driver, Inbox, Opening, Road, inbox};
+use super::driver::{Driver, Durable, Opening, Road, inbox};
 use super::handle::SessionHandle;
 use super::handover::handover;
 use super::incoming::{EntityLink, PARKED, accept_bidirectional, accept_streams};
+use super::journal::{ClientState, Journal};
 use super::liveness;
 use super::outgoing::CREDIT;
 use super::shared::{Gate, Link, SessionOptions, Shared, now};
@@ -35,6 +36,17 @@ pub(crate) struct Start {
     pub(crate) control: Option<(SendStream, RecvStream)>,
     /// What follows when the connection is lost.
     pub(crate) road: Road,
+    /// Where a client's session is on disk.
+    pub(crate) stored: Option<Stored>,
+}
+
+/// A client's session on disk.
+#[derive(Debug)]
+pub(crate) enum Stored {
+    /// A new one.
+    New(ClientState),
+    /// One that an earlier process has begun.
+    Begun(Box<Session>, Journal),
 }
 
 /// A session whose tasks run.
@@ -50,9 +62,19 @@ impl Start {
     pub(crate) fn run(mut self, consumer: Option<&Consumer>) -> Result<Started> {
         self.options.prepare(self.role)?;
         let id: Arc<str> = session_id(&self.connection)?.into();
-        let session = Session::new(self.role, self.options.session.clone(), now())?;
+        let stored = self.stored.take();
+        let name = self.options.session.layer2.as_ref().and_then(|layer2| layer2.session);
+        let resumed = matches!(stored, Some(Stored::Begun(..)));
+        let (session, durable) = match stored {
+            Some(Stored::Begun(session, journal)) => (*session, Some(Durable::new(journal))),
+            Some(Stored::New(state)) => {
+                let session = Session::new(self.role, self.options.session.clone(), now())?;
+                (session, name.map(|name| Durable::new(state.begin(name))))
+            }
+            None => (Session::new(self.role, self.options.session.clone(), now())?, None),
+        };
         let peer = self.connection.remote_address();
-        let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters));
+        let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters), resumed);
         let (commands, inbox) = inbox();
         let intake = consumer.map_or(Intake::Sequential, Consumer::intake);
         let places = Arc::new(Semaphore::new(usize::try_from(intake.streams()).unwrap_or(usize::MAX)));
@@ -88,13 +110,14 @@ impl Start {
             opening: Arc::new(Mutex::new(())),
             gate: Gate::default(),
         });
-        let sink = sink.map(|sink| Opening { sink, defer_types: Arc::clone(&self.defer_types) });
-        self.spawn(session, link, inbox, sink);
+        let sink = sink.map(|sink| Opening { sink, defer_types: Arc::clone(&self.defer_types), found: None });
+        let mut driver = Driver::new(session, link, inbox, self.control, self.options, sink, self.road);
+        match durable {
+            Some(durable) if resumed => driver.begin_again(durable),
+            durable => driver.store_in(durable),
+        }
+        tokio::spawn(driver.run());
         Ok(Started { shared, commands, handle })
-    }
-
-    fn spawn(self, session: Session, link: Arc<Link>, inbox: Inbox, sink: Option<Opening>) {
-        tokio::spawn(Driver::new(session, link, inbox, self.control, self.options, sink, self.road).run());
     }
 }
 

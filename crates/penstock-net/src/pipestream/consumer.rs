@@ -12,7 +12,7 @@ use super::counters::Counters;
 use super::handle::SessionHandle;
 use super::handover::Giver;
 use super::incoming::{EntityLink, IncomingEntity, Spool, Untaken};
-use super::sink::{FolderSink, ObjectSession, ObjectSink, SinkCounters, SinkSession};
+use super::sink::{FolderSink, Found, ObjectSession, ObjectSink, SinkCounters, SinkSession};
 use super::transport::Intake;
 use crate::runtime::PerProcess;
 use crate::{Error, Result};
@@ -117,11 +117,13 @@ impl Inlet {
         commands: Commands,
         counters: Arc<Counters>,
         defer: Option<Arc<DeferTypes>>,
+        found: Option<Found>,
     ) -> Result<(Self, Option<oneshot::Receiver<()>>)> {
         match sink {
             Consumer::Folder(sink) => {
                 let (sink, id) = (Arc::clone(sink), Arc::clone(id));
-                let opened = tokio::task::spawn_blocking(move || sink.session(&id, commands, counters, defer)).await;
+                let opened =
+                    tokio::task::spawn_blocking(move || sink.session(&id, commands, counters, defer, found)).await;
                 let (session, done) = opened.map_err(|error| Error::Misuse(error.to_string()))??;
                 Ok((Self::Folder(session), Some(done)))
             }

@@ -54,7 +54,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let message = "the session was dropped without being closed".to_owned();
         // After the end nobody listens any more.
-        self.commands.urge(Urgent::Abort(Reason { code: ErrorCode::InternalError, message }));
+        self.commands.urge(Urgent::Leave(Some(Reason { code: ErrorCode::InternalError, message })));
     }
 }
 
@@ -80,6 +80,11 @@ impl SessionHandle {
     /// Which end this is.
     pub fn role(&self) -> Result<Role> {
         Ok(self.shared()?.role)
+    }
+
+    /// Whether an earlier process began the session, and this one goes on with what was on disk.
+    pub fn resumed(&self) -> Result<bool> {
+        Ok(self.shared()?.resumed)
     }
 
     /// The peer's address when the connection was made.
@@ -310,6 +315,12 @@ impl SessionHandle {
     pub async fn close(&self) -> Result<Reason> {
         self.inner()?.commands.urge(Urgent::Close);
         self.closed().await
+    }
+
+    /// Ends the session for this process: where its state is on disk, the next one goes on with it; elsewhere it ends now.
+    pub fn leave(&self, reason: Reason) -> Result<()> {
+        self.inner()?.commands.urge(Urgent::Leave(Some(reason)));
+        Ok(())
     }
 
     /// Ends the session now.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use quinn::ConnectionStats;
 
 use super::counters::{ByCode, Counters, Gauges};
+use super::journal::JournalCounters;
 use super::sink::SinkCounters;
 use crate::metrics::Page;
 
@@ -79,6 +80,8 @@ pub(crate) struct Report<'a> {
     pub(crate) held: Held,
     pub(crate) sink: Option<&'a SinkCounters>,
     pub(crate) log: Option<&'a LogCounters>,
+    /// Where sessions are on disk.
+    pub(crate) journal: Option<&'a JournalCounters>,
 }
 
 fn read(counter: &AtomicU64) -> u64 {
@@ -101,6 +104,9 @@ impl Report<'_> {
         page.gauge("penstock_pipestream_waiting_events", "Events that wait to be taken.", self.held.events)?;
         if let Some(sink) = self.sink {
             write_sink(page, sink)?;
+        }
+        if let Some(journal) = self.journal {
+            write_journal(page, journal)?;
         }
         if let Some(log) = self.log {
             page.counter(
@@ -220,6 +226,17 @@ impl Report<'_> {
             ],
         )
     }
+}
+
+fn write_journal(page: &mut Page<'_>, journal: &JournalCounters) -> fmt::Result {
+    let JournalCounters { restored, in_vain, records, commits } = journal;
+    let help = "Sessions of an earlier process that waited for their client.";
+    page.counter("penstock_pipestream_sessions_restored", help, read(restored))?;
+    let help = "Those that nobody came back to, and those that could not be restored.";
+    page.counter("penstock_pipestream_sessions_restored_in_vain", help, read(in_vain))?;
+    page.counter("penstock_pipestream_session_records", "Records of sessions that were stored.", read(records))?;
+    let help = "How long it took to make records durable.";
+    page.histogram("penstock_pipestream_session_commit_seconds", help, commits)
 }
 
 fn write_sink(page: &mut Page<'_>, sink: &SinkCounters) -> fmt::Result {

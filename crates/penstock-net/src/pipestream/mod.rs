@@ -21,6 +21,7 @@ mod events;
 mod handle;
 mod handover;
 mod incoming;
+mod journal;
 mod liveness;
 mod metrics;
 mod outcomes;

@@ -67,9 +67,19 @@ impl Run {
         if self.slots.is_empty() {
             self.first = entity;
         }
-        let next = self.first.saturating_add(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
-        debug_assert_eq!(next, entity, "a scope's IDs follow each other");
-        self.slots.push_back(Slot::Expected);
+        // A scope's IDs follow each other, but for those that an earlier process has announced.
+        while self.first > entity {
+            self.first -= 1;
+            self.lowest += 1;
+            self.slots.push_front(Slot::Taken);
+        }
+        let index = usize::try_from(entity - self.first).unwrap_or(usize::MAX);
+        while self.slots.len() <= index {
+            self.slots.push_back(Slot::Taken);
+        }
+        if let Some(slot) = self.slots.get_mut(index).filter(|slot| **slot == Slot::Taken) {
+            *slot = Slot::Expected;
+        }
     }
 
     /// Takes a settled slot: what it was.

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -8,7 +9,8 @@ use std::time::Duration;
 use penstock_pipestream::{ErrorCode, Role, Status};
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, Incoming, ServerConfig};
-use tokio::time::timeout;
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
 
 use super::claims::{ClaimRow, Claims, DeferTypes};
 use super::command::{Commands, Urgent};
@@ -17,11 +19,12 @@ use super::consumer::Consumer;
 use super::counters::{CounterSnapshot, Counters};
 use super::driver::{Returns, Road};
 use super::events::EventLog;
+use super::journal::{ServerState, Waiting};
 use super::metrics::{Held, Report, Transport};
 use super::outcomes::lock;
 use super::reading::{self, ReadKey, Service, Store};
 use super::shared::{Phase, SessionOptions, Shared};
-use super::transport::{self, ALPN, quic_code};
+use super::transport::{self, ALPN, GOES_ON, quic_code};
 use crate::runtime::{PerProcess, Runtime};
 use crate::tls::{ClientCertificates, Fingerprint, ServerTls};
 use crate::{Error, Result, metrics};
@@ -47,6 +50,9 @@ pub struct ServerOptions {
     pub reading: Option<Reading>,
     /// Where claim checks are kept. Default: in memory.
     pub claims: Arc<Claims>,
+    /// A folder for sessions that survive this process, where the sink is a folder: with the next server on it they go on.
+    /// Needs `survives`. Default: in memory.
+    pub state: Option<PathBuf>,
     /// Content types that a sink stores and sets aside under a claim check, at layer 2. Default: none.
     pub defer_types: DeferTypes,
 }
@@ -82,6 +88,7 @@ impl ServerOptions {
             metrics: None,
             reading: None,
             claims: Claims::in_memory(),
+            state: None,
             defer_types: DeferTypes::default(),
         }
     }
@@ -146,6 +153,11 @@ impl Server {
         let crypto = QuicServerConfig::try_from(tls).map_err(|error| Error::Tls(error.to_string()))?;
         let crypto = Arc::new(crypto);
         let mut session = options.session;
+        let consumer: Consumer = consumer.into();
+        let (state, waiting) = match &options.state {
+            Some(folder) => open_state(folder, &mut session, &consumer)?,
+            None => (None, Vec::new()),
+        };
         // All sessions have one key: a token is bound to its session by what it is made of.
         session.prepare(Role::Server)?;
         session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
@@ -162,13 +174,13 @@ impl Server {
             crypto,
             session,
             max_connections: options.max_connections,
-            consumer: consumer.into(),
+            consumer,
             reading,
             needs_certificate: options.tls.client_ca.is_some(),
             counters: Arc::default(),
             claims: options.claims,
             defer_types: Arc::new(options.defer_types),
-            returns: Arc::default(),
+            returns: Arc::new(Returns::new(state)),
             sessions: Mutex::default(),
             next: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
@@ -179,6 +191,7 @@ impl Server {
             drop(inner.metrics.set(endpoint));
         }
         runtime.handle().spawn(accept(Arc::clone(&inner)));
+        inner.wait_for_clients(runtime.handle(), waiting);
         Ok(Self(PerProcess::new(inner)))
     }
 
@@ -237,6 +250,12 @@ impl Drop for Server {
     fn drop(&mut self) {
         // In a forked child this is somebody else's socket.
         if let Ok(inner) = self.0.get() {
+            if inner.returns.state.is_some() {
+                // Whoever goes on with them finds them on disk.
+                inner.urge_all(|| Urgent::Leave(None));
+                drop(inner.returns.take_waiting());
+                inner.endpoint.close(quic_code(GOES_ON), b"the server is gone");
+            }
             inner.endpoint.close(quic_code(ErrorCode::InternalError), b"the server is gone");
             inner.stop_metrics();
         }
@@ -251,12 +270,42 @@ impl Inner {
             self.urge_all(|| Urgent::CloseWhenIdle);
             let _ = timeout(grace, self.all_closed()).await;
         }
-        self.urge_all(|| Urgent::Close);
+        // What is on disk goes on with the next server.
+        self.urge_all(|| Urgent::Leave(None));
+        drop(self.returns.take_waiting());
         self.all_closed().await;
         self.claims.close().await;
         self.endpoint.close(quic_code(ErrorCode::NoError), b"the server is going down");
         let _ = timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         self.stop_metrics();
+    }
+
+    /// What follows when a session's connection is lost.
+    fn road(&self) -> Road {
+        match self.session.survives {
+            Some(within) => Road::Waits { returns: Arc::clone(&self.returns), within, calls: None, until: None },
+            None => Road::Ends,
+        }
+    }
+
+    /// Sessions of an earlier process wait for their clients as long as others do; then they end.
+    fn wait_for_clients(self: &Arc<Self>, runtime: &Handle, waiting: Vec<Waiting>) {
+        let (ended, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.end.is_some());
+        waiting.into_iter().for_each(|waiting| self.returns.wait_for(waiting));
+        let (inner, within) = (Arc::downgrade(self), self.session.survives.unwrap_or_default());
+        runtime.spawn(async move {
+            let give_up = async |waiting: Vec<Waiting>| {
+                let Some(inner) = inner.upgrade() else { return };
+                for waiting in waiting {
+                    let Consumer::Folder(sink) = &inner.consumer else { return };
+                    waiting.end(sink, &inner.counters).await;
+                }
+            };
+            give_up(ended).await;
+            sleep(within).await;
+            let waiting = inner.upgrade().map(|inner| inner.returns.take_waiting());
+            give_up(waiting.unwrap_or_default()).await;
+        });
     }
 
     fn stop_metrics(&self) {
@@ -318,12 +367,31 @@ impl metrics::Source for Inner {
         };
         let log = self.session.events.as_ref().map(EventLog::counters);
         let claims = self.claims.len();
-        Report { counters: &self.counters, claims, transport, held, sink: self.consumer.counters(), log }.write(page)
+        let journal = self.returns.state.as_ref().map(|state| &state.keeper.counters);
+        Report { counters: &self.counters, claims, transport, held, sink: self.consumer.counters(), log, journal }
+            .write(page)
     }
 
     fn is_healthy(&self) -> bool {
         !self.stopping.load(Ordering::Relaxed)
     }
+}
+
+/// Sessions that are on disk, and those of the last server on it.
+fn open_state(
+    folder: &Path,
+    session: &mut SessionOptions,
+    consumer: &Consumer,
+) -> Result<(Option<ServerState>, Vec<Waiting>)> {
+    let Consumer::Folder(sink) = consumer else {
+        return Err(Error::Misuse("a state folder is for servers whose sink is a folder".into()));
+    };
+    if session.survives.is_none() || !session.session.capabilities.layer2 {
+        return Err(Error::Misuse("a state folder is for sessions that survive their connections, at layer 2".into()));
+    }
+    let state = ServerState::open(folder, &mut session.session)?;
+    let waiting = state.restore(&session.session, sink)?;
+    Ok((Some(state), waiting))
 }
 
 async fn accept(inner: Arc<Inner>) {
@@ -384,10 +452,8 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
         claims: Arc::clone(&inner.claims),
         defer_types: Arc::clone(&inner.defer_types),
         control: None,
-        road: match inner.session.survives {
-            Some(within) => Road::Waits { returns: Arc::clone(&inner.returns), within, calls: None, until: None },
-            None => Road::Ends,
-        },
+        road: inner.road(),
+        stored: None,
     };
     let Started { shared, commands, handle } = match start.run(Some(&inner.consumer)) {
         Ok(started) => started,

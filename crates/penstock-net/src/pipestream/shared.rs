@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -39,6 +40,10 @@ pub struct SessionOptions {
     /// How long a session of layer 2 goes on without a connection, where both ends do: a client dials, a server waits.
     /// Default: it ends with its connection. It is kept in memory, a client's payloads too until they are terminal.
     pub survives: Option<Duration>,
+    /// A folder for one session of a client that survives its process: it goes on with an unfinished session in there, else
+    /// a new one begins there. Needs `survives`. A server has [`ServerOptions::state`](super::ServerOptions::state).
+    /// Default: in memory.
+    pub state: Option<PathBuf>,
     /// How long the handshake may take, and after it the control stream and the capabilities together. Default: 10 s.
     pub handshake_timeout: Duration,
     /// The connection is given up after so long without a packet. Default: 30 s.
@@ -58,6 +63,7 @@ impl Default for SessionOptions {
             session: SessionConfig::default(),
             policy: None,
             survives: None,
+            state: None,
             handshake_timeout: HANDSHAKE_TIMEOUT,
             idle_timeout: Duration::from_secs(30),
             mtu: None,
@@ -134,6 +140,8 @@ pub(crate) struct Shared {
     name: OnceLock<(SessionId, Arc<str>)>,
     pub(crate) role: Role,
     pub(crate) peer: SocketAddr,
+    /// An earlier process began the session.
+    pub(crate) resumed: bool,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) resolutions: Resolutions,
     pub(crate) releases: Outcomes<ScopeKey, Released>,
@@ -149,12 +157,14 @@ impl Shared {
         peer: SocketAddr,
         event_queue: usize,
         counters: Arc<Counters>,
+        resumed: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             connection,
             name: OnceLock::new(),
             role,
             peer,
+            resumed,
             phase: watch::Sender::new(Phase::Negotiating),
             resolutions: Resolutions::default(),
             releases: Outcomes::new(),

@@ -228,6 +228,10 @@ pub(crate) fn quic_code(code: ErrorCode) -> VarInt {
     VarInt::from_u64(code.code()).unwrap_or(VarInt::MAX)
 }
 
+/// CONNECTION_CLOSE of an end whose session goes on with its next process: the connection is lost, and the session is not
+/// over. One of the codes for private use.
+pub(crate) const GOES_ON: ErrorCode = ErrorCode::Other(0x42);
+
 /// What the end of a connection means for its session, and whether the peer ended it.
 pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
     let (code, message, by_peer) = match error {

@@ -11,6 +11,7 @@
 mod bad_peers;
 mod channel;
 mod chunks;
+mod durable;
 mod layer2;
 mod lifecycle;
 mod metrics;

@@ -63,6 +63,7 @@ use checkpoint::{Checkpoints, LevelZero};
 use claims::Resilience;
 use gather::Orphans;
 use journal::{Input, Journal};
+pub use owner::MAX_LABEL;
 use owner::Outbound;
 use receiver::Inbound;
 use scopes::{OwnScopes, PeerScopes};

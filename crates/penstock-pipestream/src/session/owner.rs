@@ -25,8 +25,8 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, EntityHeader, Extension, Frame, ScopeDigest, StatusFrame};
 
-/// Octets that an entity may be called by.
-const MAX_LABEL: usize = 1_024;
+/// Octets that an entity may be called by, at most.
+pub const MAX_LABEL: usize = 1_024;
 
 /// What we know of an entity of ours that has no terminal status yet.
 #[derive(Debug, Clone, Default)]

@@ -3,7 +3,10 @@
 //! [`sending`] announces and hands over, [`Settling`] takes the outcomes as they come, [`outcome`] closes the account.
 
 mod apart;
+mod digests;
+mod labels;
 mod ledger;
+mod made;
 mod manner;
 mod outcome;
 mod policy;
@@ -18,12 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use penstock_documents::{Limits, Payload};
-use penstock_net::pipestream::{EntityKey, Resolution, ScopeDigest, ScopeKey, SessionHandle, Status};
+use penstock_net::pipestream::{EntityKey, Resolution, ScopeKey, SessionHandle, Status};
 use penstock_net::runtime::{self, WaitError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use self::apart::{ContainerFields, Selected};
+use self::labels::Labels;
 use self::ledger::{Ledger, Wanted};
 use self::manner::{Manner, MannerFields};
 use self::policy::DocumentPolicy;
@@ -50,6 +54,8 @@ pub(crate) struct DocumentSender {
     wanted: Wanted,
     manner: Manner,
     policy: Option<DocumentPolicy>,
+    /// Where another process may go on with the session.
+    labels: Option<Labels>,
     /// Documents whose outcomes may not all be there, oldest first.
     pending: Mutex<VecDeque<Arc<Sent>>>,
     /// At layer 0 the parts of all documents share scope 0, so two that are sent at once could fill its window with
@@ -74,6 +80,7 @@ impl DocumentSender {
         manner: MannerFields,
         policy: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let labels = session.on_disk.then(Labels::default);
         let session = session.handle.clone();
         let agreement = session.agreement().map_err(IntoPyErr::into_py_err)?;
         let policy = policy.map(DocumentPolicy::new).transpose()?;
@@ -107,7 +114,7 @@ impl DocumentSender {
         let (pending, stop) = (Mutex::default(), Arc::default());
         let wanted = Wanted { text, max_content };
         let in_flight = in_flight.max(1);
-        Ok(Self { session, limits, keep_whole, in_flight, wanted, manner, policy, pending, turn, stop })
+        Ok(Self { session, limits, keep_whole, in_flight, wanted, manner, policy, labels, pending, turn, stop })
     }
 
     /// Takes a document apart and sends it. Returns when every part was announced and handed over. What the receipt
@@ -129,7 +136,7 @@ impl DocumentSender {
             let ledger = Ledger::new(name.clone(), session, self.wanted, self.policy.clone());
             let ledger = ledger.with_manner(self.manner.clone());
             let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, file);
-            Ok(sending.with_previous(previous).run(dehydrator))
+            Ok(sending.with_previous(previous).with_labels(self.labels.as_ref()).run(dehydrator))
         })
     }
 
@@ -209,7 +216,7 @@ impl DocumentSender {
             let _turn = self.turn.as_ref().map(lock);
             let stopped = |_| penstock_net::Error::Deadline("the document was interrupted".into()).into_py_err();
             let ledger = send(&interrupts)?.map_err(stopped)?;
-            let settling = Settling { session: self.session.clone(), ledger, next: 0 };
+            let settling = Settling { session: self.session.clone(), ledger, next: 0, heard_before: Vec::new() };
             let sent = Arc::new(Sent(Mutex::new(State::Settling(Box::new(settling)))));
             lock(&self.pending).push_back(Arc::clone(&sent));
             Ok(sent)
@@ -305,6 +312,8 @@ struct Settling {
     session: SessionHandle,
     ledger: Ledger,
     next: usize,
+    /// Containers whose digests an earlier process of the session has heard.
+    heard_before: Vec<usize>,
 }
 
 impl Settling {
@@ -318,13 +327,11 @@ impl Settling {
             self.settle_padding().await;
             // A scope is released before its parent ends.
             if let Some(scope) = scope {
-                let digest = self.digest(scope).await;
-                if let Some(record) = self.ledger.records.get_mut(self.next) {
-                    record.digest = digest;
-                }
+                self.hear_digest(scope).await;
             }
             self.next += 1;
         }
+        digests::recall(&mut self.ledger, &std::mem::take(&mut self.heard_before));
     }
 
     async fn settle_padding(&mut self) {
@@ -354,9 +361,17 @@ impl Settling {
         })
     }
 
-    /// None if the session ended before the scope was released.
-    async fn digest(&self, scope: ScopeKey) -> Option<ScopeDigest> {
-        self.session.wait_released(scope).await.ok().map(|released| released.digest)
+    /// There is none if the session ended before the scope was released.
+    async fn hear_digest(&mut self, scope: ScopeKey) {
+        match self.session.wait_released(scope).await {
+            Ok(released) => {
+                if let Some(record) = self.ledger.records.get_mut(self.next) {
+                    record.digest = Some(released.digest);
+                }
+            }
+            Err(penstock_net::Error::Closed(_)) => {}
+            Err(_) => self.heard_before.push(self.next),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::documents::hex;
 use crate::error::IntoPyErr;
 
 /// Stands for the digest of a document that could not be read.
-const UNREAD: [u8; 32] = [0; 32];
+pub(super) const UNREAD: [u8; 32] = [0; 32];
 
 /// How a document ended, and how each of its parts did.
 #[pyclass(frozen, name = "DocumentOutcome", module = "penstock._core")]

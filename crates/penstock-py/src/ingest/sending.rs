@@ -11,22 +11,21 @@
 //! What an earlier session has already is not sent again. A container that is the same as then is announced only once
 //! something below it turns out not to be; the children before that stay where they are.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::PathBuf;
 
-use bytes::Bytes;
 use penstock_documents::{Event, Failure, FailureKind, Part, Payload as Octets};
 use penstock_net::pipestream::{EntityDraft, EntityKey, ErrorCode, Payload, Reason, SentEntity, SessionHandle, Status};
 use penstock_net::runtime::{self, WaitError};
 
+use super::labels::{DocumentLabels, Labels};
 use super::ledger::Ledger;
+use super::made::{IN_MEMORY, code, payload, unchanged, unkept};
 use super::manner::{Manner, Padding};
 use super::policy::DocumentPolicy;
 use super::previous::{Deferred, Previous};
 use crate::documents::{Dehydrator, Interrupts};
 
-/// Parts of more octets go by a temporary file.
-const IN_MEMORY: u64 = 1 << 20;
 /// Drafts are announced together up to this many parts, or octets in memory.
 const MAX_BATCH: usize = 64;
 const MAX_BATCH_OCTETS: u64 = 4 << 20;
@@ -50,6 +49,9 @@ pub(super) struct Sending<'a> {
     /// Why the session is over; the rest is accounted for without being sent.
     lost: Option<String>,
     previous: Previous,
+    /// Where the documents of a session get their labels, and those of this one once its octets are known.
+    labels: Option<&'a Labels>,
+    names: Option<DocumentLabels>,
     /// What the next part that is offered redeems.
     deferred: Option<Deferred>,
     /// How deep the container lies of which some children are sent; 0 is the document itself. What is above it is
@@ -96,6 +98,8 @@ impl<'a> Sending<'a> {
             batch_octets: 0,
             lost: None,
             previous: Previous::default(),
+            labels: None,
+            names: None,
             deferred: None,
             base: 0,
             children: None,
@@ -106,6 +110,12 @@ impl<'a> Sending<'a> {
     /// Leaves where it is what an earlier receipt has.
     pub(super) fn with_previous(mut self, previous: Previous) -> Self {
         self.previous = previous;
+        self
+    }
+
+    /// Gives each entity a label.
+    pub(super) fn with_labels(mut self, labels: Option<&'a Labels>) -> Self {
+        self.labels = labels;
         self
     }
 
@@ -186,7 +196,7 @@ impl<'a> Sending<'a> {
     fn enter(&mut self, mut part: Part, mut octets: Option<Octets>) -> Result<(), Stopped> {
         let text = part.text.take();
         let hollow = octets.is_none();
-        let index = self.ledger.add(&part, self.parent(), hollow);
+        let index = self.add(&part, hollow);
         let kept = self.keep(index, &part, text, octets.as_mut());
         let payload = kept.and_then(|()| match octets {
             Some(octets) => payload(&part, octets),
@@ -217,6 +227,15 @@ impl<'a> Sending<'a> {
         self.flush()?;
         self.stack.push(self.open(index));
         Ok(())
+    }
+
+    /// Takes a part into the account. With the first one, the document itself, its labels are known.
+    fn add(&mut self, part: &Part, hollow: bool) -> usize {
+        let index = self.ledger.add(part, self.parent(), hollow);
+        if self.names.is_none() {
+            self.names = self.labels.map(|labels| labels.document(&self.ledger));
+        }
+        index
     }
 
     /// A container that was announced, or could not be. Without a parent to send them under, its children are accounted
@@ -256,7 +275,7 @@ impl<'a> Sending<'a> {
         let whole = |failure: &Failure| self.keep_whole && failure.kind == FailureKind::TooDeep && octets.is_some();
         let failure = part.failure.take().filter(|failure| !whole(failure));
         let text = part.text.take();
-        let index = self.ledger.add(&part, self.parent(), false);
+        let index = self.add(&part, false);
         let kept = self.keep(index, &part, text, octets.as_mut().filter(|_| failure.is_none()));
         if failure.is_none()
             && kept.is_ok()
@@ -332,7 +351,11 @@ impl<'a> Sending<'a> {
                 .into(),
             ..EntityDraft::default()
         };
-        let padding = (0..count).map(|_| (draft.clone(), Manner::random(octets))).collect();
+        let label = |number| self.names.as_ref().map(|names| names.padding(&self.ledger, index, number));
+        let padding = (0..count)
+            .map(|number| EntityDraft { label: label(number).unwrap_or_default(), ..draft.clone() })
+            .map(|draft| (draft, Manner::random(octets)))
+            .collect();
         for result in self.wait(self.session.send_many(padding))? {
             match result {
                 Ok(ticket) => {
@@ -388,6 +411,7 @@ impl<'a> Sending<'a> {
             content_type: self.ledger.manner.content_type(media_type, index == 0).to_owned(),
             metadata,
             policy: self.ledger.policy.as_ref().filter(|_| dehydrate).map(DocumentPolicy::message),
+            label: self.names.as_ref().map(|names| names.part(&self.ledger, index)).unwrap_or_default(),
             ..EntityDraft::default()
         }
     }
@@ -535,41 +559,5 @@ impl<'a> Sending<'a> {
                 tracing::debug!(%error, "ending an interrupted document");
             }
         }
-    }
-}
-
-/// The payload of a part; it is hashed again only if it does not stay in memory.
-fn payload(part: &Part, mut octets: Octets) -> io::Result<Payload> {
-    match (part.sha256, part.bytes) {
-        (Some(sha256), Some(bytes)) if bytes <= IN_MEMORY => {
-            let mut memory = Vec::new();
-            octets.as_mut().take(bytes.saturating_add(1)).read_to_end(&mut memory)?;
-            unchanged(part, Payload::bytes_with_sha256(Bytes::from(memory), sha256))
-        }
-        _ => unchanged(part, Payload::reader(octets).map_err(io::Error::other)?),
-    }
-}
-
-/// Refuses octets that are not those that were seen first: somebody writes to the file.
-fn unchanged(part: &Part, payload: Payload) -> io::Result<Payload> {
-    if Some(payload.len()) == part.bytes && Some(payload.sha256()) == part.sha256 {
-        return Ok(payload);
-    }
-    Err(io::Error::other("the octets have changed since they were first read"))
-}
-
-fn unkept(error: &io::Error) -> Failure {
-    Failure::new(FailureKind::Io, format!("the part cannot be kept for sending: {error}"))
-}
-
-/// The registry's code for a failure of a part.
-fn code(kind: FailureKind) -> ErrorCode {
-    match kind {
-        FailureKind::Limit => ErrorCode::EntityTooLarge,
-        FailureKind::TooDeep => ErrorCode::DepthExceeded,
-        FailureKind::Encrypted | FailureKind::Broken | FailureKind::Cycle | FailureKind::Unsupported => {
-            ErrorCode::EntityInvalid
-        }
-        FailureKind::TimedOut | FailureKind::Io => ErrorCode::InternalError,
     }
 }

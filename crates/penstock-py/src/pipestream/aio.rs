@@ -165,6 +165,7 @@ impl Futures {
     }
 
     fn connect(&self, address: String, options: ConnectOptions) -> PyResult<Operation> {
+        let on_disk = options.state.is_some();
         let prepared = runtime::spawn_blocking(move || {
             let client = Client::new(&options.tls()?)?;
             let (addresses, host) = address::resolve(&address)?;
@@ -175,7 +176,7 @@ impl Futures {
             let prepared = prepared.await.unwrap_or_else(|error| Err(Error::Misuse(error.to_string())));
             let (client, addresses, name, session) = prepared.map_err(IntoPyErr::into_py_err)?;
             let connected = address::connect(client, addresses, name, session).await;
-            connected.map(|handle| Session { handle }).map_err(IntoPyErr::into_py_err)
+            connected.map(|handle| Session { handle, on_disk }).map_err(IntoPyErr::into_py_err)
         }))
     }
 
@@ -391,7 +392,7 @@ impl Futures {
 
     /// The next session; `None` when the server is closed.
     fn accept(&self, server: Py<Server>) -> Operation {
-        self.start(async move { Ok(server.get().next().await?.map(|handle| Session { handle })) })
+        self.start(async move { Ok(server.get().next().await?.map(|handle| Session { handle, on_disk: false })) })
     }
 
     /// Takes no more connections, lets the sessions end for so many seconds, then closes.

@@ -40,6 +40,9 @@ pub(crate) struct ConnectOptions {
     /// Seconds that the session goes on without a connection.
     #[pyo3(default)]
     pub(crate) survive: Option<f64>,
+    /// A folder for the session, so that it survives the process.
+    #[pyo3(default)]
+    pub(crate) state: Option<PathBuf>,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.Server` makes.
@@ -70,6 +73,9 @@ pub(crate) struct ServeOptions {
     /// Seconds that a session waits for its client, where that survives.
     #[pyo3(default)]
     pub(crate) survive: Option<f64>,
+    /// A folder for sessions, so that they survive the process.
+    #[pyo3(default)]
+    pub(crate) state: Option<PathBuf>,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.SinkReader` makes.
@@ -105,7 +111,8 @@ impl ConnectOptions {
     pub(crate) fn session(&self) -> Result<SessionOptions> {
         let policy = self.policy.clone().map(Into::into);
         let survives = survives(self.survive, self.layers)?;
-        Ok(SessionOptions { policy, survives, ..session(self.layers, self.window, self.mtu)? })
+        let state = self.state.clone();
+        Ok(SessionOptions { policy, survives, state, ..session(self.layers, self.window, self.mtu)? })
     }
 }
 
@@ -148,7 +155,16 @@ impl ServeOptions {
                 Ok(claims)
             }
             (None, Some(sink)) => Ok(Claims::beside(sink)),
-            (None, None) => Ok(Claims::in_memory()),
+            (None, None) => {
+                if self.sink.is_some() && self.layers > 1 {
+                    tracing::warn!(
+                        target: "penstock.pipestream",
+                        "claim checks of a sink in an object store are in memory only: a server that is started again does \
+                         not know them; give them a folder, --claims DIR or claims="
+                    );
+                }
+                Ok(Claims::in_memory())
+            }
         }
     }
 

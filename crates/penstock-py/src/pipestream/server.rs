@@ -103,7 +103,7 @@ impl Server {
     fn next_session(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Session>> {
         let next = wait_or_not(py, timeout, async { Ok(self.next().await) })?;
         let late = || Error::Deadline("it has taken longer than the time-out".into()).into_py_err();
-        Ok(next.ok_or_else(late)??.map(|handle| Session { handle }))
+        Ok(next.ok_or_else(late)??.map(|handle| Session { handle, on_disk: false }))
     }
 
     /// The claim checks that are known, by their expiry.
@@ -185,6 +185,7 @@ impl Server {
         listening.metrics = options.metrics()?;
         listening.defer_types = options.defer_types()?;
         listening.claims = options.claims()?;
+        listening.state = options.state.clone();
         let (server, sessions) = if let Some(place) = options.place()? {
             let sink = ObjectSink::open_with(place.clone(), events, options.references()?)?;
             listening.reading = options.reading(|| Ok(Arc::new(ObjectReader::open(place)?)))?;

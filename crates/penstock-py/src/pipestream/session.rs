@@ -23,6 +23,8 @@ use crate::error::IntoPyErr;
 #[pyclass(frozen, name = "Session", module = "penstock._core")]
 pub(crate) struct Session {
     pub(crate) handle: SessionHandle,
+    /// Whether its state is on disk, so that another process may go on with it.
+    pub(crate) on_disk: bool,
 }
 
 /// The attributes of an entity that is to be announced.
@@ -36,13 +38,15 @@ pub(crate) struct DraftFields {
     chunk_size: Option<u64>,
     #[pyo3(default)]
     policy: Option<PolicyFields>,
+    #[pyo3(default)]
+    label: Bytes,
 }
 
 impl From<DraftFields> for EntityDraft {
     fn from(fields: DraftFields) -> Self {
-        let DraftFields { parent, dehydrate, layer, content_type, metadata, chunk_size, policy } = fields;
+        let DraftFields { parent, dehydrate, layer, content_type, metadata, chunk_size, policy, label } = fields;
         let (parent, policy) = (parent.map(entity_key), policy.map(Into::into));
-        Self { parent, dehydrate, layer, content_type, metadata, chunk_size, policy }
+        Self { parent, dehydrate, layer, content_type, metadata, chunk_size, policy, label }
     }
 }
 
@@ -70,14 +74,20 @@ impl Session {
             let (addresses, host) = address::resolve(address)?;
             Ok((client, addresses, options.server_name.clone().unwrap_or(host), session))
         });
+        let on_disk = options.state.is_some();
         let (client, addresses, name, session) = prepared.map_err(|error: penstock_net::Error| error.into_py_err())?;
         let late = || Error::Deadline(format!("{address} did not answer in time")).into_py_err();
         let connected = wait_or_not(py, options.timeout, address::connect(client, addresses, name, session))?;
-        connected.map(|handle| Self { handle }).ok_or_else(late)
+        connected.map(|handle| Self { handle, on_disk }).ok_or_else(late)
     }
 
     fn id(&self) -> PyResult<String> {
         self.handle.id().map(|id| id.to_string()).map_err(IntoPyErr::into_py_err)
+    }
+
+    /// Whether an earlier process began it.
+    fn resumed(&self) -> PyResult<bool> {
+        self.handle.resumed().map_err(IntoPyErr::into_py_err)
     }
 
     fn is_client(&self) -> PyResult<bool> {
@@ -183,6 +193,11 @@ impl Session {
     /// Gives up an entity of ours and what would still have come below it, without waiting.
     fn give_up(&self, key: KeyTuple, code: u64, message: String) -> PyResult<()> {
         self.handle.give_up(entity_key(key), reason(code, message)).map_err(IntoPyErr::into_py_err)
+    }
+
+    /// Ends the session for this process: the next one goes on with it where its state is on disk.
+    fn leave(&self, code: u64, message: String) -> PyResult<()> {
+        self.handle.leave(reason(code, message)).map_err(IntoPyErr::into_py_err)
     }
 
     fn abort(&self, code: u64, message: String) -> PyResult<()> {

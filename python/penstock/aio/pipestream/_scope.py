@@ -34,6 +34,7 @@ class Scope(ScopeState[SentEntity]):
         content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
+        label: str | bytes = b"",
     ) -> SentEntity:
         """Send a child; see `Session.send`."""
         return await self._entity.session.send(
@@ -43,6 +44,7 @@ class Scope(ScopeState[SentEntity]):
             content_type=content_type,
             metadata=metadata,
             chunk_size=chunk_size,
+            label=label,
         )
 
     def dehydrate(
@@ -54,6 +56,7 @@ class Scope(ScopeState[SentEntity]):
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
+        label: str | bytes = b"",
     ) -> "Starting[Scope]":
         """Send a child that has children itself; see `Session.dehydrate`. At most 7 deep."""
         return self._entity.session.dehydrate(
@@ -64,6 +67,7 @@ class Scope(ScopeState[SentEntity]):
             metadata=metadata,
             chunk_size=chunk_size,
             policy=policy,
+            label=label,
         )
 
     async def announce_failed(

@@ -81,6 +81,7 @@ class Server:
         defer_to: str | None = None,
         claims: PathLike | None = None,
         survive: float = 300.0,
+        state: PathLike | None = None,
         metrics: str | None = None,
         references: References | None = None,
         state_dir: PathLike | None = None,
@@ -106,6 +107,7 @@ class Server:
             claims=claims,
             defer_types=list(defer_types),
             survive=survive if layers == LAYER_2 else None,
+            state=state,
         )
         self._queue = None if defer_to is None else Queue.parse(defer_to)
         self._hand_over: HandOver | None = None

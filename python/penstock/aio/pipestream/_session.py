@@ -21,7 +21,7 @@ from penstock.pipestream._keys import EntityKey, Reason, misuse
 from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._references import REFERENCE_TYPE, FileStorageReference
-from penstock.pipestream._session import ConnectOptions, SessionState, draft, highest_layer
+from penstock.pipestream._session import ConnectOptions, SessionState, draft, highest_layer, survival
 
 __all__ = ["Session"]
 
@@ -72,6 +72,7 @@ class Session(SessionState):
         layers: int | None = None,
         policy: CompletionPolicy | None = None,
         survive: float | None = None,
+        state: PathLike | None = None,
         window: int | None = None,
         mtu: int | None = None,
         timeout: float | None = 10.0,
@@ -80,6 +81,7 @@ class Session(SessionState):
 
         The arguments are those of `penstock.pipestream.Session.connect`, and so are its errors.
         """
+        survive = survival(survive, state)
         options = ConnectOptions(
             fingerprint=fingerprint,
             ca=ca,
@@ -93,6 +95,7 @@ class Session(SessionState):
             timeout=None,
             policy=policy,
             survive=survive,
+            state=state,
         )
 
         async def start() -> "Session":
@@ -112,6 +115,7 @@ class Session(SessionState):
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
+        label: str | bytes = b"",
     ) -> SentEntity:
         """Announce an entity and send it; return once it is announced and its payload is on its way.
 
@@ -128,6 +132,7 @@ class Session(SessionState):
             metadata=metadata,
             chunk_size=chunk_size,
             policy=policy,
+            label=label,
         )
         return SentEntity(self, await result(futures().send(self._native, of, payload)), dehydrate)
 
@@ -172,6 +177,7 @@ class Session(SessionState):
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
+        label: str | bytes = b"",
     ) -> Starting[Scope]:
         """Send an entity that has children, and give their scope, for an ``async with`` block. See `send`.
 
@@ -189,6 +195,7 @@ class Session(SessionState):
                     metadata=metadata,
                     chunk_size=chunk_size,
                     policy=policy,
+                    label=label,
                 )
             )
 
@@ -220,9 +227,10 @@ class Session(SessionState):
         parent: SentEntity | Scope | None = None,
         content_type: str = OCTETS,
         metadata: Mapping[str, str] | None = None,
+        label: str | bytes = b"",
     ) -> SentEntity:
         """Announce an entity that cannot be delivered, so that it is counted and its reason is known."""
-        of = draft(parent, content_type=content_type, metadata=metadata)
+        of = draft(parent, content_type=content_type, metadata=metadata, label=label)
         ticket = await result(futures().announce_failed(self._native, of, code, reason))
         return SentEntity(self, ticket, dehydrated=False)
 
@@ -358,11 +366,12 @@ class Session(SessionState):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close gracefully, or abort where an exception came."""
+        """Close gracefully; where an exception came, abort, or leave it to the next process on its ``state``."""
         if kind is None:
             await self.close()
             return
         # The exception that is on its way is the one to be seen.
         with suppress(PipeStreamError):
-            await self.abort(ErrorCode.INTERNAL_ERROR, f"the application failed: {kind.__name__}")
+            self._aborted = True
+            self._native.leave(ErrorCode.INTERNAL_ERROR, f"the application failed: {kind.__name__}")
             await self.wait_closed(_ABORT_SECONDS)

@@ -3,13 +3,13 @@
 All of it happens on the driver, before a task runs.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock._addresses import check_address, fingerprint_digits
 from penstock._places import check_storage, is_uri
+from penstock._read_key import read_key
 from penstock.errors import SparkError
 from penstock.spark._paths import from_option
 from penstock.spark._peer import Peer
@@ -115,15 +115,14 @@ class Options:
         ``refusal`` says in the error who lets nobody read what.
         """
         file = self.file("read_key_file")
-        where = "the environment variable PENSTOCK_KEY" if file is None else file
-        key = os.environ.get("PENSTOCK_KEY", "")
-        if file is not None:
-            try:
-                key = Path(file).read_text(encoding="utf-8").strip()
-            except (OSError, ValueError) as error:
-                raise self.error("read_key_file", f"names {file}, which cannot be read: {error}") from None
-        if not key:
-            problem = f"{refusal} without its read key, and there is none in {where}"
+        try:
+            key = read_key(file)
+        except ValueError as error:
+            if file is None:
+                raise SparkError(f"the {self.format} {self.what}: {error}") from None
+            raise self.error("read_key_file", f"does not give the read key: {error}") from None
+        if key is None:
+            problem = f"{refusal} without its read key, and PENSTOCK_KEY is not in the environment"
             raise SparkError(f"{problem}: set the option read_key_file, or PENSTOCK_KEY on the driver")
         return key
 

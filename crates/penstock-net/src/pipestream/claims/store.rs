@@ -22,12 +22,11 @@ use tokio::sync::{mpsc, oneshot};
 use super::super::outcomes::lock;
 use super::Details;
 use crate::folder_lock::FolderLock;
+use crate::records::{self, sync_folder};
 use crate::{Error, Result};
 
 const MAGIC: &[u8] = b"penstock claims 1\n";
 pub(super) const NAME: &str = "claims.log";
-/// Length and checksum.
-const HEAD: usize = 8;
 /// No record is longer: a claim check's state is in a token of at most 16 MiB.
 const MAX_RECORD: usize = 32 << 20;
 /// Messages that go to disk together.
@@ -189,25 +188,13 @@ impl Log {
     }
 }
 
-#[cfg(unix)]
-fn sync_folder(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-}
-
-#[cfg(not(unix))]
-fn sync_folder(_: &Path) -> io::Result<()> {
-    Ok(())
-}
-
 fn append((record, details): &Change, octets: &mut Vec<u8>) {
     let change = record.encode();
     // Every key is a string and a Vec takes everything, so this does not fail.
     let details = details.as_ref().and_then(|details| serde_json::to_vec(details).ok()).unwrap_or_default();
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
     let body = [count(change.len()).as_slice(), change.as_slice(), details.as_slice()].concat();
-    octets.extend_from_slice(&count(body.len()));
-    octets.extend_from_slice(&crc32fast::hash(&body).to_be_bytes());
-    octets.extend_from_slice(&body);
+    records::append(&body, octets);
 }
 
 /// Reads the file of a folder, where there is one, and leaves it as it is.
@@ -224,41 +211,24 @@ pub(super) fn look(folder: &Path, mut each: impl FnMut(ClaimRecord, Option<Detai
 
 /// Reads all records, and gives how many there are and where the last one ends.
 fn read_all(octets: &[u8], each: &mut impl FnMut(ClaimRecord, Option<Details>)) -> io::Result<(usize, u64)> {
-    let damaged = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
-    let Some(mut rest) = octets.strip_prefix(MAGIC) else {
-        return Err(damaged("it is no file of claim checks".to_owned()));
+    let Some(rest) = octets.strip_prefix(MAGIC) else {
+        return Err(records::damaged("it is no file of claim checks".to_owned()));
     };
-    let mut records = 0;
-    while let Some((record, details, more)) = read(rest) {
+    let mut count = 0;
+    let length = records::read(rest, MAGIC.len(), MAX_RECORD, |body| {
+        let (record, details) = parse(body)?;
         each(record, details);
-        records += 1;
-        rest = more;
-    }
-    let length = (octets.len() - rest.len()) as u64;
-    if rest.is_empty() || is_cut_off(rest) {
-        return Ok((records, length));
-    }
-    Err(damaged(format!("the record at octet {length} is damaged")))
+        count += 1;
+        Some(())
+    })?;
+    Ok((count, length as u64))
 }
 
-/// The first record and what follows it; `None` where there is no whole one.
-fn read(octets: &[u8]) -> Option<(ClaimRecord, Option<Details>, &[u8])> {
-    let (mut head, rest) = octets.split_at_checked(HEAD)?;
-    let length = usize::try_from(head.get_u32()).ok().filter(|length| *length <= MAX_RECORD)?;
-    let (body, rest) = rest.split_at_checked(length)?;
-    if crc32fast::hash(body) != head.get_u32() {
-        return None;
-    }
+fn parse(body: &[u8]) -> Option<(ClaimRecord, Option<Details>)> {
     let (mut count, body) = body.split_at_checked(4)?;
     let (change, details) = body.split_at_checked(usize::try_from(count.get_u32()).ok()?)?;
     let details = if details.is_empty() { None } else { Some(serde_json::from_slice(details).ok()?) };
-    Some((ClaimRecord::decode(change).ok()?, details, rest))
-}
-
-/// Whether what is left may be the beginning of one record, or is one whose octets did not all reach the disk.
-fn is_cut_off(octets: &[u8]) -> bool {
-    let Some((mut head, rest)) = octets.split_at_checked(HEAD) else { return true };
-    usize::try_from(head.get_u32()).is_ok_and(|length| rest.len() <= length) || octets.iter().all(|octet| *octet == 0)
+    Some((ClaimRecord::decode(change).ok()?, details))
 }
 
 #[cfg(test)]

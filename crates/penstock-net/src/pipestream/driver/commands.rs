@@ -89,6 +89,7 @@ impl Driver {
             Command::Send(requests) => requests.into_iter().for_each(|request| self.handle_send(now, request)),
             Command::EndChildren { parent, reply } => {
                 let ended = match parent {
+                    Some(parent) if self.durable.as_mut().is_some_and(|durable| durable.has_ended(parent)) => Ok(()),
                     Some(parent) => self.session.end_children(now, parent),
                     None => self.session.end_root(now).inspect(|()| self.link.shared.expect_root()),
                 };
@@ -160,14 +161,16 @@ impl Driver {
         if self.keeps_too_much(&request) {
             return Some(request);
         }
+        let request = self.look_up(now, request)?;
         let policy = self.policy_of(&request.draft);
-        let announced = match &policy {
-            Some(policy) => self.session.announce_with_policy(now, request.draft.parent, policy),
-            None => self.session.announce(now, request.draft.parent, request.draft.dehydrate),
-        };
+        let (label, EntityDraft { parent, dehydrate, .. }) = (self.label_of(&request.draft), &request.draft);
+        let announced = self.session.announce_labelled(now, *parent, *dehydrate, policy.as_ref(), label.clone());
         match announced {
             Ok(None) => Some(request),
             Ok(Some(ticket)) => {
+                if let Some(durable) = &mut self.durable {
+                    durable.announced(label, ticket);
+                }
                 self.keep(&ticket, policy.as_ref(), &request);
                 self.announced(now, request, ticket);
                 None

@@ -31,6 +31,8 @@ pub(super) struct Batches {
     /// Received entities that became terminal, those without a parent and those that are COMPLETE.
     roots: u64,
     completed: u64,
+    /// Some became terminal and are not COMPLETE.
+    pub(super) ended: bool,
 }
 
 impl Batches {
@@ -58,11 +60,13 @@ impl Driver {
             self.batches.rejected.clear();
             let more = self.open().await;
             self.hand_over().await;
+            // A record comes when there are no events.
+            if count == MAX_EVENTS || more || self.store().await {
+                continue;
+            }
             self.streams.admit();
             self.deliver_whole();
-            if count < MAX_EVENTS && !more {
-                break;
-            }
+            break;
         }
         while let Some(transmit) = self.session.poll_transmit(MAX_TRANSMIT) {
             match transmit {
@@ -136,11 +140,11 @@ impl Driver {
     }
 
     async fn open_sink(&mut self, layer: u8) -> Result<()> {
-        let Some(Opening { sink, defer_types }) = self.sink.take() else { return Ok(()) };
+        let Some(Opening { sink, defer_types, found }) = self.sink.take() else { return Ok(()) };
         let shared = &self.link.shared;
         let (commands, counters) = (self.link.commands.clone(), Arc::clone(&shared.counters));
         let defer = Some(defer_types).filter(|types| layer == 2 && !types.is_empty());
-        let (inlet, done) = Inlet::open(&sink, shared.id(), commands, counters, defer).await?;
+        let (inlet, done) = Inlet::open(&sink, shared.id(), commands, counters, defer, found).await?;
         self.sink_done = done;
         // There was none before.
         let _ = self.link.inlet.set(inlet);
@@ -210,6 +214,9 @@ impl Driver {
             }
             Event::Released { scope, parent, depth, digest } => {
                 let released = Released { scope: *scope, parent: *parent, depth: *depth, digest: digest.clone() };
+                if let Some(durable) = &mut self.durable {
+                    durable.note_released(&released);
+                }
                 self.batches.released.push((*scope, released));
             }
             Event::Checkpoint { checkpoint, satisfied, ours: true } => {
@@ -244,7 +251,11 @@ impl Driver {
         }
         let (failures, claim) = self.forget_sent(key);
         let attempts = failures.saturating_add(1);
-        self.batches.resolved.push((key, Resolution { status, reason, attempts, claim }));
+        let resolution = Resolution { status, reason, attempts, claim };
+        if let Some(durable) = &mut self.durable {
+            durable.note_ended(key, &resolution);
+        }
+        self.batches.resolved.push((key, resolution));
     }
 
     fn resolved_received(&mut self, key: EntityKey, parent_id: u32, status: Status, reason: Option<Reason>) {
@@ -253,6 +264,7 @@ impl Driver {
         if status == Status::Complete {
             self.batches.completed += 1;
         } else {
+            self.batches.ended = true;
             let code = reason.as_ref().map_or(ErrorCode::InternalError, |reason| reason.code);
             self.link.shared.counters.entity_ended(status, code);
             header = header.or_else(|| self.refused_header(key));

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_pipestream::{ErrorCode, Reason};
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::super::command::closed;
@@ -27,6 +28,15 @@ impl Drop for Unwinding {
     }
 }
 
+/// Waits until the sink has written what it has in hand.
+pub(super) async fn wait_for_sink(done: Option<oneshot::Receiver<()>>, shared: &Shared) {
+    if let Some(done) = done
+        && timeout(SINK_DONE, done).await.is_err()
+    {
+        tracing::error!(session = %shared.id(), "the sink has not finished; its folder stays open");
+    }
+}
+
 impl Driver {
     /// The session is over: the peer is told, then the sink, then everybody who waits.
     pub(super) async fn finish(mut self) {
@@ -44,12 +54,12 @@ impl Driver {
         tracing::info!(session = %shared.id(), code = reason.code.name(), sent, received, completed, failed, "the session has ended");
         let log = self.link.log.clone();
         let sink_done = self.sink_done.take();
+        let durable = self.durable.take();
         // Commands, held streams and the sink's session go with the driver; whoever waits for them wakes up.
         drop(self);
-        if let Some(done) = sink_done
-            && timeout(SINK_DONE, done).await.is_err()
-        {
-            tracing::error!(session = %shared.id(), "the sink has not finished; its folder stays open");
+        wait_for_sink(sink_done, &shared).await;
+        if let Some(durable) = durable {
+            durable.remove(shared.id()).await;
         }
         if let Some(log) = log {
             log.write(shared.id(), vec![LogEvent::closed(&reason)]).await;

@@ -92,6 +92,11 @@ impl Layer2 {
         self.present(attempt.key) == attempt.number
     }
 
+    /// The session is of an earlier process: it may have redeemed claim checks, and have parents with any policy.
+    pub(super) fn resumed(&mut self) {
+        (self.defers, self.redeemed) = (true, self.redeemed.max(1));
+    }
+
     /// What has come of a received entity counts no more.
     pub(super) fn void(&mut self, key: EntityKey) {
         let voids = self.voids.entry(key).or_default();
@@ -247,6 +252,11 @@ impl Driver {
                         self.link.shared.set_name(*name);
                         self.opening = true;
                     }
+                    Role::Client if self.durable.is_some() && !self.session.survives() => {
+                        let message =
+                            "a session with a state folder needs a server that lets sessions survive".to_owned();
+                        self.session.abort(now(), Reason { code: ErrorCode::LayerUnsupported, message });
+                    }
                     Role::Client => self.opening |= !matches!(self.road, Road::Ends),
                 }
             }
@@ -264,6 +274,8 @@ impl Driver {
             Layer2Event::Returns(session) => self.returns = Some(*session),
             Layer2Event::Reconnected => {
                 tracing::info!(session = %self.link.shared.id(), "both ends have said what the other had missed");
+                // A client's of an earlier process has what it needs.
+                self.opening |= !self.open;
             }
             Layer2Event::ResumeAnswered { key, refused } => {
                 if let Some(reply) = self.layer2.resuming.get_mut(key).and_then(VecDeque::pop_front) {
@@ -308,9 +320,12 @@ impl Driver {
         self.issue(Attempt { key, number }, reason.clone(), details);
     }
 
-    fn attempt_of_ours_failed(&mut self, key: EntityKey, failures: u32, reason: &Reason) {
+    pub(super) fn attempt_of_ours_failed(&mut self, key: EntityKey, failures: u32, reason: &Reason) {
         self.layer2.failures.insert(key, failures);
         self.stop_outgoing(key, reason.code);
+        if self.durable.as_mut().is_some_and(|durable| durable.failed(key, failures, reason)) {
+            return;
+        }
         let again = self.layer2.keeps(key) && self.session.retry(now(), key).is_ok();
         if !again {
             self.session.fail(now(), key, reason.clone());
@@ -318,7 +333,14 @@ impl Driver {
     }
 
     fn send_again(&mut self, ticket: &Ticket) {
-        let Some(kept) = self.layer2.kept.get(&ticket.key) else { return };
+        let Some(kept) = self.layer2.kept.get(&ticket.key) else {
+            let wanted = self.durable.as_mut().is_some_and(|durable| durable.wants(ticket.key));
+            if wanted && self.session.label(ticket.key).is_none() {
+                let message = "the process that has announced it has died, and it has no label".to_owned();
+                self.session.fail(now(), ticket.key, Reason { code: ErrorCode::InternalError, message });
+            }
+            return;
+        };
         let (draft, payload) = (kept.draft.clone(), kept.payload.clone());
         self.queue(*ticket, draft, payload, None);
     }

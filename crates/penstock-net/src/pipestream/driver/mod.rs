@@ -7,6 +7,7 @@
 mod commands;
 mod control;
 mod dispatch;
+mod durable;
 mod end;
 mod layer2;
 mod streams;
@@ -28,6 +29,7 @@ use tokio::time::sleep_until;
 use self::commands::{Announced, Waiting};
 use self::control::{Control, ControlRead};
 use self::dispatch::Batches;
+pub(crate) use self::durable::Durable;
 use self::layer2::Layer2;
 use self::streams::Streams;
 pub(crate) use self::survival::{Dialled, Returns, Road};
@@ -37,6 +39,7 @@ use super::connection;
 use super::consumer::Consumer;
 use super::pump::Pump;
 use super::shared::{Link, SessionOptions, now};
+use super::sink::Found;
 
 /// Commands that wait for the driver; beyond it whoever sends them waits.
 const WAITING_COMMANDS: usize = 1_024;
@@ -61,6 +64,8 @@ pub(crate) fn inbox() -> (Commands, Inbox) {
 pub(crate) struct Opening {
     pub(crate) sink: Consumer,
     pub(crate) defer_types: Arc<DeferTypes>,
+    /// What an earlier process has stored of the session.
+    pub(crate) found: Option<Found>,
 }
 
 /// The owner of one session.
@@ -81,6 +86,10 @@ pub(crate) struct Driver {
     waiting: Waiting,
     checkpoints: HashMap<u64, Reply<CheckpointAnswer>>,
     layer2: Layer2,
+    /// Where its records are on disk.
+    durable: Option<Durable>,
+    /// The next process goes on with it.
+    leaving: bool,
     batches: Batches,
     /// The policy of roots that have none of their own.
     policy: Option<CompletionPolicy>,
@@ -151,6 +160,8 @@ impl Driver {
             waiting: Waiting::default(),
             checkpoints: HashMap::new(),
             layer2: Layer2::default(),
+            durable: None,
+            leaving: false,
             policy: options.policy,
             name: options.session.layer2.and_then(|layer2| layer2.session),
             agreement: None,
@@ -182,7 +193,7 @@ impl Driver {
         let mut commands = Vec::with_capacity(BATCH);
         let (mut attached, mut had_room) = (true, true);
         self.flush().await;
-        while self.end.is_none() {
+        while self.end.is_none() && !self.leaving {
             if let Some(session) = self.returns.take() {
                 let Some(driver) = self.hand_over_to(session) else { return };
                 self = driver;
@@ -227,6 +238,9 @@ impl Driver {
             }
             self.flush().await;
         }
+        if self.leaving && self.end.is_none() {
+            return self.leave().await;
+        }
         self.finish().await;
     }
 
@@ -242,6 +256,11 @@ impl Driver {
             self.link.shared.counters.capabilities_late.fetch_add(1, Ordering::Relaxed);
             let missing = if self.agreement.is_some() { "SESSION" } else { "CAPABILITIES" };
             let message = format!("no {missing} within {} s", self.agree_within.as_secs_f64());
+            if self.link.shared.resumed {
+                // The next process may be luckier.
+                self.leaving = true;
+                return;
+            }
             self.session.abort(now, Reason { code: ErrorCode::IdleTimeout, message });
         }
         self.session.handle_timeout(now);
@@ -289,10 +308,16 @@ impl Driver {
                     // Where it has no children, or has ended already, there is nothing to end.
                     let _ = self.session.end_children(now, key);
                 }
-                Urgent::Close => self.session.close(now),
+                Urgent::Close => {
+                    self.forsake(now);
+                    self.session.close(now);
+                }
+                Urgent::CloseWhenIdle if self.durable.is_some() => self.leaving = true,
                 Urgent::CloseWhenIdle => self.retiring = true,
                 Urgent::Gone(reason) => self.gone = Some(reason),
-                Urgent::Abort(reason) => self.session.abort(now, reason),
+                Urgent::Leave(_) if self.durable.is_some() => self.leaving = true,
+                Urgent::Leave(None) => self.session.close(now),
+                Urgent::Leave(Some(reason)) | Urgent::Abort(reason) => self.session.abort(now, reason),
             }
             next = self.inbox.urgent.try_recv().ok();
         }

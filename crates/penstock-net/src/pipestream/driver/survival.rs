@@ -18,18 +18,21 @@ use std::time::{Duration, Instant};
 
 use penstock_pipestream::{EntityKey, ErrorCode, Reason, Role, Session, SessionId};
 use quinn::{Connection, ConnectionError, RecvStream, SendStream};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until};
 
 use super::super::client::Dialer;
 use super::super::connection;
 use super::super::counters::Counters;
+use super::super::journal::{Owner, ServerState, Waiting};
 use super::super::outcomes::lock;
 use super::super::shared::now;
 use super::super::sink::SinkEvent;
-use super::super::transport::{loss, quic_code};
+use super::super::transport::{GOES_ON, loss, quic_code};
 use super::Driver;
 use super::control::Control;
+use super::durable::Durable;
 use super::streams::Streams;
 use crate::Result;
 
@@ -50,7 +53,13 @@ pub(crate) struct Returning {
 
 /// The sessions of a server that another connection may go on with.
 #[derive(Debug, Default)]
-pub(crate) struct Returns(Mutex<HashMap<SessionId, mpsc::UnboundedSender<Returning>>>);
+pub(crate) struct Returns {
+    live: Mutex<HashMap<SessionId, mpsc::UnboundedSender<Returning>>>,
+    /// Those of an earlier process.
+    waiting: Mutex<HashMap<SessionId, Waiting>>,
+    /// Where they are on disk.
+    pub(crate) state: Option<ServerState>,
+}
 
 /// How a session gets another connection.
 #[derive(Default)]
@@ -149,7 +158,20 @@ impl Driver {
     pub(super) fn handle_lost(&mut self, error: &ConnectionError) {
         let (reason, by_peer) = loss(error);
         // What the peer has closed is over, and so is what this end has.
-        let over = matches!(error, ConnectionError::ApplicationClosed(_) | ConnectionError::LocallyClosed);
+        let over = match error {
+            ConnectionError::ApplicationClosed(_) => reason.code != GOES_ON,
+            ConnectionError::LocallyClosed if self.durable.is_some() => {
+                self.leaving = true;
+                return;
+            }
+            ConnectionError::LocallyClosed => true,
+            ConnectionError::VersionMismatch
+            | ConnectionError::TransportError(_)
+            | ConnectionError::ConnectionClosed(_)
+            | ConnectionError::Reset
+            | ConnectionError::TimedOut
+            | ConnectionError::CidsExhausted => false,
+        };
         if over || !self.detach(&reason.message) {
             self.session.handle_connection_lost(now(), reason, by_peer);
         }
@@ -205,6 +227,10 @@ impl Driver {
             Met::Returned(returning) => self.handle_returned(*returning),
             Met::Nobody(why) => {
                 let reason = Reason { code: ErrorCode::IdleTimeout, message: format!("the connection is lost: {why}") };
+                if let Some(durable) = self.durable.as_mut().filter(|_| self.link.shared.role == Role::Client) {
+                    // The next process may be luckier.
+                    durable.stays();
+                }
                 self.session.handle_connection_lost(now(), reason, false);
                 false
             }
@@ -246,10 +272,14 @@ impl Driver {
     /// The peer of a fresh connection names a session that waits: its driver takes the connection. Gives the driver back
     /// where there is none.
     pub(super) fn hand_over_to(mut self, named: SessionId) -> Option<Self> {
-        let calls = match &self.road {
-            Road::Waits { returns, .. } => returns.of(named),
-            Road::Ends | Road::Dials { .. } => None,
+        let (calls, waiting) = match &self.road {
+            Road::Waits { returns, .. } => (returns.of(named), returns.take(named)),
+            Road::Ends | Road::Dials { .. } => (None, None),
         };
+        if let Some(waiting) = waiting {
+            self.take_over(waiting);
+            return Some(self);
+        }
         let Some(calls) = calls else {
             self.session.refuse_return(now());
             return Some(self);
@@ -270,14 +300,37 @@ impl Driver {
             && let Road::Waits { returns, calls, .. } = &mut self.road
         {
             *calls = returns.register(name);
+            if let Some(state) = returns.state.as_ref().filter(|_| self.durable.is_none() && calls.is_some()) {
+                let owner = Owner { session: name, certificate: certificate(&self.link.connection) };
+                self.durable = Some(Durable::new(state.begin(owner)));
+            }
         }
     }
 }
 
 impl Returns {
+    /// Sessions that are on disk, or else in memory.
+    pub(crate) fn new(state: Option<ServerState>) -> Self {
+        Self { live: Mutex::default(), waiting: Mutex::default(), state }
+    }
+
+    /// A session of an earlier process waits for its client.
+    pub(crate) fn wait_for(&self, waiting: Waiting) {
+        lock(&self.waiting).insert(waiting.owner.session, waiting);
+    }
+
+    fn take(&self, name: SessionId) -> Option<Waiting> {
+        lock(&self.waiting).remove(&name)
+    }
+
+    /// Those that nobody has come back to.
+    pub(crate) fn take_waiting(&self) -> Vec<Waiting> {
+        std::mem::take(&mut *lock(&self.waiting)).into_values().collect()
+    }
+
     /// From now on connections are handed to whoever has this; `None` where somebody has that name.
     fn register(&self, name: SessionId) -> Option<mpsc::UnboundedReceiver<Returning>> {
-        let mut sessions = lock(&self.0);
+        let mut sessions = lock(&self.live);
         sessions.retain(|_, calls| !calls.is_closed());
         if sessions.contains_key(&name) {
             return None;
@@ -288,17 +341,19 @@ impl Returns {
     }
 
     fn of(&self, name: SessionId) -> Option<mpsc::UnboundedSender<Returning>> {
-        lock(&self.0).get(&name).filter(|calls| !calls.is_closed()).cloned()
+        lock(&self.live).get(&name).filter(|calls| !calls.is_closed()).cloned()
     }
 }
 
 /// Whether both connections are of a client with the same certificate, or of some without.
 fn same_client(one: &Connection, other: &Connection) -> bool {
-    let certificate = |connection: &Connection| {
-        let chain = connection.peer_identity()?.downcast::<Vec<rustls::pki_types::CertificateDer<'static>>>().ok()?;
-        chain.first().cloned()
-    };
     certificate(one) == certificate(other)
+}
+
+/// The SHA-256 of the certificate that a client has shown.
+pub(super) fn certificate(connection: &Connection) -> Option<[u8; 32]> {
+    let chain = connection.peer_identity()?.downcast::<Vec<rustls::pki_types::CertificateDer<'static>>>().ok()?;
+    chain.first().map(|certificate| Sha256::digest(certificate).into())
 }
 
 /// The keys of entities whose payload had not come whole.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use penstock_pipestream::{EntityKey, Reason};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::super::events::{EventLog, LogEvent};
 use super::super::transport::hex;
@@ -34,6 +34,8 @@ pub(super) struct Committer {
     /// Sessions with FAILED lines.
     changed: HashSet<u64>,
     ended: Vec<u64>,
+    /// Who waits for the next commit.
+    flushes: Vec<oneshot::Sender<()>>,
     counters: Arc<SinkCounters>,
 }
 
@@ -50,6 +52,7 @@ impl Committer {
             due: Vec::new(),
             changed: HashSet::new(),
             ended: Vec::new(),
+            flushes: Vec::new(),
             counters: Arc::clone(&shared.counters),
         })
     }
@@ -64,6 +67,10 @@ impl Committer {
                 self.take(message);
             }
             self.commit();
+            for done in self.flushes.drain(..) {
+                // Whoever waited may have given up.
+                let _ = done.send(());
+            }
             self.room.add_permits(drivers);
         }
     }
@@ -84,6 +91,7 @@ impl Committer {
                 }
             }
             Message::Ended { session } => self.ended.push(session),
+            Message::Flush(done) => self.flushes.push(done),
         }
     }
 

@@ -11,6 +11,7 @@ use super::super::command::{Attempt, Commands, Urgent};
 use super::super::transport::hex;
 use super::SinkEvent;
 use super::counters::SinkCounters;
+use super::found::{Found, FoundEntity};
 use super::record::{self, End, Placed};
 use super::transaction::{Ending, Membership, is_order};
 
@@ -91,6 +92,8 @@ pub(super) struct Entries<S> {
     membership: Membership,
     /// How all entities of the client's root scope ended, once they have and the client has said that there are no more.
     root: Option<Status>,
+    /// Entities that were gathered before they came again, in a session of an earlier process.
+    gathered: HashMap<EntityKey, Status>,
 }
 
 /// An entity whose line is in the log, and not there for good yet.
@@ -130,6 +133,20 @@ impl<S: Verified> Entries<S> {
             closed: None,
             membership: Membership::default(),
             root: None,
+            gathered: HashMap::new(),
+        }
+    }
+
+    /// What an earlier process has stored of the session's open entities.
+    pub(super) fn restore(&mut self, found: Found) {
+        self.membership = found.membership.clone();
+        for FoundEntity { key, header, placed, failures } in found.into_entities() {
+            let weight = weight(&header);
+            self.header_octets = self.header_octets.saturating_add(weight);
+            SinkCounters::add(&self.counters.header_octets, weight);
+            let state = State::Delivered(placed);
+            let entry = Entry { number: 0, failures, header, dehydrated: false, gathered: None, state };
+            self.entries.insert(key, entry);
         }
     }
 
@@ -146,7 +163,10 @@ impl<S: Verified> Entries<S> {
                 None
             }
             SinkEvent::Gathered { key: Some(key), outcome } => {
-                self.entries.get_mut(&key)?.gathered = Some(outcome);
+                match self.entries.get_mut(&key) {
+                    Some(entry) => entry.gathered = Some(outcome),
+                    None => drop(self.gathered.insert(key, outcome)),
+                }
                 Some(key)
             }
             SinkEvent::Gathered { key: None, outcome } => {
@@ -171,12 +191,14 @@ impl<S: Verified> Entries<S> {
 
     fn admitted(&mut self, attempt: Attempt, failures: u32, header: Arc<EntityHeader>, dehydrated: bool) {
         let Attempt { key, number } = attempt;
+        let mut gathered = self.gathered.remove(&key);
         if let Some(known) = self.entries.get(&key) {
             if !matches!(known.state, State::Void) {
                 // Another chunk of it.
                 return;
             }
-            self.forget(key);
+            // Its children may have ended before it came again.
+            gathered = self.forget(key).and_then(|known| known.gathered);
         }
         let weight = weight(&header);
         self.header_octets = self.header_octets.saturating_add(weight);
@@ -185,7 +207,7 @@ impl<S: Verified> Entries<S> {
             self.commands.urge(Urgent::Fail { attempt, reason });
         }
         let state = State::Receiving;
-        self.entries.insert(key, Entry { number, failures, header, dehydrated, gathered: None, state });
+        self.entries.insert(key, Entry { number, failures, header, dehydrated, gathered, state });
         if self.header_octets > MAX_HEADER_OCTETS {
             SinkCounters::add(&self.counters.headers_exceeded, 1);
             let message = format!("the headers of open entities exceed the sink's limit of {MAX_HEADER_OCTETS} octets");
@@ -194,6 +216,7 @@ impl<S: Verified> Entries<S> {
     }
 
     fn forget(&mut self, key: EntityKey) -> Option<Entry<S>> {
+        self.gathered.remove(&key);
         let entry = self.entries.remove(&key)?;
         let weight = weight(&entry.header);
         self.header_octets = self.header_octets.saturating_sub(weight);

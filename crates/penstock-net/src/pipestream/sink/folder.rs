@@ -11,7 +11,9 @@ use super::super::claims::DeferTypes;
 use super::super::command::Commands;
 use super::disk::{Disk, Step};
 use super::entries::{Entries, LOG, Verified, names};
+use super::found::Found;
 use super::record::Placed;
+use super::recover::remove_hidden;
 use super::transaction::{MAX_ORDER, Order};
 use super::{Shared, SinkEvent, Stored};
 
@@ -64,6 +66,40 @@ impl Folder {
             id: Arc::clone(id),
             entries: Entries::new(commands, Arc::clone(&shared.counters), defer),
             path: path.to_owned(),
+            log,
+            scopes: HashSet::new(),
+            touched: HashSet::new(),
+            _done: done,
+        })
+    }
+
+    /// The folder of a session that an earlier process had open. What it was receiving comes again.
+    pub(super) fn reopen(
+        shared: &Shared,
+        id: &Arc<str>,
+        path: &Path,
+        found: Found,
+        (commands, defer, done): (Commands, Option<Arc<DeferTypes>>, oneshot::Sender<()>),
+    ) -> io::Result<Self> {
+        if !path.is_dir() {
+            return Self::create(shared, id, path, commands, defer, done);
+        }
+        let log = OpenOptions::new().append(true).create(true).open(path.join(LOG))?;
+        if let Err(error) = log.lock()
+            && error.kind() != io::ErrorKind::Unsupported
+        {
+            return Err(error);
+        }
+        // Half a line.
+        log.set_len(found.length)?;
+        remove_hidden(path)?;
+        let mut entries = Entries::new(commands, Arc::clone(&shared.counters), defer);
+        entries.restore(found);
+        let path = path.to_owned();
+        Ok(Self {
+            id: Arc::clone(id),
+            entries,
+            path,
             log,
             scopes: HashSet::new(),
             touched: HashSet::new(),

@@ -22,6 +22,7 @@ mod counters;
 mod disk;
 mod entries;
 mod folder;
+mod found;
 mod job;
 mod objects;
 mod record;
@@ -32,6 +33,7 @@ mod referring;
 mod tests;
 mod transaction;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,6 +47,7 @@ pub(crate) use self::counters::SinkCounters;
 use self::disk::{Faults, Step};
 pub(crate) use self::entries::{LOG, weight};
 use self::folder::Folder;
+pub(crate) use self::found::Found;
 pub(crate) use self::objects::ObjectSession;
 pub use self::objects::ObjectSink;
 pub(crate) use self::record::in_words;
@@ -92,6 +95,8 @@ enum Message {
     Stored { session: u64, attempt: Attempt, stored: Stored },
     /// Driver and workers of the session are done.
     Ended { session: u64 },
+    /// Fires when what was told before is durable.
+    Flush(oneshot::Sender<()>),
 }
 
 /// What a driver tells.
@@ -186,19 +191,29 @@ impl FolderSink {
         self.shared.get().ok().map(|shared| &*shared.counters)
     }
 
-    /// A folder for a session. Blocks on the disk. The receiver fires when its last line is written.
+    /// What is there of a session, as far as it is about these entities. Blocks on the disk.
+    pub(crate) fn find(&self, id: &str, keys: &HashSet<EntityKey>) -> io::Result<Found> {
+        let shared = self.shared.get().map_err(io::Error::other)?;
+        Found::read(&shared.dir.join(id), keys)
+    }
+
+    /// A folder for a session, the one of an earlier process where something was `found`. Blocks on the disk. The receiver fires when its last line is written.
     pub(crate) fn session(
         &self,
         id: &Arc<str>,
         commands: Commands,
         counters: Arc<Counters>,
         defer: Option<Arc<DeferTypes>>,
+        found: Option<Found>,
     ) -> Result<(SinkSession, oneshot::Receiver<()>)> {
         let shared = self.shared.get()?;
         let path = shared.dir.join(&**id);
         let (done, ended) = oneshot::channel();
-        let folder = Folder::create(shared, id, &path, commands.clone(), defer, done)
-            .map_err(|error| Error::file("cannot make the session's folder", &path, &error))?;
+        let folder = match found {
+            None => Folder::create(shared, id, &path, commands.clone(), defer, done),
+            Some(found) => Folder::reopen(shared, id, &path, found, (commands.clone(), defer, done)),
+        };
+        let folder = folder.map_err(|error| Error::file("cannot make the session's folder", &path, &error))?;
         let session = shared.sessions.fetch_add(1, Ordering::Relaxed);
         shared.tell(Message::Opened { session, folder: Box::new(folder) });
         let guard = Arc::new(Guard { session, shared: Arc::clone(shared) });
@@ -255,6 +270,14 @@ impl SinkSession {
             room.forget();
             shared.tell(Message::Events { session: self.guard.session, events });
         }
+    }
+
+    /// Waits until the lines of what the driver has told are durable.
+    pub(crate) async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        self.guard.shared.tell(Message::Flush(done));
+        // The thread ends by a panic only; what it has not written is said again.
+        let _ = flushed.await;
     }
 
     /// What becomes of entities that refer to objects.

@@ -11,7 +11,13 @@ use super::super::transport::hex;
 #[derive(Serialize)]
 struct Line<'a> {
     scope: u16,
+    /// How often the scope's ID was used before, if it was.
+    #[serde(skip_serializing_if = "is_zero")]
+    scope_use: u32,
     entity: u32,
+    /// How often the entity's was.
+    #[serde(skip_serializing_if = "is_zero")]
+    entity_use: u32,
     parent: Option<u32>,
     layer: Option<u32>,
     content_type: Option<&'a str>,
@@ -85,6 +91,11 @@ pub(super) struct End<'a> {
     pub(super) claim: Option<u64>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
 fn attempts(failures: u32) -> Option<u32> {
     (failures > 0).then(|| failures.saturating_add(1))
 }
@@ -93,7 +104,9 @@ fn attempts(failures: u32) -> Option<u32> {
 pub(super) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, placed: &Placed) -> Vec<u8> {
     encode(&Line {
         scope: key.scope,
+        scope_use: key.scope_use,
         entity: key.entity,
+        entity_use: key.entity_use,
         parent: (header.parent_id != 0).then_some(header.parent_id),
         layer: Some(header.layer),
         content_type: Some(placed.content_type(header)),
@@ -120,7 +133,9 @@ pub(super) fn failed(
     let reason = end.reason.map_or_else(|| "no reason was given".to_owned(), in_words);
     encode(&Line {
         scope: key.scope,
+        scope_use: key.scope_use,
         entity: key.entity,
+        entity_use: key.entity_use,
         parent: (parent != 0).then_some(parent),
         layer: header.map(|header| header.layer),
         content_type: header.map(|header| header.content_type.as_str()),

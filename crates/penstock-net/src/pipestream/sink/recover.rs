@@ -24,6 +24,11 @@ fn clean_session(session: &Path) -> io::Result<()> {
     if log.try_lock().is_err() || is_closed(&mut log)? {
         return Ok(());
     }
+    remove_hidden(session)
+}
+
+/// Removes the dot-names of a session that nobody has open.
+pub(super) fn remove_hidden(session: &Path) -> io::Result<()> {
     for entry in fs::read_dir(session)? {
         let entry = entry?;
         if entry.file_name().as_encoded_bytes().starts_with(b".") && entry.file_type()?.is_file() {

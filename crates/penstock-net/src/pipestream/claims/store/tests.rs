@@ -91,7 +91,7 @@ fn a_record_that_is_damaged_in_the_middle_is_an_error_that_says_where() {
     issue(&claims, 2);
     let path = folder.path().join(NAME);
     let mut octets = fs::read(&path).unwrap();
-    octets[MAGIC.len() + HEAD + 6] ^= 1;
+    octets[MAGIC.len() + 8 + 6] ^= 1;
     let elsewhere = tempfile::tempdir().unwrap();
     fs::write(elsewhere.path().join(NAME), octets).unwrap();
     let error = Claims::open(elsewhere.path()).unwrap_err().to_string();

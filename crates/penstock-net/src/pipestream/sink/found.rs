@@ -1,0 +1,146 @@
+//! What a folder has of a session that an earlier process had open.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader};
+use std::path::Path;
+use std::sync::Arc;
+
+use penstock_pipestream::{EntityHeader, EntityKey, Status};
+use serde::Deserialize;
+
+use super::entries::LOG;
+use super::record::Placed;
+use super::transaction::Membership;
+
+/// A line, as far as it says what the sink has.
+#[derive(Deserialize)]
+struct Line {
+    scope: u16,
+    #[serde(default)]
+    scope_use: u32,
+    entity: u32,
+    #[serde(default)]
+    entity_use: u32,
+    parent: Option<u32>,
+    layer: Option<u32>,
+    content_type: Option<String>,
+    bytes: Option<u64>,
+    sha256: Option<String>,
+    metadata: BTreeMap<String, String>,
+    status: String,
+    file: Option<String>,
+    attempts: Option<u32>,
+}
+
+/// A stored entity.
+#[derive(Debug)]
+pub(crate) struct FoundEntity {
+    pub(crate) key: EntityKey,
+    pub(crate) header: Arc<EntityHeader>,
+    pub(super) placed: Placed,
+    pub(super) failures: u32,
+}
+
+/// What is found of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    entities: HashMap<EntityKey, FoundEntity>,
+    pub(super) membership: Membership,
+    /// Octets of its list, without half a line at the end.
+    pub(super) length: u64,
+    closed: bool,
+}
+
+impl Found {
+    /// Whether an entity is stored, and its line says so.
+    pub(crate) fn has(&self, key: EntityKey) -> bool {
+        self.entities.contains_key(&key)
+    }
+
+    /// Whether its list has its last line.
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The stored entities.
+    pub(crate) fn entities(&self) -> impl Iterator<Item = &FoundEntity> {
+        self.entities.values()
+    }
+
+    pub(super) fn into_entities(self) -> impl Iterator<Item = FoundEntity> {
+        self.entities.into_values()
+    }
+
+    /// Reads a session's list for these entities: the last line of each counts.
+    pub(super) fn read(session: &Path, keys: &HashSet<EntityKey>) -> io::Result<Self> {
+        let mut found = Self::default();
+        let path = session.join(LOG);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            Err(error) => return Err(error),
+        };
+        let mut reader = BufReader::new(file);
+        let mut text = Vec::new();
+        loop {
+            text.clear();
+            let count = reader.read_until(b'\n', &mut text)?;
+            if text.last() != Some(&b'\n') {
+                return Ok(found);
+            }
+            found.closed = text.starts_with(b"{\"closed\":");
+            if !found.closed {
+                let line: Line = serde_json::from_slice(&text).map_err(|error| {
+                    let message = format!("{}: the line at octet {}: {error}", path.display(), found.length);
+                    io::Error::new(io::ErrorKind::InvalidData, message)
+                })?;
+                found.take(line, keys);
+            }
+            found.length += count as u64;
+        }
+    }
+
+    fn take(&mut self, line: Line, keys: &HashSet<EntityKey>) {
+        let Line { scope, scope_use, entity, entity_use, .. } = line;
+        let key = EntityKey { scope, scope_use, entity, entity_use };
+        let header = EntityHeader {
+            entity_id: entity,
+            parent_id: line.parent.unwrap_or_default(),
+            scope_id: u32::from(scope),
+            layer: line.layer.unwrap_or_default(),
+            content_type: line.content_type.unwrap_or_default(),
+            metadata: line.metadata,
+            ..EntityHeader::default()
+        };
+        if line.layer.is_some() {
+            // It was admitted then; what does not fit has failed since.
+            let _ = self.membership.admit(key, &header);
+        }
+        if !keys.contains(&key) {
+            return;
+        }
+        let sha256 = line.sha256.as_deref().and_then(digest);
+        match (line.status == Status::Complete.name(), line.bytes.zip(sha256)) {
+            (true, Some((bytes, sha256))) => {
+                let placed = Placed { file: line.file, bytes, sha256, reference: None };
+                let failures = line.attempts.map_or(0, |attempts| attempts.saturating_sub(1));
+                let found = FoundEntity { key, header: Arc::new(header), placed, failures };
+                self.entities.insert(key, found);
+            }
+            // It failed, and nobody has heard of that yet: it comes again.
+            (_, _) => drop(self.entities.remove(&key)),
+        }
+    }
+}
+
+fn digest(text: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if text.len() != 2 * digest.len() {
+        return None;
+    }
+    for (at, octet) in digest.iter_mut().enumerate() {
+        *octet = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}

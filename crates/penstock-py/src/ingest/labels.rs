@@ -1,0 +1,48 @@
+//! What the entities of documents are called in a session whose state is on disk, so that a process that sends the same documents
+//! again gets back what an earlier one has announced.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use penstock_pipestream::{document_key, part_label};
+
+use super::ledger::Ledger;
+use super::outcome::UNREAD;
+
+/// How often a session had each document: one that is sent twice is two documents, in the order in which they come.
+#[derive(Debug, Default)]
+pub(super) struct Labels(Mutex<HashMap<String, u32>>);
+
+/// The labels of one document.
+#[derive(Debug)]
+pub(super) struct DocumentLabels {
+    key: String,
+    time: u32,
+}
+
+impl Labels {
+    /// Those of the document whose account this is, which has its first record.
+    pub(super) fn document(&self, ledger: &Ledger) -> DocumentLabels {
+        let sha256 = ledger.records.first().and_then(|root| root.sha256).unwrap_or(UNREAD);
+        let key = document_key(&ledger.document, &sha256);
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = times.entry(key.clone()).or_default();
+        let time = *next;
+        *next = next.saturating_add(1);
+        DocumentLabels { key, time }
+    }
+}
+
+impl DocumentLabels {
+    /// The label of a part, or of the document itself.
+    pub(super) fn part(&self, ledger: &Ledger, index: usize) -> Bytes {
+        part_label(&self.key, self.time, index, ledger.path(index)).into()
+    }
+
+    /// The label of what is sent beside the children of a container, counted from 0.
+    pub(super) fn padding(&self, ledger: &Ledger, container: usize, number: u64) -> Bytes {
+        let container = part_label(&self.key, self.time, container, ledger.path(container));
+        format!("{container}+{number}").into()
+    }
+}

@@ -1,0 +1,29 @@
+"""The key of those who may read a sink or a spool: from a file or the environment, never from an argument."""
+
+import os
+from pathlib import Path
+
+__all__ = ["read_key"]
+
+_SHORTEST = 16
+
+
+def read_key(file: str | os.PathLike[str] | None) -> str | None:
+    """Give the key in a file, else that of ``PENSTOCK_KEY``; ``None`` where neither is there.
+
+    Raises:
+        ValueError: Where the file cannot be read or is empty, or the key is too short; it says where the key was.
+    """
+    if file is None:
+        where, key = "PENSTOCK_KEY in the environment", os.environ.get("PENSTOCK_KEY", "")
+    else:
+        where = os.fspath(file)
+        try:
+            key = Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{where} cannot be read: {error}") from None
+        if not key:
+            raise ValueError(f"{where} is empty")
+    if key and len(key.encode()) < _SHORTEST:
+        raise ValueError(f"the read key, {where}, has fewer than {_SHORTEST} octets")
+    return key or None
