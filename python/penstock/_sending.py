@@ -94,12 +94,15 @@ class DocumentSender:
         ``privacy`` says what headers do not tell; ``by_reference``, with ``dehydrate=False``, sends instead of each
         document a reference to it below this URL, where it lies under its name.
         ``policy`` holds for each container of a document: what becomes of parts that fail, and of the container then.
+        By default it is that of `Session.connect`, if there is one.
         Raises :class:`penstock.PipeStreamError` if the session is over, or has no layer 2 for a policy, ``OSError`` if
         a key cannot be read.
         """
         from penstock.documents import Limits
 
         manner = manner_of(privacy, by_reference)
+        # Otherwise the session would give it to the documents themselves, and no receipt would tell.
+        policy = session._policy if policy is None else policy
         self._native = _core.DocumentSender(
             session._native, dehydrate, limits or Limits(), in_flight, text, max_content, manner, policy
         )

@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import samples
 
 from penstock import PipeStreamError, receipts
-from penstock.documents import DocumentResult, DocumentSender, dehydrate, rehydrate
+from penstock.documents import DocumentResult, DocumentSender, Privacy, dehydrate, rehydrate
 from penstock.pipestream import CompletionPolicy, ResolutionState, Server, Session, SinkReader, Status
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
@@ -41,13 +42,22 @@ class Sink:
     def server(self, **options: Any) -> Server:
         return Server(sink=self.folder, state_dir=self.state, **options)
 
-    def send(self, octets: bytes, policy: str | None = None, *, again: bool = False, **options: Any) -> DocumentResult:
+    def send(
+        self,
+        octets: bytes,
+        policy: str | None = None,
+        *,
+        again: bool = False,
+        privacy: Privacy | None = None,
+        **options: Any,
+    ) -> DocumentResult:
         """Send a document, to a server with these options; ``again``: after what its receipt says."""
         chosen = None if policy is None else CompletionPolicy.parse(policy)
         previous = receipts.load(next(self.receipts.iterdir())) if again else None
         with self.server(**options) as server:
             with Session.connect(server.address, fingerprint=server.fingerprint, layers=2) as session:
-                result = DocumentSender(session, policy=chosen).send("in/a.zip", octets, previous=previous).wait(30)
+                sender = DocumentSender(session, policy=chosen, privacy=privacy)
+                result = sender.send("in/a.zip", octets, previous=previous).wait(30)
             self.claims = server.claims()
         receipts.write(result, self.receipts)
         return result
@@ -234,6 +244,19 @@ def test_the_list_of_claim_checks_is_read_like_the_sink(sink: Sink) -> None:
     assert [(row["status"], row["attempts"], row["claim"]) for row in rows] == [
         ("DEFERRED", 1, sink.claims[0].claim.hex)
     ]
+
+
+def test_a_policy_of_the_session_is_that_of_its_documents_and_in_their_receipts(sink: Sink) -> None:
+    policy = CompletionPolicy("quorum", min_success_ratio=0.5)
+    with sink.server() as server:
+        options: dict[str, Any] = {"fingerprint": server.fingerprint, "policy": policy}
+        with Session.connect(server.address, **options) as session:
+            result = DocumentSender(session).send("in/a.zip", BROKEN).wait(30)
+            with pytest.raises(ValueError, match="pad_children goes with the policy strict only"):
+                DocumentSender(session, privacy=Privacy(pad_children=10))
+    receipts.write(result, sink.receipts)
+    assert (result.status, result.outcome, sink.receipt()["policy"]) == ("COMPLETE", "PARTIAL", "quorum:0.5")
+    assert sink.differences() == []
 
 
 def test_a_policy_needs_layer_2(sink: Sink) -> None:
