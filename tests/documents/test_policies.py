@@ -162,6 +162,28 @@ def test_what_was_set_aside_comes_again_and_completes_the_receipt(sink: Sink) ->
     assert third.receipt() == receipt
 
 
+@pytest.mark.parametrize("policy", ["strict,on-failure=defer", "quorum:0.7,on-failure=defer"])
+@pytest.mark.parametrize("beside", [{}, {"small": b"x"}])
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_container_that_was_set_aside_with_its_part_comes_again(
+    sink: Sink, policy: str, beside: dict[str, bytes], levels: int
+) -> None:
+    octets = samples.zip_file({"large": b"y" * 100, **beside})
+    for _ in range(levels):
+        octets = samples.zip_file({"inner.zip": octets, "note": b"a note"})
+    first = sink.send(octets, policy, max_payload=50)
+    assert first.status == "FAILED"
+    assert _parts(sink.receipt())["inner.zip"][0] == "DEFERRED"
+    assert sink.differences() == []
+    second = sink.send(octets, policy, again=True)
+    assert (second.status, second.outcome) == ("COMPLETE", "RESOLVED")
+    assert {status for status, _ in _parts(sink.receipt()).values()} == {"COMPLETE"}
+    assert sink.differences() == []
+    third = sink.send(octets, policy, again=True)
+    assert third.receipt() == sink.receipt()
+    assert sink.differences() == []
+
+
 def test_every_change_to_what_a_policy_made_of_a_document_is_named(sink: Sink) -> None:
     octets = samples.zip_file({"small": b"x", "large": b"y" * 100})
     sink.send(octets, "lenient,on-failure=defer", max_payload=50)
