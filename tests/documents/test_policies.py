@@ -227,7 +227,7 @@ def test_parts_of_a_type_are_stored_and_set_aside_until_somebody_has_time(sink: 
     assert sink.differences() == []
 
 
-@pytest.mark.parametrize(("policy", "status"), [("best-effort", "COMPLETE"), (None, "COMPLETE")])
+@pytest.mark.parametrize(("policy", "status"), [("best-effort", "COMPLETE"), (None, "FAILED")])
 def test_what_a_worker_has_done_without_a_session_stays_where_it_is(
     sink: Sink, policy: str | None, status: str
 ) -> None:

@@ -295,7 +295,7 @@ class _Run:
             self.incomplete.append(f"{result.document}: {result.status}, {result.reason}")
         elif result.complete < result.parts:
             left = f"{result.parts - result.complete} of {result.parts} parts are not COMPLETE"
-            self.incomplete.append(f"{result.document}: {result.outcome}, {left}")
+            self.incomplete.append(f"{result.document}: {result.outcome or result.status}, {left}")
         receipt = self._receipts.add(result)
         if self.json_lines:
             typer.echo(json.dumps(_line(result, receipt)))
