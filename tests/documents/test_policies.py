@@ -281,6 +281,31 @@ def test_a_policy_of_the_session_is_that_of_its_documents_and_in_their_receipts(
     assert sink.differences() == []
 
 
+def test_padding_is_not_set_aside_by_its_type(sink: Sink) -> None:
+    octets = samples.zip_file({"note.txt": b"a note", "more.txt": b"another"})
+    options = {"defer_types": ["application/octet-stream"], "privacy": Privacy(pad_children=4)}
+    result = sink.send(octets, **options)
+    assert (result.status, len(sink.receipt()["scopes"][0]["padding"])) == ("COMPLETE", 2)
+    assert sink.claims == []
+    assert sink.differences() == []
+
+
+@pytest.mark.parametrize("redeem", ["none", "its own"])
+def test_whoever_names_a_claim_check_that_it_has_not_redeemed_is_set_aside(sink: Sink, redeem: str) -> None:
+    with sink.server(defer_types=["image/png"]) as server:
+        with Session.connect(server.address, fingerprint=server.fingerprint, layers=2) as session:
+            first = session.send(PNG, content_type="image/png")
+            assert first.wait(30) is Status.DEFERRED
+            name = "1111111111111111" if redeem == "none" else f"{first.claim:016x}"
+            again = session.send(PNG, content_type="image/png", metadata={"pipestream.claim": name})
+            assert again.wait(30) is Status.DEFERRED
+        with Session.connect(server.address, fingerprint=server.fingerprint, layers=2) as second:
+            metadata = {"pipestream.claim": second.redeem(first.claim, session.id).hex}
+            # It is good for one entity.
+            sent = [second.send(PNG, content_type="image/png", metadata=metadata) for _ in range(2)]
+            assert sorted(each.wait(30).name for each in sent) == ["COMPLETE", "DEFERRED"]
+
+
 def test_a_policy_needs_layer_2(sink: Sink) -> None:
     policy = CompletionPolicy("lenient")
     with sink.server(layers=1) as server:

@@ -38,6 +38,8 @@ struct Entry<S> {
     failures: u32,
     header: Arc<EntityHeader>,
     dehydrated: bool,
+    /// It is stored and set aside.
+    defers: bool,
     gathered: Option<Status>,
     state: State<S>,
 }
@@ -70,6 +72,14 @@ pub(super) trait Verified {
 
     /// Where it lies already.
     fn name(&self) -> Option<&str>;
+}
+
+/// How an entity is taken.
+#[derive(Debug, Clone, Copy)]
+struct Manner {
+    dehydrated: bool,
+    /// Stored to be set aside.
+    defers: bool,
 }
 
 /// The entities of one session.
@@ -136,8 +146,11 @@ impl<S: Verified> Entries<S> {
     /// Takes what the driver has seen. Gives the entities that have something to be committed now.
     pub(super) fn apply(&mut self, event: SinkEvent) -> Option<EntityKey> {
         match event {
-            SinkEvent::Admitted { attempt, failures, header, dehydrated } => {
-                self.admitted(attempt, failures, header, dehydrated);
+            SinkEvent::Admitted { attempt, failures, header, dehydrated, redeems } => {
+                // What comes back under its claim check is not set aside again: it would come back for ever.
+                let matches = |types: &Arc<DeferTypes>| types.matches(&header);
+                let defers = !dehydrated && !redeems && self.defer.as_ref().is_some_and(matches);
+                self.admitted(attempt, failures, header, Manner { dehydrated, defers });
                 None
             }
             SinkEvent::AttemptFailed { key } => {
@@ -169,7 +182,7 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    fn admitted(&mut self, attempt: Attempt, failures: u32, header: Arc<EntityHeader>, dehydrated: bool) {
+    fn admitted(&mut self, attempt: Attempt, failures: u32, header: Arc<EntityHeader>, manner: Manner) {
         let Attempt { key, number } = attempt;
         if let Some(known) = self.entries.get(&key) {
             if !matches!(known.state, State::Void) {
@@ -184,8 +197,8 @@ impl<S: Verified> Entries<S> {
         if let Err(reason) = self.membership.admit(key, &header) {
             self.commands.urge(Urgent::Fail { attempt, reason });
         }
-        let state = State::Receiving;
-        self.entries.insert(key, Entry { number, failures, header, dehydrated, gathered: None, state });
+        let (state, Manner { dehydrated, defers }) = (State::Receiving, manner);
+        self.entries.insert(key, Entry { number, failures, header, dehydrated, defers, gathered: None, state });
         if self.header_octets > MAX_HEADER_OCTETS {
             SinkCounters::add(&self.counters.headers_exceeded, 1);
             let message = format!("the headers of open entities exceed the sink's limit of {MAX_HEADER_OCTETS} octets");
@@ -289,7 +302,7 @@ impl<S: Verified> Entries<S> {
         let entry = self.entries.get_mut(&key)?;
         let State::Placed(placed) = &entry.state else { return None };
         let (header, number) = (Arc::clone(&entry.header), entry.number);
-        let defers = !entry.dehydrated && self.defer.as_ref().is_some_and(|types| types.matches(&entry.header));
+        let defers = entry.defers;
         match (entry.dehydrated, entry.gathered) {
             (true, None) => None,
             (false, _) | (true, Some(Status::Complete)) => {
