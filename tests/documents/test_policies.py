@@ -306,6 +306,26 @@ def test_whoever_names_a_claim_check_that_it_has_not_redeemed_is_set_aside(sink:
             assert sorted(each.wait(30).name for each in sent) == ["COMPLETE", "DEFERRED"]
 
 
+def test_what_was_redeemed_and_never_sent_has_failed_with_its_session(sink: Sink) -> None:
+    with sink.server(defer_types=["image/png"]) as server:
+        with Session.connect(server.address, fingerprint=server.fingerprint, layers=2) as session:
+            sent = [session.send(PNG, content_type="image/png") for _ in range(2)]
+            assert [each.wait(30) for each in sent] == [Status.DEFERRED] * 2
+        with Session.connect(server.address, fingerprint=server.fingerprint, layers=2) as second:
+            second.redeem(sent[0].claim, session.id)
+            with pytest.raises(PipeStreamError, match="was redeemed before"):
+                server.settle(sent[0].claim)
+        with pytest.raises(PipeStreamError, match="DEFERRED settles no claim check"):
+            server.settle(sent[1].claim, Status.DEFERRED)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            found = {row.claim.id: row.claim.status for row in server.claims()}
+            if found == {sent[0].claim: Status.FAILED, sent[1].claim: Status.DEFERRED}:
+                break
+            time.sleep(0.01)
+        assert found == {sent[0].claim: Status.FAILED, sent[1].claim: Status.DEFERRED}
+
+
 def test_a_policy_needs_layer_2(sink: Sink) -> None:
     policy = CompletionPolicy("lenient")
     with sink.server(layers=1) as server:
