@@ -316,7 +316,7 @@ class ReceivedEntity(Entity):
             timeout: Seconds. After them it still waits: `wait_resumed` goes on waiting.
 
         Returns:
-            The state; None where processing begins anew.
+            The state as it was given; what the receiver has done since then it must know itself.
 
         Raises:
             PipeStreamError: It has ended meanwhile; of kind "deadline" when the time is over.
