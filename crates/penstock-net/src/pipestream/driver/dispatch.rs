@@ -129,7 +129,10 @@ impl Driver {
             Ok(None) => false,
             Err(error) => {
                 self.mute = true;
-                self.session.abort(now(), Reason { code: ErrorCode::InternalError, message: error.to_string() });
+                tracing::error!(session = %self.link.shared.id(), %error, "the sink cannot take a session");
+                // The error names a folder of this machine, which is nothing to the peer.
+                let message = "the sink cannot take the session".to_owned();
+                self.session.abort(now(), Reason { code: ErrorCode::InternalError, message });
                 true
             }
         }
