@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import time
 import zipfile
 from collections.abc import Callable
@@ -324,6 +325,24 @@ def test_what_was_redeemed_and_never_sent_has_failed_with_its_session(sink: Sink
                 break
             time.sleep(0.01)
         assert found == {sent[0].claim: Status.FAILED, sent[1].claim: Status.DEFERRED}
+
+
+def test_a_peer_hears_no_path_of_a_sink_that_cannot_take_its_session(sink: Sink) -> None:
+    def told(server: Server) -> str:
+        try:
+            session = Session.connect(server.address, fingerprint=server.fingerprint, layers=2)
+            sent = session.send(b"x")
+            sent.wait(30)
+        except PipeStreamError as error:
+            return str(error)
+        return str(sent.reason)
+
+    with sink.server() as server:
+        shutil.rmtree(sink.folder)
+        sink.folder.write_bytes(b"no folder")
+        text = told(server)
+    assert "the sink cannot take the session" in text
+    assert str(sink.folder) not in text
 
 
 def test_a_policy_needs_layer_2(sink: Sink) -> None:
