@@ -260,10 +260,15 @@ class Verification:
                 and metadata.get("penstock.document") == self._disguise.document
                 and _list(metadata.get("penstock.path")) == self._disguise.path(self._entry(owner)["path"])
                 # An earlier session may have had more children there, which the scope's own digest would show.
-                and line.get("status") in statuses
+                and (line.get("status") in statuses or self._is_set_aside(owner, line))
             ):
                 return True
         return False
+
+    def _is_set_aside(self, index: int, line: Mapping[str, Any]) -> bool:
+        """Whether a line says that a part was set aside that has come again under its claim check."""
+        claim = self._entry(index).get("claim")
+        return claim is not None and (line.get("status"), line.get("claim")) == ("DEFERRED", claim)
 
     def _lies_elsewhere(self, child: int, scope: Mapping[str, Any]) -> bool:
         """Whether a part is rightly in another scope than its container's own."""

@@ -94,6 +94,7 @@ class DocumentSender:
         ``privacy`` says what headers do not tell; ``by_reference``, with ``dehydrate=False``, sends instead of each
         document a reference to it below this URL, where it lies under its name.
         ``policy`` holds for each container of a document: what becomes of parts that fail, and of the container then.
+        By default it is that of `Session.connect`, if there is one.
         Where the session has a ``state``, parts have labels made of the document's name, its octets and their place in
         it: a process that sends the same documents in the same order goes on with what an earlier one has announced.
         Raises :class:`penstock.PipeStreamError` if the session is over, or has no layer 2 for a policy, ``OSError`` if
@@ -102,6 +103,8 @@ class DocumentSender:
         from penstock.documents import Limits
 
         manner = manner_of(privacy, by_reference)
+        # Otherwise the session would give it to the documents themselves, and no receipt would tell.
+        policy = session._policy if policy is None else policy
         self._native = _core.DocumentSender(
             session._native, dehydrate, limits or Limits(), in_flight, text, max_content, manner, policy
         )

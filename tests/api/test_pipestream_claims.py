@@ -4,13 +4,14 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from contextlib import contextmanager
 
 import pytest
 
 from penstock import PipeStreamError
-from penstock.pipestream import SinkReader, Status
+from penstock.pipestream import Server, Session, SinkReader, Status
 from penstock.pipestream._hand_over import Queue
 from penstock.quicx import Producer, Worker
 
@@ -181,6 +182,42 @@ class Taken:
     def finish(self):
         self._go.set()
         self._worker.close()
+
+
+def test_only_what_may_be_redeemed_is_handed_over(daemon, tmp_path):
+    claims = tmp_path / "claims"
+
+    def send(owner, receiver, life, metadata=None):
+        sent = owner.send(b"x", metadata=metadata)
+        next(iter(receiver)).defer("later", life=life)
+        assert sent.wait(WAIT) is Status.DEFERRED
+        return sent.claim
+
+    with Server(state_dir=tmp_path, claims=claims) as server:
+        options = {"fingerprint": server.fingerprint, "layers": 2}
+        with Session.connect(server.address, **options) as first:
+            receiver = server.accept(WAIT)
+            expired, used, still_open = (send(first, receiver, life) for life in (0.001, 600, 600))
+        with Session.connect(server.address, **options) as second:
+            redeemed = {"pipestream.claim": second.redeem(used, first.id).hex}
+            once_more = send(second, server.accept(WAIT), 600, redeemed)
+    assert len({expired, used, still_open, once_more}) == 4
+
+    tasks, worker = [], Worker(daemon)
+
+    @worker.task("pipestream.claim")
+    def work(payload: bytes) -> None:
+        tasks.append(int(json.loads(payload)["claim"], 16))
+
+    worker.start()
+    with Server(state_dir=tmp_path, claims=claims, defer_to=f"quicx://{daemon}") as server:
+        deadline = time.monotonic() + WAIT
+        left = {still_open, once_more}
+        while left - {row.claim.id for row in server.claims() if row.claim.status is Status.COMPLETE}:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    worker.close()
+    assert sorted(tasks) == sorted(left)
 
 
 def test_a_command_works_on_claim_checks_and_its_failure_is_theirs(serve, penstock, daemon, archive):

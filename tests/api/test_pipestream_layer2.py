@@ -58,6 +58,48 @@ def connect(server, **options):
     return Session.connect(server.address, fingerprint=server.fingerprint, **{"layers": 2, **options})
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_what_cannot_be_set_aside_has_failed_where_nobody_catches_that(server, layers):
+    held, raised = [], []
+
+    def act(entity):
+        # Nobody must have to forget it.
+        held.append(entity)
+        try:
+            with entity:
+                entity.defer("a person must look at it", life=-1 if layers == 2 else None)
+        except PipeStreamError as error:
+            raised.append(error.kind)
+
+    with serving(server, act), connect(server, layers=layers) as session:
+        entity = session.send(b"x")
+        assert entity.wait(WAIT) is Status.FAILED
+        assert "the receiver failed" in str(entity.reason)
+    assert raised == ["misuse"]
+
+
+def test_what_cannot_be_set_aside_has_failed_in_asyncio_too(tmp_path):
+    held = []
+
+    async def receive(session):
+        async for entity in session:
+            held.append(entity)
+            with pytest.raises(PipeStreamError):
+                async with entity:
+                    await entity.defer("a person must look at it", life=-1)
+
+    async def main():
+        async with aio.Server(state_dir=tmp_path) as server:
+            connecting = aio.Session.connect(server.address, fingerprint=server.fingerprint, layers=2)
+            async with connecting as session:
+                receiving = asyncio.create_task(receive(await server.accept()))
+                entity = await session.send(b"x")
+                assert await entity.wait(WAIT) is Status.FAILED
+            await receiving
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
 def test_a_claim_check_is_redeemed_once_in_another_session(server):
     def act(entity):
         if "pipestream.claim" in entity.header.metadata:

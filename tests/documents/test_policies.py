@@ -2,6 +2,8 @@
 
 import io
 import json
+import shutil
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 import samples
 
 from penstock import PipeStreamError, receipts
-from penstock.documents import DocumentResult, DocumentSender, dehydrate, rehydrate
+from penstock.documents import DocumentResult, DocumentSender, Privacy, dehydrate, rehydrate
 from penstock.pipestream import CompletionPolicy, ResolutionState, Server, Session, SinkReader, Status
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
@@ -41,13 +43,22 @@ class Sink:
     def server(self, **options: Any) -> Server:
         return Server(sink=self.folder, state_dir=self.state, **options)
 
-    def send(self, octets: bytes, policy: str | None = None, *, again: bool = False, **options: Any) -> DocumentResult:
+    def send(
+        self,
+        octets: bytes,
+        policy: str | None = None,
+        *,
+        again: bool = False,
+        privacy: Privacy | None = None,
+        **options: Any,
+    ) -> DocumentResult:
         """Send a document, to a server with these options; ``again``: after what its receipt says."""
         chosen = None if policy is None else CompletionPolicy.parse(policy)
         previous = receipts.load(next(self.receipts.iterdir())) if again else None
         with self.server(**options) as server:
             with Session.connect(server.address, fingerprint=server.fingerprint, layers=2) as session:
-                result = DocumentSender(session, policy=chosen).send("in/a.zip", octets, previous=previous).wait(30)
+                sender = DocumentSender(session, policy=chosen, privacy=privacy)
+                result = sender.send("in/a.zip", octets, previous=previous).wait(30)
             self.claims = server.claims()
         receipts.write(result, self.receipts)
         return result
@@ -152,6 +163,28 @@ def test_what_was_set_aside_comes_again_and_completes_the_receipt(sink: Sink) ->
     assert third.receipt() == receipt
 
 
+@pytest.mark.parametrize("policy", ["strict,on-failure=defer", "quorum:0.7,on-failure=defer"])
+@pytest.mark.parametrize("beside", [{}, {"small": b"x"}])
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_container_that_was_set_aside_with_its_part_comes_again(
+    sink: Sink, policy: str, beside: dict[str, bytes], levels: int
+) -> None:
+    octets = samples.zip_file({"large": b"y" * 100, **beside})
+    for _ in range(levels):
+        octets = samples.zip_file({"inner.zip": octets, "note": b"a note"})
+    first = sink.send(octets, policy, max_payload=50)
+    assert first.status == "FAILED"
+    assert _parts(sink.receipt())["inner.zip"][0] == "DEFERRED"
+    assert sink.differences() == []
+    second = sink.send(octets, policy, again=True)
+    assert (second.status, second.outcome) == ("COMPLETE", "RESOLVED")
+    assert {status for status, _ in _parts(sink.receipt()).values()} == {"COMPLETE"}
+    assert sink.differences() == []
+    third = sink.send(octets, policy, again=True)
+    assert third.receipt() == sink.receipt()
+    assert sink.differences() == []
+
+
 def test_every_change_to_what_a_policy_made_of_a_document_is_named(sink: Sink) -> None:
     octets = samples.zip_file({"small": b"x", "large": b"y" * 100})
     sink.send(octets, "lenient,on-failure=defer", max_payload=50)
@@ -195,7 +228,7 @@ def test_parts_of_a_type_are_stored_and_set_aside_until_somebody_has_time(sink: 
     assert sink.differences() == []
 
 
-@pytest.mark.parametrize(("policy", "status"), [("best-effort", "COMPLETE"), (None, "COMPLETE")])
+@pytest.mark.parametrize(("policy", "status"), [("best-effort", "COMPLETE"), (None, "FAILED")])
 def test_what_a_worker_has_done_without_a_session_stays_where_it_is(
     sink: Sink, policy: str | None, status: str
 ) -> None:
@@ -234,6 +267,82 @@ def test_the_list_of_claim_checks_is_read_like_the_sink(sink: Sink) -> None:
     assert [(row["status"], row["attempts"], row["claim"]) for row in rows] == [
         ("DEFERRED", 1, sink.claims[0].claim.hex)
     ]
+
+
+def test_a_policy_of_the_session_is_that_of_its_documents_and_in_their_receipts(sink: Sink) -> None:
+    policy = CompletionPolicy("quorum", min_success_ratio=0.5)
+    with sink.server() as server:
+        options: dict[str, Any] = {"fingerprint": server.fingerprint, "policy": policy}
+        with Session.connect(server.address, **options) as session:
+            result = DocumentSender(session).send("in/a.zip", BROKEN).wait(30)
+            with pytest.raises(ValueError, match="pad_children goes with the policy strict only"):
+                DocumentSender(session, privacy=Privacy(pad_children=10))
+    receipts.write(result, sink.receipts)
+    assert (result.status, result.outcome, sink.receipt()["policy"]) == ("COMPLETE", "PARTIAL", "quorum:0.5")
+    assert sink.differences() == []
+
+
+def test_padding_is_not_set_aside_by_its_type(sink: Sink) -> None:
+    octets = samples.zip_file({"note.txt": b"a note", "more.txt": b"another"})
+    options = {"defer_types": ["application/octet-stream"], "privacy": Privacy(pad_children=4)}
+    result = sink.send(octets, **options)
+    assert (result.status, len(sink.receipt()["scopes"][0]["padding"])) == ("COMPLETE", 2)
+    assert sink.claims == []
+    assert sink.differences() == []
+
+
+@pytest.mark.parametrize("redeem", ["none", "its own"])
+def test_whoever_names_a_claim_check_that_it_has_not_redeemed_is_set_aside(sink: Sink, redeem: str) -> None:
+    with sink.server(defer_types=["image/png"]) as server:
+        with Session.connect(server.address, fingerprint=server.fingerprint, layers=2) as session:
+            first = session.send(PNG, content_type="image/png")
+            assert first.wait(30) is Status.DEFERRED
+            name = "1111111111111111" if redeem == "none" else f"{first.claim:016x}"
+            again = session.send(PNG, content_type="image/png", metadata={"pipestream.claim": name})
+            assert again.wait(30) is Status.DEFERRED
+        with Session.connect(server.address, fingerprint=server.fingerprint, layers=2) as second:
+            metadata = {"pipestream.claim": second.redeem(first.claim, session.id).hex}
+            # It is good for one entity.
+            sent = [second.send(PNG, content_type="image/png", metadata=metadata) for _ in range(2)]
+            assert sorted(each.wait(30).name for each in sent) == ["COMPLETE", "DEFERRED"]
+
+
+def test_what_was_redeemed_and_never_sent_has_failed_with_its_session(sink: Sink) -> None:
+    with sink.server(defer_types=["image/png"]) as server:
+        with Session.connect(server.address, fingerprint=server.fingerprint, layers=2) as session:
+            sent = [session.send(PNG, content_type="image/png") for _ in range(2)]
+            assert [each.wait(30) for each in sent] == [Status.DEFERRED] * 2
+        with Session.connect(server.address, fingerprint=server.fingerprint, layers=2) as second:
+            second.redeem(sent[0].claim, session.id)
+            with pytest.raises(PipeStreamError, match="was redeemed before"):
+                server.settle(sent[0].claim)
+        with pytest.raises(PipeStreamError, match="DEFERRED settles no claim check"):
+            server.settle(sent[1].claim, Status.DEFERRED)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            found = {row.claim.id: row.claim.status for row in server.claims()}
+            if found == {sent[0].claim: Status.FAILED, sent[1].claim: Status.DEFERRED}:
+                break
+            time.sleep(0.01)
+        assert found == {sent[0].claim: Status.FAILED, sent[1].claim: Status.DEFERRED}
+
+
+def test_a_peer_hears_no_path_of_a_sink_that_cannot_take_its_session(sink: Sink) -> None:
+    def told(server: Server) -> str:
+        try:
+            session = Session.connect(server.address, fingerprint=server.fingerprint, layers=2)
+            sent = session.send(b"x")
+            sent.wait(30)
+        except PipeStreamError as error:
+            return str(error)
+        return str(sent.reason)
+
+    with sink.server() as server:
+        shutil.rmtree(sink.folder)
+        sink.folder.write_bytes(b"no folder")
+        text = told(server)
+    assert "the sink cannot take the session" in text
+    assert str(sink.folder) not in text
 
 
 def test_a_policy_needs_layer_2(sink: Sink) -> None:

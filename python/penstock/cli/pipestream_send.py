@@ -418,7 +418,7 @@ class _Run:
             self.incomplete.append(f"{result.document}: {result.status}, {result.reason}")
         elif result.complete < result.parts:
             left = f"{result.parts - result.complete} of {result.parts} parts are not COMPLETE"
-            self.incomplete.append(f"{result.document}: {result.outcome}, {left}")
+            self.incomplete.append(f"{result.document}: {result.outcome or result.status}, {left}")
         line = _line(result, self._receipts.add(result))
         if self.state is not None:
             self._lines.append(line)

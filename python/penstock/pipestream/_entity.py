@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from penstock import _core
+from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode, Status, YieldReason
 from penstock.pipestream._events import reason_of
 from penstock.pipestream._frames import EntityHeader, header_of
@@ -285,8 +287,8 @@ class ReceivedEntity(Entity):
 
     def skip(self, reason: str, *, code: int = ErrorCode.NO_ERROR) -> None:
         """Leave it out: its status becomes SKIPPED, which is no failure. Layer 2."""
-        self._decided = True
         self._native.skip(code, reason)
+        self._decided = True
 
     def defer(self, reason: str, *, life: float | None = None) -> ClaimCheck:
         """Set it aside: its status becomes DEFERRED, and its owner gets a claim check, which is stored before. Layer 2.
@@ -301,8 +303,9 @@ class ReceivedEntity(Entity):
         Raises:
             PipeStreamError: It has ended meanwhile, or the claim check cannot be stored.
         """
+        claim = claim_of(self._native.defer(reason, life))
         self._decided = True
-        return claim_of(self._native.defer(reason, life))
+        return claim
 
     def wait(self, reason: YieldReason, state: bytes = b"", timeout: float | None = None) -> bytes | None:
         """Say that it waits, YIELDED, and wait until its owner has it go on: `Session.resume`. Layer 2.
@@ -313,7 +316,7 @@ class ReceivedEntity(Entity):
             timeout: Seconds. After them it still waits: `wait_resumed` goes on waiting.
 
         Returns:
-            The state; None where processing begins anew.
+            The state as it was given; what the receiver has done since then it must know itself.
 
         Raises:
             PipeStreamError: It has ended meanwhile; of kind "deadline" when the time is over.
@@ -336,5 +339,7 @@ class ReceivedEntity(Entity):
             return
         if kind is None:
             self.complete()
-        else:
+            return
+        # The exception may be that it has ended.
+        with suppress(PipeStreamError):
             self.fail(f"the receiver failed: {kind.__name__}")

@@ -139,7 +139,7 @@ class HandOver:
         with self._lock:
             self._handed.clear()
             self._broken = None
-        self._submit(producer, self._server.claims())
+        self._submit(producer, self._server.open_claims())
         while not self._stopped.is_set():
             rows = self._server.wait_claims(_LOOK)
             if self._broken is not None:
@@ -148,14 +148,14 @@ class HandOver:
                 return
             if self._due:
                 self._due = False
-                rows = self._server.claims()
+                rows = self._server.open_claims()
             self._submit(producer, rows)
 
     def _submit(self, producer: "Producer", rows: "list[_core._ClaimRow]") -> None:
         """Hand over those that are open and were not handed over to this connection."""
         for row in map(set_aside_of, rows):
             claim = row.claim.id
-            if claim is None or row.claim.status is not Status.DEFERRED:
+            if claim is None:
                 continue
             with self._lock:
                 if claim in self._handed:

@@ -220,7 +220,8 @@ class Server(Listening):
         """Say what has become of an entity that was set aside, instead of a session that redeems it. It is stored.
 
         Raises:
-            PipeStreamError: CLAIM_NOT_FOUND where it is not known, or a session has redeemed it.
+            PipeStreamError: CLAIM_NOT_FOUND where it is not known, or a session has redeemed it, CLAIM_EXPIRED; of kind
+                "misuse" for a status that is not COMPLETE, FAILED, SKIPPED or ABANDONED.
         """
         self._native.settle(claim_id(claim), status)
 

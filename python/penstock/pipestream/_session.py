@@ -106,12 +106,13 @@ def draft(
 class SessionState:
     """What a session is called and how it stands, for sessions of either kind."""
 
-    __slots__ = ("_aborted", "_native")
+    __slots__ = ("_aborted", "_native", "_policy")
 
-    def __init__(self, native: "_core.Session") -> None:
+    def __init__(self, native: "_core.Session", policy: "CompletionPolicy | None" = None) -> None:
         """Use `Session.connect`."""
         self._native = native
         self._aborted = False
+        self._policy = policy
 
     @property
     def id(self) -> str:
@@ -211,6 +212,7 @@ class Session(SessionState):
             server_name: The name that the certificate must be for, if not that of ``address``.
             layers: The highest layer, 0 to 2; by default 1, or 2 where an argument needs it. Claim checks need 2.
             policy: What becomes of each entity with children, in the root scope, that has no policy of its own.
+                Documents that are sent by a `DocumentSender` without a policy have it for all of their containers.
             survive: Seconds for which another connection is tried when this one is lost, 86,400 at most: only what is
                 not terminal is sent again, and kept for that, 64 MiB and one payload at most in memory. By default, and
                 where the server lets none survive, the session ends with its connection.
@@ -240,7 +242,7 @@ class Session(SessionState):
             survive=survival(survive, state),
             state=state,
         )
-        return cls(_core.Session.connect(address, options))
+        return cls(_core.Session.connect(address, options), policy)
 
     def send(
         self,

@@ -221,6 +221,12 @@ impl Server {
         Ok(self.0.get()?.claims.list())
     }
 
+    /// Those that may be redeemed, in the order in which they were issued: not what has expired, and not what a session
+    /// has redeemed, even if it is DEFERRED once more, under another claim check.
+    pub fn open_claims(&self) -> Result<Vec<ClaimRow>> {
+        Ok(self.0.get()?.claims.open_rows())
+    }
+
     /// Waits for claim checks that are open and have a higher number than this; what it gives has the number of the last.
     /// Numbers are good as long as the server lives; 0 is before all.
     pub async fn fresh_claims(&self, after: u64) -> Result<(Vec<ClaimRow>, u64)> {

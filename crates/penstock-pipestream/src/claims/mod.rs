@@ -122,6 +122,19 @@ impl Claim {
         }
     }
 
+    /// Whether it may be redeemed.
+    pub fn is_open(&self, now: Now) -> bool {
+        self.state == ClaimState::Open && !self.is_expired(now)
+    }
+
+    /// Whether that session has redeemed it.
+    pub fn is_with(&self, session: SessionId) -> bool {
+        match self.state {
+            ClaimState::Open => false,
+            ClaimState::Redeemed { by } | ClaimState::Settled { by, .. } => by == session,
+        }
+    }
+
     fn is_expired(&self, now: Now) -> bool {
         now.unix_micros >= self.expiry_micros
     }

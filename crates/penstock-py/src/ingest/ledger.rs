@@ -280,6 +280,14 @@ impl Ledger {
         self.records.first().map_or((0, 0), |record| (record.children, record.incomplete))
     }
 
+    /// How many children the container at `index` has by now, and how many of them stay DEFERRED in an earlier session.
+    pub(crate) fn set_aside_before(&self, index: usize) -> (u64, u64) {
+        let children = self.records.iter().skip(index + 1).filter(|record| record.parent == Some(index));
+        children.fold((0, 0), |(all, deferred), child| {
+            (all + 1, deferred + u64::from(child.kept.is_some() && child.status == Status::Deferred))
+        })
+    }
+
     /// What its policy made of the document.
     pub(crate) fn outcome(&self) -> &'static str {
         let root = self.records.first();

@@ -52,6 +52,8 @@ pub(super) struct Sending<'a> {
     /// Where the documents of a session get their labels, and those of this one once its octets are known.
     labels: Option<&'a Labels>,
     names: Option<DocumentLabels>,
+    /// Whether something stays DEFERRED in an earlier session.
+    stays_deferred: bool,
     /// What the next part that is offered redeems.
     deferred: Option<Deferred>,
     /// How deep the container lies of which some children are sent; 0 is the document itself. What is above it is
@@ -100,6 +102,7 @@ impl<'a> Sending<'a> {
             previous: Previous::default(),
             labels: None,
             names: None,
+            stays_deferred: false,
             deferred: None,
             base: 0,
             children: None,
@@ -288,6 +291,7 @@ impl<'a> Sending<'a> {
         let deferred = match deferred {
             Some(deferred) if self.is_done(deferred.claim)? => {
                 self.ledger.keep_deferred(index, deferred.kept);
+                self.stays_deferred = true;
                 return Ok(());
             }
             other => other,
@@ -311,14 +315,11 @@ impl<'a> Sending<'a> {
     fn leave(&mut self) -> Result<(), Stopped> {
         self.flush()?;
         self.pad()?;
-        let Some(Open { key: Some(key), headless, .. }) = self.stack.pop() else { return Ok(()) };
+        let Some(Open { key: Some(key), headless, index, .. }) = self.stack.pop() else { return Ok(()) };
         if self.lost.is_some() {
             return Ok(());
         }
-        if self.keep_whole && headless > 0 {
-            // At layer 0 only a header says whose child an entity is, so the receiver cannot know that STRICT fails this
-            // one.
-            let message = format!("{headless} of its parts could not be sent");
+        if let Some(message) = self.unseen(index, headless) {
             let reason = Reason { code: ErrorCode::EntityInvalid, message };
             if let Err(error) = self.wait(self.session.fail(key, reason))? {
                 self.lost.get_or_insert_with(|| error.to_string());
@@ -330,6 +331,20 @@ impl<'a> Sending<'a> {
             // An entity whose children never end would keep the session from closing.
             Err(error) => self.fail(key, &error),
         }
+    }
+
+    /// Why a container fails for parts that the receiver does not count in this session, if it does.
+    fn unseen(&self, index: usize, headless: u64) -> Option<String> {
+        if self.keep_whole && headless > 0 {
+            // At layer 0 only a header says whose child an entity is, so the receiver cannot know that STRICT fails this
+            // one.
+            return Some(format!("{headless} of its parts could not be sent"));
+        }
+        let (children, deferred) = if self.stays_deferred { self.ledger.set_aside_before(index) } else { (0, 0) };
+        // Of those that are sent none has failed yet; what does is the receiver's to count.
+        let fails = |policy: &DocumentPolicy| policy.fails(children, deferred);
+        let failed = deferred > 0 && self.ledger.policy.as_ref().is_none_or(fails);
+        failed.then(|| format!("{deferred} of {children} parts are not COMPLETE"))
     }
 
     /// Sends entities that stand for nothing, so that the number of children tells less (section 10.6).

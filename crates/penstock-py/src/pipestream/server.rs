@@ -112,6 +112,12 @@ impl Server {
         Ok(rows.into_iter().map(Into::into).collect())
     }
 
+    /// Those that may be redeemed, in the order in which they were issued.
+    fn open_claims(&self, py: Python<'_>) -> PyResult<Vec<ClaimRowFields>> {
+        let rows = py.detach(|| self.server.open_claims()).map_err(IntoPyErr::into_py_err)?;
+        Ok(rows.into_iter().map(Into::into).collect())
+    }
+
     /// Waits for claim checks that are open and were not given before; none: the time is over; `None`: the server is closed.
     fn wait_claims(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Vec<ClaimRowFields>>> {
         let fresh = wait_or_not(py, timeout, async { Ok(self.fresh_claims().await) })?;

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from penstock import _core
 from penstock.aio._loop import futures, limit, result
+from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode, Status, YieldReason
 from penstock.pipestream._entity import Ending, NamedEntity, ending_of
 from penstock.pipestream._frames import EntityHeader, header_of
@@ -212,14 +214,15 @@ class ReceivedEntity(Entity):
 
     async def skip(self, reason: str, *, code: int = ErrorCode.NO_ERROR) -> None:
         """Leave it out: its status becomes SKIPPED, which is no failure. Layer 2."""
-        self._decided = True
         # It is only said here, and waits for nothing.
         self._native.skip(code, reason)
+        self._decided = True
 
     async def defer(self, reason: str, *, life: float | None = None) -> ClaimCheck:
         """Set it aside under a claim check: DEFERRED. See `penstock.pipestream.ReceivedEntity.defer`. Layer 2."""
+        claim = claim_of(await result(futures().defer(self._native, reason, life)))
         self._decided = True
-        return claim_of(await result(futures().defer(self._native, reason, life)))
+        return claim
 
     async def wait(self, reason: YieldReason, state: bytes = b"", timeout: float | None = None) -> bytes | None:
         """Say that it waits, and wait until its owner has it go on. See `penstock.pipestream.ReceivedEntity.wait`.
@@ -251,5 +254,7 @@ class ReceivedEntity(Entity):
             return
         if kind is None:
             await self.complete()
-        else:
+            return
+        # The exception may be that it has ended.
+        with suppress(PipeStreamError):
             await self.fail(f"the receiver failed: {kind.__name__}")

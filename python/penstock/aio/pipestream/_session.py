@@ -53,9 +53,9 @@ class Session(SessionState):
 
     __slots__ = ("__weakref__", "_events")
 
-    def __init__(self, native: "_core.Session") -> None:
+    def __init__(self, native: "_core.Session", policy: CompletionPolicy | None = None) -> None:
         """Use `Session.connect`."""
-        super().__init__(native)
+        super().__init__(native, policy)
         self._events: deque[Event] = deque()
 
     @classmethod
@@ -100,7 +100,7 @@ class Session(SessionState):
 
         async def start() -> "Session":
             async with limit(timeout, f"{address} did not answer"):
-                return cls(await result(futures().connect(address, options)))
+                return cls(await result(futures().connect(address, options)), policy)
 
         return Starting(start)
 

@@ -4,7 +4,7 @@
 mod store;
 mod types;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -184,6 +184,20 @@ impl Claims {
         self.page((0, 0), usize::MAX)
     }
 
+    /// Those that may be redeemed, in the order in which they were issued.
+    pub(crate) fn open_rows(&self) -> Vec<ClaimRow> {
+        let state = lock(&self.state);
+        let known = state.order.values().filter_map(|id| state.book.get(*id));
+        known.filter(|claim| claim.is_open(now())).map(|claim| state.row(claim)).collect()
+    }
+
+    /// Those that a session has redeemed, and that nobody has settled.
+    pub(crate) fn redeemed_by(&self, session: SessionId) -> HashSet<u64> {
+        let state = lock(&self.state);
+        let redeemed = state.book.iter().filter(|claim| claim.state == ClaimState::Redeemed { by: session });
+        redeemed.map(|claim| claim.id).collect()
+    }
+
     /// The first of those whose expiry and ID come after this.
     pub(crate) fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {
         let mut state = lock(&self.state);
@@ -271,7 +285,8 @@ impl Claims {
 
     /// Settles a claim check that no session has redeemed; stored when this returns.
     pub(crate) async fn settle_here(self: &Arc<Self>, id: u64, status: Status) -> Result<()> {
-        if !status.is_terminal() {
+        // Whoever sets it aside once more does that in a session, under a claim check of its own.
+        if !status.is_terminal() || status == Status::Deferred {
             return Err(Error::Misuse(format!("{status} settles no claim check")));
         }
         let stored = {
@@ -280,7 +295,11 @@ impl Claims {
             let message = || format!("claim check {id:016x} is not known");
             let session = session.ok_or_else(|| core::Error::violation(ErrorCode::ClaimNotFound, message()))?;
             // What is redeemed already is settled by whoever has redeemed it, and that may be this.
-            let _ = state.book.redeem(now(), id, session, HERE);
+            if let Err(error) = state.book.redeem(now(), id, session, HERE)
+                && !state.book.get(id).is_some_and(|claim| claim.is_with(HERE))
+            {
+                return Err(error.into());
+            }
             state.book.settle(id, HERE, status)?;
             self.save(&mut state)
         };
@@ -368,7 +387,7 @@ impl State {
 
     fn fresh(&self, after: u64) -> (Vec<ClaimRow>, u64) {
         let known = self.order.range(after.saturating_add(1)..).filter_map(|(_, id)| self.book.get(*id));
-        let rows = known.filter(|claim| claim.state == ClaimState::Open).take(FRESH).map(|claim| self.row(claim));
+        let rows = known.filter(|claim| claim.is_open(now())).take(FRESH).map(|claim| self.row(claim));
         let rows: Vec<_> = rows.collect();
         let last = match (rows.len() == FRESH, rows.last()) {
             // There may be more.

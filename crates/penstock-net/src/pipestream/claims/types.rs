@@ -7,10 +7,11 @@ use penstock_pipestream::messages::{self, StoppingPointValidation};
 use penstock_pipestream::{EntityHeader, Reason, SessionId, Status};
 use serde::{Deserialize, Serialize};
 
-use super::super::command::CLAIM;
 use super::super::sink::in_words;
 use crate::{Error, Result};
 
+/// What an entity that stands for nothing has in its metadata.
+const PADDING: &str = "penstock.padding";
 /// A longer text of a peer's is not kept with a claim check.
 const MAX_TEXT: usize = 4 << 10;
 
@@ -148,9 +149,9 @@ impl DeferTypes {
         self.0.is_empty()
     }
 
-    /// Whether such an entity is set aside. What redeems a claim check is not: it would come back for ever.
+    /// Whether such an entity is set aside. Padding is no work.
     pub(crate) fn matches(&self, header: &EntityHeader) -> bool {
-        !header.metadata.contains_key(CLAIM) && self.has(&header.content_type)
+        header.metadata.get(PADDING).is_none_or(|padding| padding != "1") && self.has(&header.content_type)
     }
 
     fn has(&self, content_type: &str) -> bool {

@@ -133,7 +133,10 @@ impl Driver {
             Ok(None) => false,
             Err(error) => {
                 self.mute = true;
-                self.session.abort(now(), Reason { code: ErrorCode::InternalError, message: error.to_string() });
+                tracing::error!(session = %self.link.shared.id(), %error, "the sink cannot take a session");
+                // The error names a folder of this machine, which is nothing to the peer.
+                let message = "the sink cannot take the session".to_owned();
+                self.session.abort(now(), Reason { code: ErrorCode::InternalError, message });
                 true
             }
         }
@@ -155,12 +158,11 @@ impl Driver {
     pub(super) fn admitted(&mut self, accepted: &Accepted, header: &Arc<EntityHeader>) -> u32 {
         self.early |= !self.open;
         let (key, dehydrated, number) = (accepted.key, accepted.dehydrated, self.layer2.present(accepted.key));
-        if self.agreement.is_some_and(|agreement| agreement.layer == 2) {
-            self.note_admitted(key, header);
-        }
+        let layer2 = self.agreement.is_some_and(|agreement| agreement.layer == 2);
+        let redeems = layer2 && self.note_admitted(key, header);
         let attempt = Attempt { key, number };
         let failures = self.layer2.failures(key);
-        self.batches.sink(SinkEvent::Admitted { attempt, failures, header: Arc::clone(header), dehydrated });
+        self.batches.sink(SinkEvent::Admitted { attempt, failures, header: Arc::clone(header), dehydrated, redeems });
         number
     }
 

@@ -259,7 +259,7 @@ impl Driver {
         self.durable = Some(Durable::new(journal));
         self.link.shared.set_name(owner.session);
         self.register(owner.session);
-        self.layer2.resumed();
+        self.layer2.resumed(self.link.entity.claims.redeemed_by(owner.session));
         // What has a line is complete; the session may not have heard of it.
         for entity in found.entities() {
             self.note_admitted(entity.key, &entity.header);

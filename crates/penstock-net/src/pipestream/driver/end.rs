@@ -54,6 +54,7 @@ impl Driver {
         tracing::info!(session = %shared.id(), code = reason.code.name(), sent, received, completed, failed, "the session has ended");
         let log = self.link.log.clone();
         let sink_done = self.sink_done.take();
+        self.fail_redeemed();
         let durable = self.durable.take();
         // Commands, held streams and the sink's session go with the driver; whoever waits for them wakes up.
         drop(self);

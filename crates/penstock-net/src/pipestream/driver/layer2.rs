@@ -57,8 +57,9 @@ pub(super) struct Layer2 {
     deferring: FastMap<EntityKey, Issued>,
     /// The claim checks of entities of ours whose DEFERRED has come.
     deferred: FastMap<EntityKey, u64>,
-    /// Claim checks that this session has redeemed and not settled.
-    redeemed: usize,
+    /// Claim checks that this session has redeemed, and whose entities have not come.
+    redeemed: HashSet<u64>,
+    /// Those whose entities have come.
     settling: FastMap<EntityKey, u64>,
 }
 
@@ -92,9 +93,9 @@ impl Layer2 {
         self.present(attempt.key) == attempt.number
     }
 
-    /// The session is of an earlier process: it may have redeemed claim checks, and have parents with any policy.
-    pub(super) fn resumed(&mut self) {
-        (self.defers, self.redeemed) = (true, self.redeemed.max(1));
+    /// The session is of an earlier process: it has redeemed these claim checks, and may have parents with any policy.
+    pub(super) fn resumed(&mut self, redeemed: HashSet<u64>) {
+        (self.defers, self.redeemed) = (true, redeemed);
     }
 
     /// What has come of a received entity counts no more.
@@ -178,8 +179,9 @@ impl Driver {
         }
     }
 
-    /// A received entity is admitted, maybe again.
-    pub(super) fn note_admitted(&mut self, key: EntityKey, header: &Arc<EntityHeader>) {
+    /// A received entity is admitted, maybe again. True: it is what the session has redeemed a claim check for. That its
+    /// header names one is not enough, and one redemption is good for one entity.
+    pub(super) fn note_admitted(&mut self, key: EntityKey, header: &Arc<EntityHeader>) -> bool {
         let layer2 = &mut self.layer2;
         if let Some(policy) = &header.completion_policy {
             let defer = Some(FailureAction::Defer.into());
@@ -188,10 +190,20 @@ impl Driver {
         if layer2.defers {
             layer2.keep_header(key, header);
         }
-        if layer2.redeemed > 0
+        if !layer2.redeemed.is_empty()
             && let Some(claim) = header.metadata.get(CLAIM).and_then(|text| claim_id(text))
+            && layer2.redeemed.remove(&claim)
         {
             layer2.settling.insert(key, claim);
+        }
+        !layer2.settling.is_empty() && layer2.settling.contains_key(&key)
+    }
+
+    /// The session is over: what it has redeemed and not sent has failed, like all that has come to no end.
+    pub(super) fn fail_redeemed(&mut self) {
+        let Some(by) = self.link.shared.layer2() else { return };
+        for claim in self.layer2.redeemed.drain() {
+            self.link.entity.claims.settle(claim, by, Status::Failed);
         }
     }
 
@@ -237,7 +249,6 @@ impl Driver {
         if !layer2.settling.is_empty()
             && let Some((claim, by)) = layer2.settling.remove(&key).zip(self.link.shared.layer2())
         {
-            layer2.redeemed = layer2.redeemed.saturating_sub(1);
             self.link.entity.claims.settle(claim, by, status);
         }
         (failures.unwrap_or_default(), claim, header)
@@ -414,7 +425,11 @@ impl Driver {
         answer: std::result::Result<ClaimResponse, Reason>,
         redeemed: bool,
     ) {
-        self.layer2.redeemed += usize::from(redeemed);
+        if let Ok(response) = answer.as_ref()
+            && redeemed
+        {
+            self.layer2.redeemed.insert(response.claim_id);
+        }
         if let Err(error) = self.session.answer_claim(request, answer) {
             // The session has ended meanwhile.
             tracing::debug!(%error, "nobody waits for the answer about a claim check");

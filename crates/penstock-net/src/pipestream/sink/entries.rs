@@ -39,6 +39,8 @@ struct Entry<S> {
     failures: u32,
     header: Arc<EntityHeader>,
     dehydrated: bool,
+    /// It is stored and set aside.
+    defers: bool,
     gathered: Option<Status>,
     state: State<S>,
 }
@@ -71,6 +73,14 @@ pub(super) trait Verified {
 
     /// Where it lies already.
     fn name(&self) -> Option<&str>;
+}
+
+/// How an entity is taken.
+#[derive(Debug, Clone, Copy)]
+struct Manner {
+    dehydrated: bool,
+    /// Stored to be set aside.
+    defers: bool,
 }
 
 /// The entities of one session.
@@ -145,7 +155,7 @@ impl<S: Verified> Entries<S> {
             self.header_octets = self.header_octets.saturating_add(weight);
             SinkCounters::add(&self.counters.header_octets, weight);
             let state = State::Delivered(placed);
-            let entry = Entry { number: 0, failures, header, dehydrated: false, gathered: None, state };
+            let entry = Entry { number: 0, failures, header, dehydrated: false, defers: false, gathered: None, state };
             self.entries.insert(key, entry);
         }
     }
@@ -153,8 +163,11 @@ impl<S: Verified> Entries<S> {
     /// Takes what the driver has seen. Gives the entities that have something to be committed now.
     pub(super) fn apply(&mut self, event: SinkEvent) -> Option<EntityKey> {
         match event {
-            SinkEvent::Admitted { attempt, failures, header, dehydrated } => {
-                self.admitted(attempt, failures, header, dehydrated);
+            SinkEvent::Admitted { attempt, failures, header, dehydrated, redeems } => {
+                // What comes back under its claim check is not set aside again: it would come back for ever.
+                let matches = |types: &Arc<DeferTypes>| types.matches(&header);
+                let defers = !dehydrated && !redeems && self.defer.as_ref().is_some_and(matches);
+                self.admitted(attempt, failures, header, Manner { dehydrated, defers });
                 None
             }
             SinkEvent::AttemptFailed { key } => {
@@ -189,7 +202,7 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    fn admitted(&mut self, attempt: Attempt, failures: u32, header: Arc<EntityHeader>, dehydrated: bool) {
+    fn admitted(&mut self, attempt: Attempt, failures: u32, header: Arc<EntityHeader>, manner: Manner) {
         let Attempt { key, number } = attempt;
         let mut gathered = self.gathered.remove(&key);
         if let Some(known) = self.entries.get(&key) {
@@ -206,8 +219,8 @@ impl<S: Verified> Entries<S> {
         if let Err(reason) = self.membership.admit(key, &header) {
             self.commands.urge(Urgent::Fail { attempt, reason });
         }
-        let state = State::Receiving;
-        self.entries.insert(key, Entry { number, failures, header, dehydrated, gathered, state });
+        let (state, Manner { dehydrated, defers }) = (State::Receiving, manner);
+        self.entries.insert(key, Entry { number, failures, header, dehydrated, defers, gathered, state });
         if self.header_octets > MAX_HEADER_OCTETS {
             SinkCounters::add(&self.counters.headers_exceeded, 1);
             let message = format!("the headers of open entities exceed the sink's limit of {MAX_HEADER_OCTETS} octets");
@@ -312,7 +325,7 @@ impl<S: Verified> Entries<S> {
         let entry = self.entries.get_mut(&key)?;
         let State::Placed(placed) = &entry.state else { return None };
         let (header, number) = (Arc::clone(&entry.header), entry.number);
-        let defers = !entry.dehydrated && self.defer.as_ref().is_some_and(|types| types.matches(&entry.header));
+        let defers = entry.defers;
         match (entry.dehydrated, entry.gathered) {
             (true, None) => None,
             (false, _) | (true, Some(Status::Complete)) => {

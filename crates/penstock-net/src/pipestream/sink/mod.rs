@@ -103,7 +103,8 @@ enum Message {
 #[derive(Debug)]
 pub(crate) enum SinkEvent {
     /// An attempt to bring an entity, which has failed so often before, may be received.
-    Admitted { attempt: Attempt, failures: u32, header: Arc<EntityHeader>, dehydrated: bool },
+    /// `redeems`: it is what the session has redeemed a claim check for.
+    Admitted { attempt: Attempt, failures: u32, header: Arc<EntityHeader>, dehydrated: bool, redeems: bool },
     /// What has come of an entity is void; it may come again.
     AttemptFailed { key: EntityKey },
     /// All descendants of a dehydrated entity are terminal; without a key, all of the peer's root scope, which it has
