@@ -260,7 +260,7 @@ mod tests {
 
     fn ended(entity: u32) -> Ended {
         let key = EntityKey { scope: 2, scope_use: 1, entity, entity_use: 0 };
-        let child_scope = (entity % 2 == 0).then_some(ScopeKey { scope: 4, scope_use: 0 });
+        let child_scope = entity.is_multiple_of(2).then_some(ScopeKey { scope: 4, scope_use: 0 });
         let reason = Reason { code: ErrorCode::IntegrityError, message: "why \"so\"".into() };
         let digest = ScopeDigest {
             scope_id: 4,
