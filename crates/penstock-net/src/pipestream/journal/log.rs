@@ -189,6 +189,8 @@ impl Log {
         for number in numbers(&self.folder)? {
             fs::remove_file(path(&self.folder, number))?;
         }
+        // A process that was killed may have left half of a snapshot.
+        let _ = fs::remove_file(self.folder.join(NEW));
         // A client's has its key and its lock, and stays.
         let _ = fs::remove_dir(&self.folder);
         Ok(())

@@ -282,7 +282,8 @@ fn a_store_that_takes_nothing_refuses_the_session() {
     sink.set(true);
     let refused = block(sink.client.connect(sink.address, "localhost", SessionOptions::default())).unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::InternalError));
-    assert!(refused.to_string().contains("503"), "{refused}");
+    // What the store said is in the log; it may name what is nothing to a peer.
+    assert!(refused.to_string().ends_with("the sink cannot take the session"), "{refused}");
     sink.set(false);
     sink.close(&sink.connect());
 }
