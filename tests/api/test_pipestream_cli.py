@@ -218,8 +218,8 @@ def health(url):
         return error.code
 
 
-def test_metrics_and_health_are_served_and_documented(serve, pytestconfig):
-    process, address, fingerprint = serve("--metrics", "127.0.0.1:0")
+def test_metrics_and_health_are_served_and_documented(serve, pytestconfig, tmp_path):
+    process, address, fingerprint = serve("--metrics", "127.0.0.1:0", "--state", tmp_path / "sessions")
     # The log says where; the line on stdout is what it always is.
     line = next(line for line in process.stderr if "metrics at" in line)
     url = re.search(r"http://127\.0\.0\.1:\d+", line)[0]

@@ -84,9 +84,9 @@ def test_every_plan_survives_killed_executors_and_failed_attempts(
         assert {(row["parts"], row["status"]) for row in rows} == {(25, "COMPLETE")}
         found = receipts.verify_all(tmp_path / "receipts" / plan, tmp_path / "sink")
         assert [difference.text for _, each in found for difference in each] == []
-        # More attempts than tasks: one that fails, and those of the executor that was killed.
-        attempts = [mark.name.rsplit("-", 1) for mark in marks.glob(f"began-{plan}-*")]
-        assert len(attempts) > len({task for task, _ in attempts})
+        # Second attempts, for the one that fails and for those of the executor that was killed: it may have been before
+        # their first attempts had made their marks.
+        assert list(marks.glob(f"began-{plan}-*-[1-9]"))
 
 
 def test_rows_written_to_a_sink_are_read_once_each_whatever_was_killed_and_by_streams_too(
