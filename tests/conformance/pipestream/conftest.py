@@ -1,3 +1,3 @@
-from .fixtures import certificate, connect, program, programs, reactor, sender
+from .fixtures import certificate, connect, friend, join, program, programs, reactor, sender
 
-__all__ = ["certificate", "connect", "program", "programs", "reactor", "sender"]
+__all__ = ["certificate", "connect", "friend", "join", "program", "programs", "reactor", "sender"]

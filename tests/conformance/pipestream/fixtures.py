@@ -11,17 +11,22 @@ import pytest
 
 from .client import Client
 from .invariants import Tail, check_event, check_session, check_sink, closed_code, log_of
+from .layer2 import Action, Policy
 from .programs import Send, Serve
 from .reactor import Reactor
 from .receiver import Certificate, Receiver
+from .waiting import WaitingClient, digest_of
 from .wire import Stat
 
 __all__ = [
     "Connect",
+    "Join",
     "Program",
     "Sender",
     "certificate",
     "connect",
+    "friend",
+    "join",
     "program",
     "programs",
     "reactor",
@@ -123,7 +128,7 @@ class Program:
 
     def _finish(self, client: Client) -> None:
         ended = client.closed_by_peer
-        if not client.handshake_done or client.session_id in self.over:
+        if not client.handshake_done or not client.has_list or client.session_id in self.over:
             client.vanish()
             return
         if ended is None and client.own_close is None and not client.vanished:
@@ -189,6 +194,38 @@ def connect(program: Program) -> Connect:
     return program.connect
 
 
+Join = Callable[..., WaitingClient]
+
+
+@pytest.fixture
+def join(program: Program) -> Join:
+    """Gives a client of layer 2 that has named its session, or with `of` one that is back (`kind=Back`)."""
+
+    def joined(*arguments: Any, kind: type[WaitingClient] = WaitingClient, **options: Any) -> WaitingClient:
+        client = program.connect(*arguments, kind=kind, **options)
+        assert isinstance(client, WaitingClient)
+        return client
+
+    return joined
+
+
+@pytest.fixture
+def friend(join: Join) -> Iterator[WaitingClient]:
+    """Another client of layer 2, with something set aside, that nothing may disturb."""
+    friend = join()
+    friend.parent(Policy(on_failure=Action.DEFER))
+    friend.announce(1, 2, scope=2, depth=1)
+    friend.child(1, checksum=bytes(32))
+    claim, _ = friend.set_aside(1, 2)
+    yield friend
+    assert friend.quic.ended is None
+    assert friend.query(claim).status == Stat.DEFERRED
+    friend.child(2)
+    friend.barrier(2, 1)
+    assert friend.released(2, 1) == digest_of(2, Stat.DEFERRED, Stat.COMPLETE)
+    assert friend.terminal(1).stat == Stat.FAILED
+
+
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return Certificate(tmp_path_factory.mktemp("certificate"))
@@ -216,8 +253,8 @@ class Sender:
         pinned = ("--fingerprint", fingerprint or self.certificate.fingerprint)
         return self.run(receiver.address, *arguments, *pinned)
 
-    def run(self, address: tuple[str, int], *arguments: str | Path) -> Send:
-        process = Send(self.reactor, self.folder, address, *arguments)
+    def run(self, address: tuple[str, int], *arguments: str | Path, **options: Any) -> Send:
+        process = Send(self.reactor, self.folder, address, *arguments, **options)
         self.processes.append(process)
         return process
 

@@ -87,6 +87,11 @@ class Incoming:
 class Peer:
     """One end of a connection. `frames` holds everything that came on stream 0."""
 
+    # Whether frames of layer 2 are read; others skip them.
+    layer_2 = False
+    # Whether a server's sink has a list of this session: at layer 2 only once it has its name.
+    has_list = True
+
     def __init__(self, reactor: Reactor, quic: Quic, socket: Socket) -> None:
         self.reactor = reactor
         self.quic = quic
@@ -171,7 +176,7 @@ class Peer:
             return
         self._control += event.data
         self.control_ended = self.control_ended or event.end_stream
-        while (decoded := wire.decode_frame(self._control)) is not None:
+        while (decoded := wire.decode_frame(self._control, with_layer_2=self.layer_2)) is not None:
             frame, used = decoded
             self._control = self._control[used:]
             self.frames.append(frame)

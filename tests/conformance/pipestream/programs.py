@@ -1,7 +1,7 @@
 """The program under test as a child process, whichever it is.
 
-PIPESTREAM_SERVE and PIPESTREAM_SEND name the commands; penstock's are the default. What they must take and print is in
-docs/conformance.md.
+PIPESTREAM_SERVE, PIPESTREAM_SEND, PIPESTREAM_RECEIVE and PIPESTREAM_OWN name the commands; penstock's are the default.
+What they must take and print is in docs/conformance.md.
 """
 
 import os
@@ -17,11 +17,17 @@ from pathlib import Path
 
 from .reactor import Reactor
 
-__all__ = ["SEND", "SERVE", "Send", "Serve", "environment"]
+__all__ = ["OWN", "SEND", "SERVE", "Receive", "Send", "Serve", "environment"]
 
 PENSTOCK = shlex.join([sys.executable, "-m", "penstock", "pipestream"])
 SERVE = shlex.split(os.environ.get("PIPESTREAM_SERVE", f"{PENSTOCK} serve"))
 SEND = shlex.split(os.environ.get("PIPESTREAM_SEND", f"{PENSTOCK} send"))
+# Two programs of a few lines, because penstock's commands never wait with an entity.
+HERE = Path(__file__).parent
+RECEIVE = shlex.split(
+    os.environ.get("PIPESTREAM_RECEIVE", shlex.join([sys.executable, str(HERE / "penstock_receives.py")]))
+)
+OWN = shlex.split(os.environ.get("PIPESTREAM_OWN", shlex.join([sys.executable, str(HERE / "penstock_owns.py")])))
 
 START = 60.0
 STOP = 30.0
@@ -35,20 +41,20 @@ def environment(home: Path) -> dict[str, str]:
     return inherited | dict.fromkeys(places, str(home))
 
 
-class Serve:
-    """A server with a sink folder and an events file."""
+class Listening:
+    """A server of ours, of any kind, that says where it listens."""
 
-    def __init__(self, folder: Path, *options: str, sink: Path | None = None, home: Path | None = None) -> None:
+    def __init__(self, folder: Path, command: Sequence[str], home: Path | None) -> None:
         self.folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.sink = sink or folder / "sink"
-        self.events = folder / "events.jsonl"
         self.errors = folder / "stderr.txt"
-        # Port 0 picks a free one.
-        arguments = ["--listen", "127.0.0.1:0", "--sink", str(self.sink), "--events", str(self.events), *options]
         with self.errors.open("ab") as errors:
             self.process = subprocess.Popen(
-                [*SERVE, *arguments], stdout=subprocess.PIPE, stderr=errors, env=environment(home or folder)
+                # Port 0 picks a free one.
+                [*command, "--listen", "127.0.0.1:0"],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment(home or folder),
             )
         self.ready = self._first_line()
         match = READY.fullmatch(self.ready)
@@ -108,17 +114,44 @@ class Serve:
                 self.kill()
 
 
-class Send:
-    """A client that sends files."""
+class Serve(Listening):
+    """A server with a sink folder and an events file."""
 
-    def __init__(self, reactor: Reactor, home: Path, address: tuple[str, int], *arguments: str | Path) -> None:
+    def __init__(self, folder: Path, *options: str, sink: Path | None = None, home: Path | None = None) -> None:
+        self.sink = sink or folder / "sink"
+        self.events = folder / "events.jsonl"
+        super().__init__(folder, [*SERVE, "--sink", str(self.sink), "--events", str(self.events), *options], home)
+
+
+class Receive(Listening):
+    """A server without a sink, which does with each entity what its metadata `conformance` says."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        super().__init__(folder, [*RECEIVE, *options], None)
+
+
+class Send:
+    """A client that sends files, or with another `command` what it likes."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        home: Path,
+        address: tuple[str, int],
+        *arguments: str | Path,
+        command: Sequence[str] = tuple(SEND),
+    ) -> None:
         self.reactor = reactor
-        command = [*SEND, f"{address[0]}:{address[1]}", *map(str, arguments)]
+        command = [*command, f"{address[0]}:{address[1]}", *map(str, arguments)]
         self.output = (home / "send-stdout.txt", home / "send-stderr.txt")
         with self.output[0].open("wb") as stdout, self.output[1].open("wb") as stderr:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment(home)
             )
+
+    @property
+    def stdout(self) -> str:
+        return self.output[0].read_text("utf-8", "replace")
 
     @property
     def stderr(self) -> str:

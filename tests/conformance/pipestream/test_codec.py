@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from . import entity, wire
+from . import entity, layer2, wire
 from .wire import Code, Stat, WireError
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "pipestream"
@@ -35,6 +35,29 @@ def extension(status: wire.Status) -> Vector | None:
     return {"claim_id": int.from_bytes(octets[:8]), "expiry_micros": int.from_bytes(octets[8:])}
 
 
+def found(response: layer2.ClaimResponse) -> Vector | None:
+    check = response.check
+    if check is None:
+        return None
+    names = {"entity_id": check.entity, "scope_id": check.scope, "expiry_micros": check.expiry}
+    validation = None
+    if check.validation is not None:
+        validation = dict(vars(layer2.decode_validation(check.validation)))
+        validation["state_checksum"] = validation["state_checksum"].hex()
+    return {**names, "validation": validation, "status": Stat(response.status or 0).name}
+
+
+def policy_of(expected: Vector | None) -> layer2.Policy | None:
+    """The policy that a vector says."""
+    if expected is None:
+        return None
+    mode = expected["mode"] and layer2.Mode[expected["mode"].removeprefix("COMPLETION_MODE_")]
+    names = [expected[name] and expected[name].removeprefix("FAILURE_ACTION_") for name in ("on_timeout", "on_failure")]
+    actions = [name and layer2.Action[name] for name in names]
+    numbers = [expected[name] for name in ("max_retries", "retry_delay_ms", "timeout_ms", "min_success_ratio")]
+    return layer2.Policy(mode, *numbers, *actions)
+
+
 def describe(frame: wire.Frame) -> Vector:
     """The frame in the words of the vectors."""
     match frame:
@@ -56,6 +79,19 @@ def describe(frame: wire.Frame) -> Vector:
         case wire.Error():
             names = {"code": frame.code, "scope_id": frame.scope, "entity_id": frame.entity}
             return {"type": "ERROR", **names, "message": frame.message}
+        case layer2.ClaimQuery():
+            return {"type": "CLAIM_QUERY", "claim_id": frame.claim}
+        case layer2.ClaimResponse():
+            return {"type": "CLAIM_RESPONSE", "claim_id": frame.claim, "found": found(frame)}
+        case layer2.ClaimRedeem():
+            return {"type": "CLAIM_REDEEM", "claim_id": frame.claim, "session": frame.session}
+        case layer2.Resume():
+            names = {"scope_id": frame.scope, "entity_id": frame.entity}
+            return {"type": "RESUME", **names, "token": frame.token.hex()}
+        case layer2.Session():
+            counts = {"received": frame.received, "sent": frame.sent}
+            said = {name: count for name, count in counts.items() if count is not None}
+            return {"type": "SESSION", "session": frame.session, **said}
         case wire.Private():
             return {"type": "PRIVATE", "frame_type": frame.frame_type}
 
@@ -87,6 +123,31 @@ def test_invalid_frames_are_refused_with_the_code_of_the_vectors(vector: Vector)
     assert caught.value.code.name == vector["code"]
 
 
+@cases("frames-layer2")
+def test_frames_of_layer_2_are_read_as_the_vectors_say(vector: Vector) -> None:
+    data = bytes.fromhex(vector["hex"])
+    decoded = wire.decode_frame(data, with_layer_2=True)
+    assert decoded is not None
+    frame, used = decoded
+    assert (describe(frame), used) == (vector["frame"], len(data))
+    for end in range(len(data)):
+        assert wire.decode_frame(data[:end], with_layer_2=True) is None, f"a frame in {end} of {len(data)} octets"
+    assert wire.decode_frame(frame.encode(), with_layer_2=True) == (frame, len(frame.encode()))
+    if not vector.get("decode_only"):
+        assert frame.encode() == data
+
+
+@cases("frames-layer2-invalid")
+def test_invalid_frames_of_layer_2_are_refused_with_the_code_of_the_vectors(vector: Vector) -> None:
+    data = bytes.fromhex(vector["hex"])
+    if vector.get("truncated"):
+        assert wire.decode_frame(data, with_layer_2=True) is None
+        return
+    with pytest.raises(WireError) as caught:
+        wire.decode_frame(data, with_layer_2=True)
+    assert caught.value.code.name == vector["code"]
+
+
 @cases("headers")
 def test_headers_are_read_as_the_vectors_say(vector: Vector) -> None:
     data, expected = bytes.fromhex(vector["hex"]), vector["header"]
@@ -102,7 +163,10 @@ def test_headers_are_read_as_the_vectors_say(vector: Vector) -> None:
     names = ("total_chunks", "chunk_index", "chunk_offset")
     chunk = header.chunk and dict(zip(names, vars(header.chunk).values(), strict=True))
     assert chunk == expected["chunk_info"]
-    assert (header.policy is None) == (expected["completion_policy"] is None)
+    policy = None if header.policy is None else layer2.decode_policy(header.policy)
+    assert policy == policy_of(expected["completion_policy"])
+    if policy is not None:
+        assert layer2.decode_policy(policy.message()) == policy
     assert entity.decode_header(header.encode()) == (header, len(header.encode()))
 
 

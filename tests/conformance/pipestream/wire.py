@@ -7,9 +7,10 @@ take whatever they are told, so that an evil peer can say what a good one would 
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 
-from . import protobuf
+from . import layer2, protobuf
+from .codes import MAX_LENGTH, TERMINAL, Code, Stat, WireError, variable
+from .layer2 import ClaimQuery, ClaimRedeem, ClaimResponse, Resume, Session
 from .protobuf import LENGTH, VARINT
 
 __all__ = [
@@ -31,63 +32,10 @@ __all__ = [
 ]
 
 CONNECTION_LEVEL = 0xFFFF_FFFF
-MAX_LENGTH = 16_777_215
-
-
-class Code(IntEnum):
-    """The registry of error codes, section 11.4."""
-
-    NO_ERROR = 0
-    INTERNAL_ERROR = 1
-    IDLE_TIMEOUT = 2
-    CONTROL_RESET = 3
-    INTEGRITY_ERROR = 4
-    ENTITY_INVALID = 5
-    ENTITY_TOO_LARGE = 6
-    DEPTH_EXCEEDED = 7
-    WINDOW_EXCEEDED = 8
-    SCOPE_INVALID = 9
-    CLAIM_EXPIRED = 10
-    CLAIM_NOT_FOUND = 11
-    LAYER_UNSUPPORTED = 12
-
-
-class Stat(IntEnum):
-    """Status codes, section 6.2.2."""
-
-    UNSPECIFIED = 0
-    PENDING = 1
-    PROCESSING = 2
-    COMPLETE = 3
-    FAILED = 4
-    CHECKPOINT = 5
-    DEHYDRATING = 6
-    REHYDRATING = 7
-    YIELDED = 8
-    DEFERRED = 9
-    RETRYING = 10
-    SKIPPED = 11
-    ABANDONED = 12
-
-
-TERMINAL = {Stat.COMPLETE, Stat.FAILED, Stat.SKIPPED, Stat.ABANDONED, Stat.DEFERRED}
-
-
-class WireError(Exception):
-    """What came breaks the format; `code` is what a receiver closes with."""
-
-    def __init__(self, code: Code, message: str) -> None:
-        super().__init__(f"{code.name}: {message}")
-        self.code = code
 
 
 class _Short(Exception):
     """More octets are needed."""
-
-
-def variable(frame_type: int, message: bytes, length: int | None = None) -> bytes:
-    """A frame with a length before its message; `length` may lie."""
-    return struct.pack(">BI", frame_type, len(message) if length is None else length) + message
 
 
 @dataclass(frozen=True)
@@ -195,7 +143,7 @@ class Error:
 
 @dataclass(frozen=True)
 class Private:
-    """0xC1-0xFF: skipped by its length. What it held is forgotten."""
+    """0xC1-0xFF: skipped by its length. What it held is forgotten. Below layer 2 that is so of its frames, too."""
 
     frame_type: int
 
@@ -204,6 +152,7 @@ class Private:
 
 
 Frame = Status | Digest | Barrier | Capabilities | Checkpoint | Error | Private
+Frame = Frame | Session | ClaimQuery | ClaimResponse | ClaimRedeem | Resume
 
 
 Numbers = tuple[int, ...]
@@ -252,7 +201,7 @@ DECODERS: dict[int, Callable[[bytes], Frame]] = {
 }
 
 
-def _decode_variable(data: bytes) -> tuple[Frame, int]:
+def _decode_variable(data: bytes, with_layer_2: bool) -> tuple[Frame, int]:
     frame_type = data[0]
     if frame_type not in (0x80, 0x81) and frame_type < 0xC0:
         raise WireError(Code.ENTITY_INVALID, f"frame type 0x{frame_type:02X}")
@@ -264,6 +213,8 @@ def _decode_variable(data: bytes) -> tuple[Frame, int]:
     if len(data) < 5 + length:
         raise _Short
     message = data[5 : 5 + length]
+    if with_layer_2 and frame_type in layer2.DECODERS:
+        return layer2.decode(frame_type, message), 5 + length
     decode = DECODERS.get(frame_type)
     return (decode(message) if decode else Private(frame_type)), 5 + length
 
@@ -308,13 +259,13 @@ def _decode_status(data: bytes) -> tuple[Status, int]:
     return Status(stat, entity, scope, depth, cursor, extension), size
 
 
-def decode_frame(data: bytes) -> tuple[Frame, int] | None:
-    """The first frame and how many octets it took; None when more must come."""
+def decode_frame(data: bytes, *, with_layer_2: bool = False) -> tuple[Frame, int] | None:
+    """The first frame and how many octets it took; None when more must come. Without layer 2 its frames are private."""
     if not data:
         return None
     try:
         if data[0] >= 0x80:
-            return _decode_variable(data)
+            return _decode_variable(data, with_layer_2)
         if data[0] == 0x50:
             return _decode_status(data)
         if data[0] not in (0x54, 0x55):
