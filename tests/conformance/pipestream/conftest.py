@@ -1,3 +1,27 @@
-from .fixtures import certificate, connect, friend, join, program, programs, reactor, sender
+from .fixtures import (
+    beside,
+    certificate,
+    connect,
+    friend,
+    join,
+    program,
+    programs,
+    reactor,
+    receives,
+    sender,
+    waits,
+)
 
-__all__ = ["certificate", "connect", "friend", "join", "program", "programs", "reactor", "sender"]
+__all__ = [
+    "beside",
+    "certificate",
+    "connect",
+    "friend",
+    "join",
+    "program",
+    "programs",
+    "reactor",
+    "receives",
+    "sender",
+    "waits",
+]

@@ -4,6 +4,7 @@ disturb, and the checks that follow every test."""
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from .client import Client
 from .invariants import Tail, check_event, check_session, check_sink, closed_code, log_of
 from .layer2 import Action, Policy
-from .programs import Send, Serve
+from .programs import Receive, Send, Serve
 from .reactor import Reactor
 from .receiver import Certificate, Receiver
 from .waiting import WaitingClient, digest_of
@@ -23,6 +24,8 @@ __all__ = [
     "Join",
     "Program",
     "Sender",
+    "Waits",
+    "beside",
     "certificate",
     "connect",
     "friend",
@@ -30,7 +33,9 @@ __all__ = [
     "program",
     "programs",
     "reactor",
+    "receives",
     "sender",
+    "waits",
 ]
 
 MIB = 1 << 20
@@ -224,6 +229,52 @@ def friend(join: Join) -> Iterator[WaitingClient]:
     friend.barrier(2, 1)
     assert friend.released(2, 1) == digest_of(2, Stat.DEFERRED, Stat.COMPLETE)
     assert friend.terminal(1).stat == Stat.FAILED
+
+
+@pytest.fixture(scope="session")
+def receives(reactor: Reactor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receive]:
+    """A receiver that does with each entity what its metadata says."""
+    receive = Receive(tmp_path_factory.mktemp("receive"))
+    yield receive
+    receive.stop()
+
+
+@pytest.fixture(scope="session")
+def beside(receives: Receive, reactor: Reactor) -> Iterator[Callable[[], None]]:
+    """Another connection to `receives`, from the first test to the last: what it says, it says still."""
+    client = Client(reactor, receives.address).open()
+    entities = count(1)
+
+    def undisturbed() -> None:
+        entity = next(entities)
+        client.deliver(entity, b"beside")
+        client.completes(entity)
+
+    yield undisturbed
+    client.close()
+    client.vanish()
+
+
+Waits = Callable[..., WaitingClient]
+
+
+@pytest.fixture
+def waits(receives: Receive, reactor: Reactor, beside: Callable[[], None]) -> Iterator[Waits]:
+    """Gives clients of layer 2 to `receives`; after the test it lives, and another connection was not disturbed."""
+    clients: list[WaitingClient] = []
+
+    def join(kind: type[WaitingClient] = WaitingClient, **options: Any) -> WaitingClient:
+        client = kind(reactor, receives.address, **options)
+        clients.append(client)
+        return client.open()
+
+    yield join
+    for client in clients:
+        if not client.vanished and not client.has_ended():
+            client.close()
+        client.vanish()
+    assert receives.alive, receives.complaint()
+    beside()
 
 
 @pytest.fixture(scope="session")
