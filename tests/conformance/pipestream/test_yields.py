@@ -186,7 +186,6 @@ NOTHING_WAITS: dict[str, Frame] = {
     "entity 0": Resume(0, 0, b"a token"),
     "a reserved ID": Resume(0, 0xFFFF_FFFF, b"a token"),
     "a scope never opened": Resume(4, 1, b"a token"),
-    "a scope of the server's": Resume(1, 1, b"a token"),
 }
 
 
@@ -199,10 +198,11 @@ def test_where_nothing_waits_a_token_is_refused(waits: Waits, frame: Resume) -> 
     client.completes(1)
 
 
-def test_a_scope_above_65535_closes_with_scope_invalid(waits: Waits) -> None:
+@pytest.mark.parametrize("scope", [1, 3, 65_536], ids=["1, the server's root", "of the other parity", "65536"])
+def test_a_token_for_a_scope_that_is_none_closes_with_scope_invalid(waits: Waits, scope: int) -> None:
     client = waits()
     token = waiting(client)
-    client.send(Resume(65_536, 1, token))
+    client.send(Resume(scope, 1, token))
     client.closes(Code.SCOPE_INVALID)
 
 
