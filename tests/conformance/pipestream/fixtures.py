@@ -17,6 +17,7 @@ from .programs import Receive, Send, Serve
 from .reactor import Reactor
 from .receiver import Certificate, Receiver
 from .waiting import WaitingClient, digest_of
+from .waiting_receiver import WaitingReceiver
 from .wire import Stat
 
 __all__ = [
@@ -232,7 +233,7 @@ def friend(join: Join) -> Iterator[WaitingClient]:
 
 
 @pytest.fixture(scope="session")
-def receives(reactor: Reactor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receive]:
+def receives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receive]:
     """A receiver that does with each entity what its metadata says."""
     receive = Receive(tmp_path_factory.mktemp("receive"))
     yield receive
@@ -295,14 +296,20 @@ class Sender:
         self.receivers.append(receiver)
         return receiver
 
+    def waiting(self, **options: Any) -> WaitingReceiver:
+        """A server of layer 2."""
+        receiver = WaitingReceiver(self.reactor, self.certificate, **options)
+        self.receivers.append(receiver)
+        return receiver
+
     def file(self, name: str = "a.bin", payload: bytes = b"some octets") -> Path:
         path = self.folder / name
         path.write_bytes(payload)
         return path
 
-    def send(self, receiver: Receiver, *arguments: str | Path, fingerprint: str | None = None) -> Send:
+    def send(self, receiver: Receiver, *arguments: str | Path, fingerprint: str | None = None, **options: Any) -> Send:
         pinned = ("--fingerprint", fingerprint or self.certificate.fingerprint)
-        return self.run(receiver.address, *arguments, *pinned)
+        return self.run(receiver.address, *arguments, *pinned, **options)
 
     def run(self, address: tuple[str, int], *arguments: str | Path, **options: Any) -> Send:
         process = Send(self.reactor, self.folder, address, *arguments, **options)

@@ -24,6 +24,9 @@ from .wire import Barrier, Capabilities, Checkpoint, Digest, Frame, Stat, Status
 
 __all__ = ["Certificate", "Receiver", "Scope"]
 
+# What an owner says when it gives up, and a receiver echoes; the last two at layer 2.
+GIVEN_UP = (Stat.FAILED, Stat.SKIPPED, Stat.ABANDONED)
+
 
 class Certificate:
     """A self-signed certificate for localhost."""
@@ -132,6 +135,11 @@ class Receiver(Peer):
     def on_frame(self, frame: Frame) -> None:
         if self.hooks[0] is not None and self.hooks[0](self, frame):
             return
+        self.take(frame)
+        self.settle()
+
+    def take(self, frame: Frame) -> None:
+        """What a frame changes."""
         match frame:
             case Capabilities() if self.capabilities is not None:
                 self.send(self.capabilities)
@@ -141,7 +149,6 @@ class Receiver(Peer):
                 self.scopes.setdefault(frame.barrier, Scope()).barrier = True
             case Checkpoint(flags=0):
                 self.checkpoints.append(frame)
-        self.settle()
 
     def _take_status(self, frame: Status) -> None:
         scope = self.scopes.setdefault(frame.scope, Scope())
@@ -150,8 +157,8 @@ class Receiver(Peer):
             scope.announced.append(frame.entity)
         elif frame.stat == Stat.DEHYDRATING:
             self.dehydrating.add((frame.scope, frame.entity))
-        elif frame.stat == Stat.FAILED and frame.entity not in scope.statuses:
-            self.resolve(frame.scope, frame.entity, Stat.FAILED)
+        elif frame.stat in GIVEN_UP and frame.entity not in scope.statuses:
+            self.resolve(frame.scope, frame.entity, frame.stat)
 
     def on_stream(self, stream_id: int, stream: Incoming) -> None:  # noqa: ARG002
         header = stream.header if stream.ended else None
@@ -166,13 +173,13 @@ class Receiver(Peer):
             return
         self.settle()
 
-    def resolve(self, scope: int, entity: int, stat: int) -> None:
+    def resolve(self, scope: int, entity: int, stat: int, extension: bytes | None = None) -> None:
         """Sends the terminal STATUS, with the cursor when that moves."""
         state = self.scopes[scope]
         before = state.cursor
         state.statuses[entity] = stat
         moved = state.cursor if state.cursor != before else None
-        self.send(self.edit(Status(stat, entity, scope, state.depth, moved)))
+        self.send(self.edit(Status(stat, entity, scope, state.depth, moved, extension)))
 
     def settle(self) -> None:
         """Resolves whatever can be: leaves, scopes from the deepest up, then checkpoints."""
@@ -212,9 +219,13 @@ class Receiver(Peer):
         entity = scope.parent[1] if scope.parent else 0
         self.send(self.edit(scope.digest(number)), self.edit(Barrier(True, number, entity)))
         if scope.parent:
-            good = all(stat == Stat.COMPLETE for stat in scope.statuses.values())
-            self.resolve(*scope.parent, Stat.COMPLETE if good else Stat.FAILED)
+            self.resolve(*scope.parent, self.outcome(scope))
         return True
+
+    def outcome(self, scope: Scope) -> Stat:
+        """What becomes of the parent of a scope whose children have all ended: STRICT."""
+        good = all(stat == Stat.COMPLETE for stat in scope.statuses.values())
+        return Stat.COMPLETE if good else Stat.FAILED
 
     # ---- waiting
 

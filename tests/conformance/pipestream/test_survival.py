@@ -1,4 +1,4 @@
-"""Sessions that survive their connection (proto: Session): a client whose UDP is cut, and that is back with its name."""
+"""Sessions that survive their connection (proto: Session): clients whose UDP is cut, and that are back later."""
 
 import time
 from collections.abc import Callable, Iterator
