@@ -13,7 +13,7 @@ import pytest
 from .client import Client
 from .invariants import Tail, check_event, check_session, check_sink, closed_code, log_of
 from .layer2 import Action, Policy
-from .programs import Receive, Send, Serve
+from .programs import Own, Receive, Send, Serve
 from .reactor import Reactor
 from .receiver import Certificate, Receiver
 from .waiting import WaitingClient, digest_of
@@ -23,6 +23,7 @@ from .wire import Stat
 __all__ = [
     "Connect",
     "Join",
+    "Owner",
     "Program",
     "Sender",
     "Waits",
@@ -31,6 +32,8 @@ __all__ = [
     "connect",
     "friend",
     "join",
+    "owner",
+    "owners",
     "program",
     "programs",
     "reactor",
@@ -311,8 +314,8 @@ class Sender:
         pinned = ("--fingerprint", fingerprint or self.certificate.fingerprint)
         return self.run(receiver.address, *arguments, *pinned, **options)
 
-    def run(self, address: tuple[str, int], *arguments: str | Path, **options: Any) -> Send:
-        process = Send(self.reactor, self.folder, address, *arguments, **options)
+    def run(self, address: tuple[str, int], *arguments: str | Path) -> Send:
+        process = Send(self.reactor, self.folder, address, *arguments)
         self.processes.append(process)
         return process
 
@@ -328,3 +331,38 @@ def sender(reactor: Reactor, certificate: Certificate, tmp_path: Path) -> Iterat
     sender = Sender(reactor, certificate, tmp_path)
     yield sender
     sender.end()
+
+
+@pytest.fixture(scope="session")
+def owners(reactor: Reactor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Own]]:
+    """The client that is told what to do: one process for all tests, unless one has left it without an answer."""
+    running: list[Own] = []
+
+    def own() -> Own:
+        if not running or not running[-1].idle or running[-1].process.poll() is not None:
+            running.append(Own(reactor, tmp_path_factory.mktemp("own")))
+        return running[-1]
+
+    yield own
+    for process in running:
+        process.end()
+
+
+class Owner:
+    """A client under test that is told what to do, against servers of the test's."""
+
+    def __init__(self, own: Own, sender: Sender) -> None:
+        self.own, self.sender = own, sender
+
+    def begin(self, receiver: Receiver, **order: Any) -> None:
+        self.own.begin(receiver.address, self.sender.certificate.fingerprint, **order)
+        receiver.accepts()
+
+    def answers(self, receiver: Receiver, **order: Any) -> dict[str, Any]:
+        self.begin(receiver, **order)
+        return self.own.answer()
+
+
+@pytest.fixture
+def owner(owners: Callable[[], Own], sender: Sender) -> Owner:
+    return Owner(owners(), sender)

@@ -4,6 +4,7 @@ PIPESTREAM_SERVE, PIPESTREAM_SEND, PIPESTREAM_RECEIVE and PIPESTREAM_OWN name th
 What they must take and print is in docs/conformance.md.
 """
 
+import json
 import os
 import re
 import select
@@ -14,10 +15,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from .reactor import Reactor
 
-__all__ = ["OWN", "SEND", "SERVE", "Receive", "Send", "Serve", "environment"]
+__all__ = ["SEND", "SERVE", "Own", "Receive", "Send", "Serve", "environment"]
 
 PENSTOCK = shlex.join([sys.executable, "-m", "penstock", "pipestream"])
 SERVE = shlex.split(os.environ.get("PIPESTREAM_SERVE", f"{PENSTOCK} serve"))
@@ -131,27 +133,16 @@ class Receive(Listening):
 
 
 class Send:
-    """A client that sends files, or with another `command` what it likes."""
+    """A client that sends files."""
 
-    def __init__(
-        self,
-        reactor: Reactor,
-        home: Path,
-        address: tuple[str, int],
-        *arguments: str | Path,
-        command: Sequence[str] = tuple(SEND),
-    ) -> None:
+    def __init__(self, reactor: Reactor, home: Path, address: tuple[str, int], *arguments: str | Path) -> None:
         self.reactor = reactor
-        command = [*command, f"{address[0]}:{address[1]}", *map(str, arguments)]
+        command = [*SEND, f"{address[0]}:{address[1]}", *map(str, arguments)]
         self.output = (home / "send-stdout.txt", home / "send-stderr.txt")
         with self.output[0].open("wb") as stdout, self.output[1].open("wb") as stderr:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment(home)
             )
-
-    @property
-    def stdout(self) -> str:
-        return self.output[0].read_text("utf-8", "replace")
 
     @property
     def stderr(self) -> str:
@@ -178,4 +169,52 @@ class Send:
     def end(self) -> None:
         if not self.done:
             self.process.kill()
+        self.process.wait(STOP)
+
+
+class Own:
+    """A client that is told on its standard input what to do, once for each line, and says what has become of it."""
+
+    def __init__(self, reactor: Reactor, home: Path) -> None:
+        self.reactor = reactor
+        self.errors = home / "own-stderr.txt"
+        with self.errors.open("ab") as errors:
+            self.process = subprocess.Popen(
+                OWN, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment(home)
+            )
+        self.idle = True
+        self._said = b""
+
+    def begin(self, address: tuple[str, int], fingerprint: str, **order: Any) -> None:
+        """Connects there, and sends a single entity, or `children` below one with a `policy`."""
+        assert self.idle
+        assert self.process.stdin is not None
+        self.idle = False
+        server = f"{address[0]}:{address[1]}"
+        defaults = {"children": None, "policy": None, "resume": 0, "survive": None}
+        line = json.dumps({"server": server, "fingerprint": fingerprint} | defaults | order)
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def answer(self, timeout: float = START) -> dict[str, Any]:
+        """What it says; connections of the test go on meanwhile."""
+        self.reactor.run(self._has_said, timeout)
+        assert self._has_said(), f"no answer; exit {self.process.poll()}, {self.errors.read_text('utf-8', 'replace')}"
+        line, _, self._said = self._said.partition(b"\n")
+        self.idle = True
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _has_said(self) -> bool:
+        stdout = self.process.stdout
+        assert stdout is not None
+        while select.select([stdout], [], [], 0)[0]:
+            octets = os.read(stdout.fileno(), 65_536)
+            if not octets:
+                break
+            self._said += octets
+        return b"\n" in self._said
+
+    def end(self) -> None:
+        self.process.kill()
         self.process.wait(STOP)

@@ -6,28 +6,25 @@ from dataclasses import replace
 import pytest
 
 from .entity import Header, merkle_root
-from .fixtures import Sender
+from .fixtures import Owner, Sender
 from .layer2 import Claim, ClaimQuery, ClaimRedeem, ClaimResponse, Resume, Session, deferred, yielded
-from .test_client import archive, closed
+from .peer import TIMEOUT
+from .test_client import closed
 from .test_codec import Vector, load
 from .waiting_receiver import WaitingReceiver
 from .wire import Code, Digest, Error, Frame, Stat, Status
 
 Evil = Callable[[WaitingReceiver], object]
-TWO = {"a.txt": b"first", "b.txt": b"second"}
+TWO = ("first", "second")
 OTHER = "0" * 32
 
 
-def refused(sender: Sender, receiver: WaitingReceiver, code: Code, *arguments: str, policy: str | None = None) -> None:
-    """The client closes with this code, and the job has failed, with one line on stderr that says why."""
-    needs = ["--policy", policy] if policy else ["--layers", "2"]
-    what = [sender.file("two.zip", archive(TWO))] if policy else ["--no-dehydrate", sender.file()]
-    process = sender.send(receiver, *what, *needs, *arguments)
-    receiver.reactor.run(lambda: receiver.handshake_done, 60)
-    process.exits(1)
+def refused(owner: Owner, receiver: WaitingReceiver, code: Code, *, policy: str | None = None) -> None:
+    """The client closes with this code, and its application hears of it."""
+    answer = owner.answers(receiver, children=list(TWO) if policy else None, policy=policy)
+    assert receiver.reactor.run(receiver.has_ended, TIMEOUT)
     assert (closed(receiver), Code(closed(receiver)).name) == (code, code.name), receiver.quic.ended
-    assert process.stderr.strip()
-    assert "Traceback" not in process.stderr
+    assert answer["error"] == code
 
 
 def at_session(does: Evil) -> Callable[[WaitingReceiver, Frame], bool]:
@@ -67,8 +64,8 @@ BEGINNINGS: dict[str, Evil] = {
 
 
 @pytest.mark.parametrize("does", BEGINNINGS.values(), ids=BEGINNINGS)
-def test_a_bad_answer_to_session_is_refused(sender: Sender, does: Evil) -> None:
-    refused(sender, sender.waiting(on_frame=at_session(does)), Code.ENTITY_INVALID)
+def test_a_bad_answer_to_session_is_refused(sender: Sender, owner: Owner, does: Evil) -> None:
+    refused(owner, sender.waiting(on_frame=at_session(does)), Code.ENTITY_INVALID)
 
 
 SPEECHES: dict[str, tuple[Evil, Code]] = {
@@ -115,32 +112,32 @@ SPEECHES: dict[str, tuple[Evil, Code]] = {
 
 
 @pytest.mark.parametrize(("does", "code"), SPEECHES.values(), ids=SPEECHES)
-def test_what_breaks_a_rule_closes_with_its_code(sender: Sender, does: Evil, code: Code) -> None:
-    refused(sender, sender.waiting(on_entity=at_the_entity(does)), code)
+def test_what_breaks_a_rule_closes_with_its_code(sender: Sender, owner: Owner, does: Evil, code: Code) -> None:
+    refused(owner, sender.waiting(on_entity=at_the_entity(does)), code)
 
 
 MALFORMED = [vector for vector in load("frames-layer2-invalid") if vector["name"].startswith(("0xC2", "0xC5 that"))]
 
 
 @pytest.mark.parametrize("vector", MALFORMED, ids=lambda vector: vector["name"])
-def test_frames_that_are_none_close_with_the_vectors_code(sender: Sender, vector: Vector) -> None:
+def test_frames_that_are_none_close_with_the_vectors_code(sender: Sender, owner: Owner, vector: Vector) -> None:
     def say(server: WaitingReceiver) -> None:
         server.send(bytes.fromhex(vector["hex"]), end=bool(vector.get("truncated")))
 
-    refused(sender, sender.waiting(on_entity=at_the_entity(say)), Code[vector["code"]])
+    refused(owner, sender.waiting(on_entity=at_the_entity(say)), Code[vector["code"]])
 
 
-def test_a_query_of_the_servers_is_answered(sender: Sender) -> None:
+def test_a_query_of_the_servers_is_answered(sender: Sender, owner: Owner) -> None:
     def ask(receiver: WaitingReceiver, _: Header, __: bytes) -> bool:
         receiver.send(ClaimQuery(7), ClaimRedeem(8, OTHER))
         return False
 
     receiver = sender.waiting(on_entity=ask)
-    process = sender.send(receiver, "--no-dehydrate", sender.file(), "--layers", "2")
-    receiver.accepts()
+    owner.begin(receiver)
     assert receiver.expect(ClaimResponse) == ClaimResponse(7, False)
     assert Code(receiver.expect(Error).code) is Code.CLAIM_NOT_FOUND
-    process.exits(0)
+    answer = owner.own.answer()
+    assert (answer["status"], answer["error"]) == ("COMPLETE", None)
 
 
 def failing(stat: Stat, parent: Stat, code: Code = Code.INTEGRITY_ERROR) -> Callable[[Sender], WaitingReceiver]:
@@ -167,8 +164,10 @@ BREAKS = [
 
 
 @pytest.mark.parametrize(("policy", "stat"), BREAKS, ids=lambda value: getattr(value, "name", value))
-def test_complete_that_breaks_the_policy_closes_with_entity_invalid(sender: Sender, policy: str, stat: Stat) -> None:
-    refused(sender, failing(stat, Stat.COMPLETE)(sender), Code.ENTITY_INVALID, policy=policy)
+def test_complete_that_breaks_the_policy_closes_with_entity_invalid(
+    sender: Sender, owner: Owner, policy: str, stat: Stat
+) -> None:
+    refused(owner, failing(stat, Stat.COMPLETE)(sender), Code.ENTITY_INVALID, policy=policy)
 
 
 DIGESTS: dict[str, Callable[[Digest], Digest]] = {
@@ -182,13 +181,15 @@ DIGESTS: dict[str, Callable[[Digest], Digest]] = {
 
 
 @pytest.mark.parametrize("change", DIGESTS.values(), ids=DIGESTS)
-def test_a_digest_that_differs_closes_with_integrity_error(sender: Sender, change: Callable[[Digest], Digest]) -> None:
+def test_a_digest_that_differs_closes_with_integrity_error(
+    sender: Sender, owner: Owner, change: Callable[[Digest], Digest]
+) -> None:
     def on_entity(receiver: WaitingReceiver, header: Header, payload: bytes) -> bool:
         return payload == b"first" and receiver.end(header, Stat.SKIPPED)
 
     edit = lambda frame: change(frame) if isinstance(frame, Digest) else frame  # noqa: E731
     receiver = sender.waiting(on_entity=on_entity, edit=edit)
-    refused(sender, receiver, Code.INTEGRITY_ERROR, policy="best-effort,on-failure=skip")
+    refused(owner, receiver, Code.INTEGRITY_ERROR, policy="best-effort,on-failure=skip")
 
 
 RETURNS: dict[str, tuple[Callable[[WaitingReceiver], Session], Code]] = {
@@ -226,28 +227,33 @@ def lost(does: Callable[[WaitingReceiver], object]) -> tuple[Callable[..., bool]
 
 @pytest.mark.parametrize(("answer", "code"), RETURNS.values(), ids=RETURNS)
 def test_a_bad_answer_to_who_is_back_is_refused(
-    sender: Sender, answer: Callable[[WaitingReceiver], Session], code: Code
+    sender: Sender, owner: Owner, answer: Callable[[WaitingReceiver], Session], code: Code
 ) -> None:
     on_frame, on_entity = lost(lambda server: server.send(answer(server)))
     receiver = sender.waiting(survives=True, on_frame=on_frame, on_entity=on_entity)
-    process = sender.send(receiver, sender.file("two.zip", archive(TWO)), "--survive", "60")
-    receiver.accepts()
+    owner.begin(receiver, children=list(TWO), survive=60)
     receiver.expect(ClaimResponse)
     receiver.later()
-    process.exits(1)
+    assert owner.own.answer()["error"] == code
     assert receiver.connections == 2
     assert Code(closed(receiver)) is code
-    assert "Traceback" not in process.stderr
 
 
-def test_a_server_that_has_forgotten_the_session_makes_exit_1(sender: Sender) -> None:
+def test_a_server_that_has_forgotten_the_session_ends_it(sender: Sender, owner: Owner) -> None:
     on_frame, on_entity = lost(lambda server: server.close(Code.CLAIM_NOT_FOUND, "never heard of it"))
     receiver = sender.waiting(survives=True, on_frame=on_frame, on_entity=on_entity)
-    process = sender.send(receiver, sender.file("two.zip", archive(TWO)), "--survive", "60")
-    receiver.accepts()
+    owner.begin(receiver, children=list(TWO), survive=60)
     receiver.expect(ClaimResponse)
     receiver.later()
-    process.exits(1)
+    answer = owner.own.answer()
+    assert answer["error"] == Code.CLAIM_NOT_FOUND
     assert receiver.connections == 2
+
+
+def test_the_command_ends_with_exit_1_and_says_why(sender: Sender) -> None:
+    receiver = sender.waiting(on_frame=at_session(lambda server: server.send(Session(OTHER))))
+    process = sender.send(receiver, "--no-dehydrate", sender.file(), "--layers", "2")
+    process.exits(1)
+    assert Code(closed(receiver)) is Code.ENTITY_INVALID
     assert process.stderr.strip()
     assert "Traceback" not in process.stderr

@@ -3,15 +3,17 @@
 import json
 import time
 from collections.abc import Callable
+from functools import reduce
+from operator import and_, or_
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .entity import Header
-from .fixtures import Sender
+from .fixtures import Owner, Sender
 from .layer2 import SESSION_ID, Action, ClaimRedeem, Mode, Policy, Resume, Session, decode_policy
-from .programs import OWN, Send
+from .programs import Send
 from .test_client import archive, check_conduct, closed, statuses
 from .waiting import digest_of
 from .waiting_receiver import WaitingReceiver
@@ -56,25 +58,26 @@ def parts(sender: Sender) -> list[tuple[str, int]]:
     return [(part["status"], part["attempts"]) for part in receipt(sender)["parts"]]
 
 
-def test_the_client_names_its_session_at_random_before_anything_else(sender: Sender) -> None:
-    names = []
-    for _ in range(2):
-        receiver = sender.waiting()
-        process = sends(sender, receiver, "--layers", "2")
-        process.exits(0)
-        assert closed(receiver) == Code.NO_ERROR
-        assert isinstance(receiver.frames[0], Capabilities)
-        assert receiver.frames[0].layer2
-        first = receiver.frames[1]
-        assert isinstance(first, Session)
-        assert SESSION_ID.fullmatch(first.session)
-        assert first.sent is None
-        assert receipt(sender)["session"] == first.session
-        check_conduct(receiver)
-        names.append(first.session)
-    assert names[0] != names[1]
-    # Random octets: no bit pattern of a clock or a process.
-    assert sum(a != b for a, b in zip(*names, strict=True)) > 8
+def test_the_client_names_its_session_before_anything_else(sender: Sender) -> None:
+    receiver = sender.waiting()
+    process = sends(sender, receiver, "--layers", "2")
+    process.exits(0)
+    assert closed(receiver) == Code.NO_ERROR
+    assert isinstance(receiver.frames[0], Capabilities)
+    assert receiver.frames[0].layer2
+    first = receiver.frames[1]
+    assert isinstance(first, Session)
+    assert SESSION_ID.fullmatch(first.session)
+    assert first.sent is None
+    assert receipt(sender)["session"] == first.session
+    check_conduct(receiver)
+
+
+def test_names_are_random(sender: Sender, owner: Owner) -> None:
+    names = [int(owner.answers(sender.waiting())["session"], 16) for _ in range(32)]
+    # Each bit is 0 in one and 1 in another, but for one case in 2^24.
+    assert reduce(or_, names) == (1 << 128) - 1
+    assert reduce(and_, names) == 0
 
 
 def test_below_layer_2_the_client_names_nothing(sender: Sender) -> None:
@@ -109,9 +112,18 @@ def effective(policy: Policy) -> Policy:
 
 
 @pytest.mark.parametrize("text", POLICIES)
-def test_a_policy_stands_in_the_headers_of_containers(sender: Sender, text: str) -> None:
+def test_a_policy_stands_in_the_parents_header(sender: Sender, owner: Owner, text: str) -> None:
     receiver = sender.waiting()
-    process = sends(sender, receiver, "--policy", text, tree={"a.txt": b"first", "in.zip": {"b.txt": b"second"}})
+    assert owner.answers(receiver, children=["first"], policy=text)["status"] == "COMPLETE"
+    policy = receiver.entities[0, 1][0].policy
+    assert policy is not None
+    assert effective(decode_policy(policy)) == effective(POLICIES[text])
+
+
+def test_a_documents_policy_stands_in_the_header_of_each_container(sender: Sender) -> None:
+    text, tree = "quorum:0.8,on-failure=skip", {"a.txt": b"first", "in.zip": {"b.txt": b"second"}}
+    receiver = sender.waiting()
+    process = sends(sender, receiver, "--policy", text, tree=tree)
     process.exits(0)
     dehydrated = [header for header, _ in receiver.entities.values() if "pipestream.dehydrated" in header.metadata]
     assert len(dehydrated) == 2
@@ -153,23 +165,31 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("policy", "child", "parent"), ENDS, ids=lambda value: getattr(value, "name", value))
-def test_a_child_that_ends_otherwise_is_in_the_receipt_and_makes_exit_1(
-    sender: Sender, policy: str, child: Stat, parent: Stat
+def test_client_and_server_come_to_the_same_outcome(
+    sender: Sender, owner: Owner, policy: str, child: Stat, parent: Stat
 ) -> None:
     # A time-out is what ABANDONED stands for.
     code = Code.IDLE_TIMEOUT if child is Stat.ABANDONED else Code.INTEGRITY_ERROR
     receiver = sender.waiting(on_entity=on(b"first", lambda server, header, _: server.end(header, child, code)))
-    process = sends(sender, receiver, "--policy", policy)
+    answer = owner.answers(receiver, children=["first", "second"], policy=policy)
+    assert (answer["status"], answer["error"]) == (parent.name, None)
+    assert answer["parts"] == [[child.name, 1], ["COMPLETE", 1]]
+    assert closed(receiver) == Code.NO_ERROR
+
+
+def test_a_child_that_was_skipped_is_in_the_receipt_and_makes_exit_1(sender: Sender) -> None:
+    receiver = sender.waiting(on_entity=on(b"first", lambda server, header, _: server.end(header, Stat.SKIPPED)))
+    process = sends(sender, receiver, "--policy", "lenient,on-failure=skip")
     process.exits(1)
     assert closed(receiver) == Code.NO_ERROR
     scope = next(number for number in receiver.scopes if number)
     found = receipt(sender)
-    assert found["status"] == parent.name
-    assert [part["status"] for part in found["parts"]] == [child.name, "COMPLETE"]
-    assert found["scopes"][0]["merkle_root"] == digest_of(scope, child, Stat.COMPLETE).root.hex()
+    assert found["status"] == "COMPLETE"
+    assert [part["status"] for part in found["parts"]] == ["SKIPPED", "COMPLETE"]
+    assert found["scopes"][0]["merkle_root"] == digest_of(scope, Stat.SKIPPED, Stat.COMPLETE).root.hex()
 
 
-def test_the_failure_after_the_last_retry_is_final(sender: Sender) -> None:
+def test_the_failure_after_the_last_retry_is_final(sender: Sender, owner: Owner) -> None:
     tries: list[int] = []
 
     def never(receiver: WaitingReceiver, header: Header, _: bytes) -> bool:
@@ -178,11 +198,10 @@ def test_the_failure_after_the_last_retry_is_final(sender: Sender) -> None:
 
     receiver = sender.waiting(on_entity=on(b"first", never, times=9))
     policy = "lenient,on-failure=retry,max-retries=2,retry-delay=0"
-    process = sends(sender, receiver, "--policy", policy)
-    process.exits(1)
-    assert closed(receiver) == Code.NO_ERROR
+    answer = owner.answers(receiver, children=["first", "second"], policy=policy)
+    assert (answer["status"], answer["error"]) == ("COMPLETE", None)
+    assert answer["parts"] == [["FAILED", 3], ["COMPLETE", 1]]
     assert len(tries) == 3
-    assert parts(sender) == [("FAILED", 3), ("COMPLETE", 1)]
 
 
 CLAIM = 0xFEDC_BA98_7654_3210
@@ -229,22 +248,14 @@ def test_a_part_whose_claim_check_is_gone_is_sent_like_any_other(sender: Sender,
         assert any(payload == b"first" for _, payload in second.entities.values())
 
 
-def test_what_the_server_skips_by_itself_is_skipped(sender: Sender) -> None:
+def test_what_the_server_skips_by_itself_is_skipped(sender: Sender, owner: Owner) -> None:
     receiver = sender.waiting(on_entity=on(b"some octets", lambda server, header, _: server.end(header, Stat.SKIPPED)))
-    process = sender.send(receiver, "--layers", "2", "--no-dehydrate", sender.file())
-    receiver.accepts()
-    process.exits(1)
+    assert owner.answers(receiver)["status"] == "SKIPPED"
     assert closed(receiver) == Code.NO_ERROR
 
 
-def owns(sender: Sender, receiver: WaitingReceiver, resume: int) -> Send:
-    process = sender.send(receiver, "--resume", str(resume), command=OWN)
-    receiver.accepts()
-    return process
-
-
 @pytest.mark.parametrize("token", [b"", b"t", bytes(range(256)) * 200], ids=["empty", "one octet", "51200 octets"])
-def test_a_token_comes_back_as_it_was_given(sender: Sender, token: bytes) -> None:
+def test_a_token_comes_back_as_it_was_given(sender: Sender, owner: Owner, token: bytes) -> None:
     def wait(receiver: WaitingReceiver, header: Header, _: bytes) -> bool:
         return receiver.pause(header, 4, token)
 
@@ -255,14 +266,13 @@ def test_a_token_comes_back_as_it_was_given(sender: Sender, token: bytes) -> Non
         return isinstance(frame, Resume)
 
     receiver = sender.waiting(on_entity=on(b"some octets", wait), on_frame=on_frame)
-    process = owns(sender, receiver, 1)
-    process.exits(0)
+    answer = owner.answers(receiver, resume=1)
     assert receiver.resumes == [Resume(0, 1, token)]
-    said = json.loads(process.stdout)
-    assert said == {"yields": [{"reason": "AWAITING_APPROVAL", "refused": None}], "status": "COMPLETE"}
+    assert answer["yields"] == [{"reason": "AWAITING_APPROVAL", "refused": None}]
+    assert (answer["status"], answer["error"]) == ("COMPLETE", None)
 
 
-def test_a_refused_token_is_told(sender: Sender) -> None:
+def test_a_refused_token_is_told(sender: Sender, owner: Owner) -> None:
     def wait(receiver: WaitingReceiver, header: Header, _: bytes) -> bool:
         return receiver.pause(header, 1, b"worthless")
 
@@ -272,10 +282,9 @@ def test_a_refused_token_is_told(sender: Sender) -> None:
         return isinstance(frame, Resume)
 
     receiver = sender.waiting(on_entity=on(b"some octets", wait), on_frame=on_frame)
-    process = owns(sender, receiver, 1)
-    process.exits(0)
-    said = json.loads(process.stdout)
-    assert said == {"yields": [{"reason": "EXTERNAL_CALL", "refused": Code.CLAIM_NOT_FOUND}], "status": "SKIPPED"}
+    answer = owner.answers(receiver, resume=1)
+    assert answer["yields"] == [{"reason": "EXTERNAL_CALL", "refused": Code.CLAIM_NOT_FOUND}]
+    assert (answer["status"], answer["error"]) == ("SKIPPED", None)
 
 
 def test_a_client_goes_on_over_another_connection(sender: Sender) -> None:
