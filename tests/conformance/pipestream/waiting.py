@@ -66,6 +66,10 @@ class WaitingClient(Client):
         answer = self.expect(Session, timeout=timeout)
         assert answer.session == self.name, answer
 
+    def acknowledge(self) -> None:
+        """SESSION once more, with the number of frames that have come."""
+        self.send(Session(self.name, len(self.heard)))
+
     @property
     def session_id(self) -> str:
         return self.name
