@@ -1,3 +1,3 @@
-from ..conformance.pipestream.fixtures import certificate, connect, program, programs, reactor, sender
+from ..conformance.pipestream.fixtures import certificate, connect, friend, join, program, programs, reactor, sender
 
-__all__ = ["certificate", "connect", "program", "programs", "reactor", "sender"]
+__all__ = ["certificate", "connect", "friend", "join", "program", "programs", "reactor", "sender"]
