@@ -13,6 +13,7 @@ from .layer2 import Action, ClaimQuery, Mode, Policy, Session
 from .peer import TIMEOUT
 from .programs import Serve
 from .reactor import Reactor
+from .test_trust import Authority
 from .test_yields import goes_on, waiting
 from .waiting import LATER, Back, WaitingClient, digest_of
 from .wire import Capabilities, Code, Frame, Stat, Status
@@ -386,6 +387,40 @@ def test_frames_before_ones_own_session_close_with_entity_invalid(
     back = join(kind=Back, of=client)
     back.deliver(1, b"x")
     back.completes(1)
+
+
+def test_the_connection_before_is_closed_and_heard_no_more(program: Program, join: Join, begins: Begins) -> None:
+    client = begins()
+    client.announce(1)
+    client.settled()
+    program.clients.remove(client)
+    back = join(kind=Back, of=client)
+    client.quic.send_stream_data(0, b"\x00")
+    client.flush()
+    client.closes(Code.NO_ERROR)
+    back.entity(1, b"x")
+    back.completes(1)
+    client.vanish()
+
+
+def test_only_who_shows_the_same_certificate_is_back(reactor: Reactor, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "an authority")
+    mine, other = authority.sign("mine"), authority.sign("other")
+    serve = Serve(tmp_path / "serve", "--client-ca", str(authority.file))
+    client = WaitingClient(reactor, serve.address, survives=True, certificate=mine).open()
+    client.announce(1)
+    client.settled()
+    client.vanish()
+    thief = WaitingClient(reactor, serve.address, named=False, certificate=other).open()
+    thief.send(Session(client.name, len(client.heard), len(client.said)))
+    thief.closes(Code.CLAIM_NOT_FOUND)
+    back = Back(reactor, serve.address, of=client, certificate=mine).open()
+    back.entity(1, b"x")
+    back.completes(1)
+    back.close()
+    for one in (thief, back):
+        one.vanish()
+    assert serve.stop() == 0
 
 
 # ---- over processes, and with tokens
