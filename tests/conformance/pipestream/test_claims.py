@@ -14,7 +14,7 @@ from .fixtures import Join, Program, Waits
 from .layer2 import Action, Claim, ClaimQuery, ClaimRedeem, ClaimResponse, Mode, Policy
 from .programs import Serve
 from .reactor import Reactor
-from .waiting import WaitingClient, digest_of
+from .waiting import Back, WaitingClient, digest_of
 from .wire import Code, Error, Frame, Stat
 
 BAD: dict[str, Any] = {"checksum": bytes(32)}
@@ -270,12 +270,12 @@ def test_floods_of_questions_disturb_nobody_else(join: Join, friend: WaitingClie
 
 
 @pytest.fixture
-def serves(tmp_path: Path) -> Iterator[Callable[[], Serve]]:
+def serves(tmp_path: Path) -> Iterator[Callable[..., Serve]]:
     """Starts the server again over the same sink, as often as one likes."""
     running: list[Serve] = []
 
-    def start() -> Serve:
-        serve = Serve(tmp_path, *ASIDES[0])
+    def start(*options: str) -> Serve:
+        serve = Serve(tmp_path, *ASIDES[0], *options)
         running.append(serve)
         return serve
 
@@ -286,7 +286,7 @@ def serves(tmp_path: Path) -> Iterator[Callable[[], Serve]]:
 
 
 def test_claim_checks_and_redemptions_outlive_a_server_that_is_killed(
-    serves: Callable[[], Serve], reactor: Reactor
+    serves: Callable[..., Serve], reactor: Reactor
 ) -> None:
     serve = serves()
     first = WaitingClient(reactor, serve.address).open()
@@ -329,6 +329,60 @@ def test_claim_checks_and_redemptions_outlive_a_server_that_is_killed(
     third.close()
     for client in (second, third):
         client.vanish()
+
+
+def test_a_session_that_outlives_the_server_still_has_what_it_has_redeemed(
+    serves: Callable[..., Serve], reactor: Reactor, tmp_path: Path
+) -> None:
+    state = ("--state", str(tmp_path / "state"))
+    serve = serves(*state)
+    client = WaitingClient(reactor, serve.address, survives=True).open()
+    client.deliver(1, b"not yet", content_type=ASIDE)
+    claim, _ = client.set_aside(1)
+    redeemed(client, claim)
+    serve.kill()
+    client.vanish()
+
+    serve = serves(*state)
+    back = Back(reactor, serve.address, of=client).open()
+    assert isinstance(back, Back)
+    assert back.redeem(claim, back.name) is Code.CLAIM_NOT_FOUND
+    brings(back, 2, claim, b"now", content_type=ASIDE)
+    back.completes(2)
+    assert back.query(claim).status == Stat.COMPLETE
+    assert (serve.sink / back.name / "0" / "2").read_bytes() == b"now"
+    back.close()
+    back.vanish()
+
+
+@pytest.mark.parametrize("times", range(3))
+def test_a_redemption_that_was_cut_off_by_a_kill_is_granted_once(
+    serves: Callable[..., Serve], reactor: Reactor, times: int
+) -> None:
+    serve = serves()
+    first = WaitingClient(reactor, serve.address).open()
+    claims = []
+    for entity in range(1, 9):
+        first.deliver(entity, b"not yet", content_type=ASIDE)
+        claims.append(first.set_aside(entity)[0])
+    before = len(first.heard)
+    first.send(*(ClaimRedeem(claim, first.name) for claim in claims))
+    # Somewhere in the middle of the answers, or before the first.
+    first.wait(lambda: len(first.heard) >= before + 2 * times, "answers")
+    serve.kill()
+    granted = [frame.claim for frame in first.heard[before:] if isinstance(frame, ClaimResponse)]
+    first.vanish()
+
+    serve = serves()
+    second = WaitingClient(reactor, serve.address).open()
+    for claim in claims:
+        status = second.query(claim).status
+        assert status == Stat.PROCESSING or (status == Stat.DEFERRED and claim not in granted)
+        answer = second.redeem(claim, first.name)
+        # What was granted was on disk before anybody heard of it.
+        assert isinstance(answer, ClaimResponse) == (status == Stat.DEFERRED)
+    second.close()
+    second.vanish()
 
 
 def test_an_expired_claim_check_is_not_found_and_refused_as_expired(waits: Waits) -> None:
