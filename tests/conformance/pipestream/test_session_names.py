@@ -7,7 +7,7 @@ import pytest
 from .fixtures import Connect, Join, Program
 from .layer2 import ClaimQuery, ClaimRedeem, ClaimResponse, Resume, Session, deferred, yielded
 from .test_codec import Vector, load
-from .waiting import LAYER_2, WaitingClient
+from .waiting import LATER, LAYER_2, WaitingClient
 from .wire import Capabilities, Code, Frame, Stat, Status
 
 LAYER_1 = [["--layers", "1"]]
@@ -160,3 +160,16 @@ def test_a_name_that_was_used_is_not_used_again(program: Program, join: Join) ->
     second.send(Session(first.name))
     second.closes(Code.INTERNAL_ERROR)
     assert program.file(first, 1).read_bytes() == b"first"
+
+
+@pytest.mark.parametrize("program", [["--survive", "0"]], indirect=True)
+def test_a_server_that_lets_no_session_survive_says_so(program: Program, join: Join) -> None:
+    client = join(survives=True)
+    assert client.expect(Session) == Session(client.name)
+    client.announce(1)
+    client.settled()
+    client.close(LATER, "later")
+    program.closed(client, LATER)
+    late = join(named=False)
+    late.send(Session(client.name, len(client.heard), len(client.said)))
+    late.closes(Code.CLAIM_NOT_FOUND)
