@@ -400,3 +400,11 @@ def test_an_expired_claim_check_is_not_found_and_refused_as_expired(waits: Waits
     brings(client, 3, other)
     client.completes(3)
     assert client.query(other).status == Stat.COMPLETE
+
+
+def test_a_claim_check_is_never_good_for_more_than_a_day(waits: Waits) -> None:
+    client = waits()
+    client.deliver(1, b"x", metadata={"conformance": "defer 1000000"})
+    claim, expiry = client.set_aside(1)
+    assert expiry <= micros() + DAY + SLOW
+    assert client.query(claim).found
