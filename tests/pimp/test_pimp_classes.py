@@ -196,6 +196,45 @@ def test_a_job_that_is_taken_over_ends_whatever_its_chunks_were(buffer: Buffer) 
         assert failed.value.code == "FAILED", pieces
 
 
+class Racing:
+    """What a job asks its buffer with; another writer writes a chunk behind each of the first looks."""
+
+    def __init__(self, native: Any, key: str, races: int) -> None:
+        self._native, self._key, self._races = native, key, races
+
+    def status(self, key: str | None, timeout: float | None) -> Any:
+        found = self._native.status(key, timeout)
+        if self._races:
+            self._races -= 1
+            self._native.write_chunks(self._key, [(found["next_index"], "and more ")], False, None, None)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._native, name)
+
+
+def test_the_end_of_a_job_is_written_behind_a_chunk_that_comes_into_its_place(buffer: Buffer) -> None:
+    for reason, races in ((None, 2), ("no more", 1), (None, 99)):
+        job = Job.create(buffer.url)
+        sender = job.sender(content_type="text/plain")
+        sender.send("some ")
+        sender.flush()
+        sender.abandon()
+        ours = job.with_key(job.key)
+        ours.__dict__["_native"] = Racing(job._native, str(job.key), races)
+        if races == 99:
+            with pytest.raises(PimpError, match="again and again") as never:
+                ours.finish()
+            assert never.value.code == "CONFLICT"
+            continue
+        ours.finish(reason)
+        if reason is None:
+            assert job.consumer().read() == b"some and more and more "
+        else:
+            with pytest.raises(PimpError, match="no more"):
+                job.consumer().read()
+
+
 def test_chunk_0_does_not_wait_for_the_payload(job: Job) -> None:
     sender, consumer = job.sender(), job.consumer()
     assert consumer.metadata.content_type == "application/octet-stream"

@@ -62,6 +62,7 @@ class JobStatus:
     """The generation, for `Job.take_over`; None from buffers that have none."""
 
 
+_ATTEMPTS = 8
 _NOTHING = {"contentType": "application/octet-stream", "contentEncoding": "base64"}
 
 
@@ -213,16 +214,27 @@ class Job:
 
         Args:
             error: Why it has failed; by default it is completed.
-            timeout: Seconds to wait.
+            timeout: Seconds to wait for each request.
+
+        Raises:
+            PimpError: With the code CONFLICT where somebody else writes it again and again meanwhile.
         """
-        status = status_of(self._native.status(self.read_key or self.key, timeout))
-        if status.state in {"CREATED", "ACTIVE"}:
-            error = None if error is None else error.encode(errors="backslashreplace").decode()
+        error = None if error is None else error.encode(errors="backslashreplace").decode()
+        for _ in range(_ATTEMPTS):
+            status = status_of(self._native.status(self.read_key or self.key, timeout))
+            if status.state not in {"CREATED", "ACTIVE"}:
+                return
             chunks = [(status.next_index, "")]
             if status.next_index == 0 and error is None:
                 # Nothing was ever written: an empty payload.
                 chunks = [(0, json.dumps(_NOTHING)), (1, "")]
-            self._native.write_chunks(key_of(self), chunks, True, error, timeout)
+            try:
+                self._native.write_chunks(key_of(self), chunks, True, error, timeout)
+            except PimpError as refused:
+                if refused.code != "CONFLICT":
+                    raise
+            # Another writer's chunk may have come into its place, and stays: the job says whether it has ended.
+        raise PimpError(f"{self!r} is written by others again and again", "violation", "CONFLICT")
 
     def take_over(self, *, etag: str | None = None, key: str | None = None, timeout: float | None = None) -> Self:
         """Make another key the writeKey: whoever writes with the old one is refused from then on (decision 11).
