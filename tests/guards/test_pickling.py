@@ -290,7 +290,7 @@ LIVE |= {
     "penstock.pimp._sender.Sender": "a connection",
     "penstock.pimp._trigger.Trigger": "threads",
     "penstock.pimp._trigger.TriggerServer": "a socket",
-    "penstock.spark.pimp.reach.Watch": "a thread",
+    "penstock.spark.pimp.watch.Watch": "a thread",
     "penstock.quicx._daemon.Daemon": "a socket",
     "penstock.quicx._pool.Block": "memory of this process",
     "penstock.quicx._pool.Pool": "memory of this process",

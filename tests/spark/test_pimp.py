@@ -1,10 +1,13 @@
 """The data source "pimp": rows that become jobs, each chunk once however often a task runs, and jobs that are rows."""
 
+import doctest
 import json
 import pickle
 import threading
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from penstock.errors import PimpError, SparkError
 from penstock.pimp import Buffer, Job, new_job_id
-from penstock.spark import PimpDataSource
+from penstock.spark import PimpDataSource, stop_when_cancelled
 from penstock.spark.pimp import reach
 from penstock.spark.pimp.reader import PimpReader
 from penstock.spark.pimp.writer import PimpWriter
@@ -238,6 +241,102 @@ def test_a_cancelled_job_stops_the_stream_that_writes_it(spark: SparkSession, jo
         query.stop()
     with pytest.raises(PimpError, match="cancelled by the consumer"):
         job.consumer().read()
+
+
+def slowly_marking(begun: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Pass rows on in hours, and make a file when the first has come."""
+
+    def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for at in range(batch.num_rows):
+                yield batch.slice(at, 1)
+                begun.touch()
+                time.sleep(1)
+
+    return slowly
+
+
+@contextmanager
+def a_consumer(job: Job, begun: Path) -> Iterator[None]:
+    """Cancel the job from elsewhere, once the rows for it have begun to come."""
+    over = threading.Event()
+
+    def consume() -> None:
+        while not begun.exists() and not over.wait(0.05):
+            pass
+        cancel(job)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def tasks_running(spark: SparkSession) -> list[int]:
+    return list(spark.sparkContext.statusTracker().getActiveStageIds())
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("jobs", ["query", "partition"])
+def test_a_cancelled_job_stops_the_query_whose_rows_are_slow_in_coming(
+    spark: SparkSession, job: Job, tmp_path: Path, jobs: str
+) -> None:
+    rows_slowly = spark.range(0, 100_000, 1, 2).mapInArrow(slowly_marking(tmp_path / "begun"), "id LONG")
+    sink = rows_slowly.write.format("pimp").options(**given(job, jobs=jobs)).mode("append")
+    with a_consumer(job, tmp_path / "begun"), pytest.raises(PimpError) as stopped, stop_when_cancelled(spark, job):
+        sink.save()
+    assert stopped.value.code == "CANCELLED"
+    assert stopped.value.__cause__ is not None, "what Spark raised"
+    # Tasks end a little later than their query, and the tags of the block are gone.
+    while tasks_running(spark):
+        time.sleep(0.05)
+    assert not list(spark.sparkContext.getJobTags())
+    with pytest.raises(PimpError) as told:
+        job.consumer().read()
+    assert told.value.code == "FAILED"
+    # It is too late for the next one.
+    with pytest.raises(PimpError, match="cancelled"), stop_when_cancelled(spark, job):
+        raise AssertionError("nothing is begun")
+
+
+@pytest.mark.spark
+def test_who_stops_queries_leaves_what_nobody_cancels(spark: SparkSession, buffer: Buffer) -> None:
+    (found,) = doctest.DocTestFinder().find(stop_when_cancelled, "stop_when_cancelled", globs={"spark": spark})
+    results = doctest.DocTestRunner().run(found)
+    assert (results.failed, results.attempted) == (0, 3)
+    job = Job.create(buffer.url)
+    with pytest.raises(ZeroDivisionError), stop_when_cancelled(spark, job):
+        _ = 1 // 0
+    assert job.status().state == "CREATED"
+    with pytest.raises(PimpError) as none, stop_when_cancelled(spark, Job(job.url.replace(job.id, new_job_id()))):
+        raise AssertionError("nothing is begun")
+    assert none.value.code == "NOT_FOUND"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_job_that_is_lost_stops_its_query_too(spark: SparkSession, job: Job, tmp_path: Path) -> None:
+    rows_slowly = spark.range(0, 100_000, 1, 1).mapInArrow(slowly_marking(tmp_path / "begun"), "id LONG")
+    begun, over = tmp_path / "begun", threading.Event()
+
+    def delete() -> None:
+        while not begun.exists() and not over.wait(0.05):
+            pass
+        job.delete()
+
+    thread = threading.Thread(target=delete)
+    thread.start()
+    try:
+        with pytest.raises(PimpError) as lost, stop_when_cancelled(spark, job):
+            rows_slowly.write.format("pimp").options(**given(job)).mode("append").save()
+    finally:
+        over.set()
+        thread.join()
+    assert lost.value.code in {"NOT_FOUND", "EXPIRED"}
 
 
 @pytest.mark.spark

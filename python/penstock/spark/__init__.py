@@ -18,7 +18,7 @@ from penstock.spark.changes import CHANGE_ARROW_SCHEMA, CHANGE_SCHEMA, changes
 from penstock.spark.documents_source import DocumentsSource
 from penstock.spark.functions import Dehydrate, Rehydrate, dehydrate, redeem, rehydrate
 from penstock.spark.lumberjack import LumberjackDataSource
-from penstock.spark.pimp import PimpDataSource
+from penstock.spark.pimp import PimpDataSource, stop_when_cancelled
 from penstock.spark.pipestream import PipeStreamDataSource
 from penstock.spark.plans import ingest
 from penstock.spark.quicx import QuicxDataSource
@@ -59,6 +59,7 @@ __all__ = [
     "redeem",
     "register",
     "rehydrate",
+    "stop_when_cancelled",
     "vgi_map",
 ]
 

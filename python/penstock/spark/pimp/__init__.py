@@ -18,9 +18,10 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.pimp.reader import PimpReader
 from penstock.spark.pimp.stream_writer import PimpStreamWriter
+from penstock.spark.pimp.watch import stop_when_cancelled
 from penstock.spark.pimp.writer import PimpWriter
 
-__all__ = ["PimpDataSource"]
+__all__ = ["PimpDataSource", "stop_when_cancelled"]
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,12 @@
 
 import hmac
 import os
-import signal
-import threading
 import uuid
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, Self, cast
+from typing import Literal, cast
 
-import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from penstock._addresses import fingerprint_digits
@@ -19,11 +15,10 @@ from penstock.errors import PimpError, SparkError
 from penstock.pimp import Job
 from penstock.spark.pipestream.options import Options
 
-__all__ = ["LISTS", "Target", "Watch", "own_job", "read_job", "take_over_job"]
+__all__ = ["LISTS", "Target", "own_job", "read_job", "take_over_job"]
 
 LISTS = {"penstock": "partitions"}
 """What the metadata of a job says that lists others."""
-_ASK_SECONDS = 1.0
 
 
 def read_job(options: Options, *, writes: bool) -> Job:
@@ -136,78 +131,3 @@ def _key(job: Job) -> str:
     if job.key is None:
         raise SparkError(f"{job!r} has no key that writes")
     return job.key
-
-
-class Watch:
-    """Asks once a second whether anybody still wants a job, while the task that writes it is within the block.
-
-    It asks in a thread of its own, because a batch may be long in coming: then what waits for it is interrupted, by a
-    `PimpError` with the code CANCELLED.
-    """
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._over = threading.Event()
-        self._error: PimpError | None = None
-        self._thread = threading.Thread(target=self._ask, name="penstock-pimp-watch", daemon=True)
-        self._waiter = threading.get_ident()
-        # Only the main thread, which tasks of Spark run in, can be interrupted; another learns it with its next batch.
-        self._interrupts = threading.current_thread() is threading.main_thread()
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> Self:
-        """Ask for the first time, here and now."""
-        if self._job.status().cancelled:
-            raise _cancelled()
-        if self._interrupts:
-            # It stays: a signal that comes late finds nobody who watches, and does nothing.
-            signal.signal(_SIGNAL, _interrupt)
-            _watching.append(self)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Ask no more."""
-        with self._lock:
-            self._over.set()
-        if self._interrupts:
-            _watching.remove(self)
-
-    def each(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass batches on."""
-        for batch in batches:
-            self.check()
-            yield batch
-
-    def check(self) -> None:
-        """Raise what was learnt."""
-        if self._error is not None:
-            raise self._error
-
-    def _ask(self) -> None:
-        while not self._over.wait(_ASK_SECONDS):
-            try:
-                if not self._job.status().cancelled:
-                    continue
-                error = _cancelled()
-            except PimpError as lost:
-                error = lost
-            with self._lock:
-                if not self._over.is_set():
-                    self._error = error
-                    if self._interrupts:
-                        signal.pthread_kill(self._waiter, _SIGNAL)
-            return
-
-
-_SIGNAL = signal.SIGUSR1
-_watching: list[Watch] = []
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    for watch in _watching:
-        watch.check()
-
-
-def _cancelled() -> PimpError:
-    return PimpError("the consumer has cancelled the job", "io", "CANCELLED")
