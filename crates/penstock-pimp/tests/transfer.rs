@@ -128,6 +128,15 @@ impl Transfer {
         Ok(())
     }
 
+    /// Sends and flushes, and writes what comes of it: a chunk, or chunk 0 and a chunk.
+    fn flush(&mut self, octets: &[u8]) -> Result<(), Error> {
+        let now = self.now();
+        self.sender.send(now, octets)?;
+        self.sender.flush();
+        self.write(now)?;
+        self.write(now)
+    }
+
     fn step(&mut self) -> Result<(), Error> {
         let now = self.now();
         self.write(now)?;
@@ -268,6 +277,31 @@ proptest! {
         let config = SenderConfig { content_type: "text/plain".to_owned(), ..SenderConfig::default() };
         let received = Transfer::new(config, seed, 0.0).run(&pieces, |_| {});
         prop_assert_eq!(received.result.map_err(|error| error.code()), Err(Code::Misuse));
+    }
+}
+
+#[test]
+fn a_job_has_room_for_4_094_flushes_and_its_end_and_no_more() {
+    for (flushes, whole) in [(4_094, true), (4_095, false)] {
+        let mut transfer = Transfer::new(SenderConfig::default(), 1, 0.0);
+        for number in 1..=4_094 {
+            assert_eq!(transfer.flush(b"abc"), Ok(()), "flush {number}");
+        }
+        assert_eq!(transfer.buffer.job.indices().count(), 4_095, "chunk 0 is there too");
+        let mut out = Vec::new();
+        if whole {
+            transfer.sender.finish().expect("open");
+            assert_eq!(transfer.write(transfer.now()), Ok(()));
+            assert_eq!((transfer.payload(&mut out), out.len()), (Ok(()), 3 * flushes));
+            continue;
+        }
+        let refused = transfer.flush(b"abc").expect_err("there is no chunk for it");
+        assert_eq!(refused.code(), Code::TooLarge);
+        assert!(refused.message().contains("the index of a chunk that is not final"), "{refused}");
+        assert!(refused.message().contains("4094"), "{refused}");
+        let failed = transfer.payload(&mut out).expect_err("the consumer is told too");
+        assert_eq!(failed.message(), "the sender failed: the job is larger than the buffer allows");
+        assert_eq!(transfer.buffer.job.indices().count(), 4_096);
     }
 }
 
