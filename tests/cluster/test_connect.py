@@ -110,3 +110,9 @@ def test_a_client_sees_how_far_its_jobs_and_queries_are(remote, run_client, page
     assert told["lines"][0] == "rows"
     assert told["lines"][-1].startswith("rows: done in")
     assert told["batch"] == [True, "lines", True, 0, 3]
+
+
+def test_a_cancelled_job_stops_the_query_of_a_client(remote, run_client, page):
+    told = run_client("cancelled", page(REMOTE, **remote))
+    assert told == {"code": "CANCELLED", "cause": told["cause"], "state": "FAILED", "tags": [], "rows": 5}
+    assert told["cause"].endswith("Exception")
