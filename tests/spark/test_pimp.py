@@ -312,6 +312,13 @@ def test_who_stops_queries_leaves_what_nobody_cancels(spark: SparkSession, buffe
     with pytest.raises(ZeroDivisionError), stop_when_cancelled(spark, job):
         _ = 1 // 0
     assert job.status().state == "CREATED"
+    with stop_when_cancelled(spark, job):
+        job.finish()
+        while any(thread.name == "penstock-pimp-watch" for thread in threading.enumerate()):
+            time.sleep(0.05)
+        # It is over, and what the block does besides goes on.
+        job.delete()
+        assert spark.range(5).count() == 5
     with pytest.raises(PimpError) as none, stop_when_cancelled(spark, Job(job.url.replace(job.id, new_job_id()))):
         raise AssertionError("nothing is begun")
     assert none.value.code == "NOT_FOUND"

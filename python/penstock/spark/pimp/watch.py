@@ -28,7 +28,7 @@ def _cancelled() -> PimpError:
 
 
 class _Asking:
-    """Asks once a second, in a thread of its own, whether anybody still wants a job, until nobody does."""
+    """Asks once a second, in a thread of its own, whether anybody still wants a job, until nobody does or it ends."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -39,7 +39,11 @@ class _Asking:
     def _ask(self) -> None:
         while not self._over.wait(_ASK_SECONDS):
             try:
-                if not self._job.status().cancelled:
+                status = self._job.status()
+                if not status.cancelled:
+                    if status.state in {"COMPLETED", "FAILED"}:
+                        # What has ended is cancelled by nobody, and may be gone long before the block ends.
+                        return
                     continue
                 error = _cancelled()
             except PimpError as lost:
