@@ -195,20 +195,9 @@ impl Session {
 
     /// Entities of which nobody has been told yet that their streams may be received.
     fn untold(&self) -> HashSet<EntityKey> {
-        let admitted = self.events.iter().filter_map(|event| match event {
-            Event::Admitted { accepted, .. } => Some(accepted.key),
-            Event::Agreed(_)
-            | Event::Status { .. }
-            | Event::Gathered { .. }
-            | Event::Resolved { .. }
-            | Event::Released { .. }
-            | Event::Digest { .. }
-            | Event::Barrier { .. }
-            | Event::Checkpoint { .. }
-            | Event::Capacity
-            | Event::Error { .. }
-            | Event::Layer2(_)
-            | Event::Closed { .. } => None,
+        let admitted = self.events.iter().filter_map(|event| {
+            let Event::Admitted { accepted, .. } = event else { return None };
+            Some(accepted.key)
         });
         admitted.collect()
     }
@@ -225,21 +214,8 @@ impl Session {
                 entity.lose_streams(keep.binary_search(&key).is_ok());
             }
         }
-        self.events.retain(|event| match event {
-            Event::Admitted { .. } | Event::Layer2(Layer2Event::SendAgain(_)) => false,
-            Event::Agreed(_)
-            | Event::Status { .. }
-            | Event::Gathered { .. }
-            | Event::Resolved { .. }
-            | Event::Released { .. }
-            | Event::Digest { .. }
-            | Event::Barrier { .. }
-            | Event::Checkpoint { .. }
-            | Event::Capacity
-            | Event::Error { .. }
-            | Event::Layer2(_)
-            | Event::Closed { .. } => true,
-        });
+        let lost = |event: &Event| matches!(event, Event::Admitted { .. } | Event::Layer2(Layer2Event::SendAgain(_)));
+        self.events.retain(|event| !lost(event));
     }
 
     /// A client has a new connection: CAPABILITIES and SESSION go out once more, and [`Layer2Event::Reconnected`] follows.
