@@ -176,6 +176,47 @@ def test_an_entity_waits_until_its_owner_has_it_go_on(server):
     assert server.counters.yields == 1
 
 
+def test_a_token_of_an_older_state_is_refused_and_processing_begins_anew(server):
+    states, going = [], threading.Event()
+
+    def act(entity):
+        read = entity.read(3)
+        with pytest.raises(PipeStreamError, match="time"):
+            entity.wait(YieldReason.RATE_LIMITED, read, 0.0)
+        read += entity.read(4)
+        going.set()
+        states.append(entity.wait_resumed(WAIT))
+        # What is here now makes another state, and what is still to be read is no part of it.
+        states.append(entity.wait(YieldReason.RATE_LIMITED, read, WAIT))
+        states.append(read + entity.read())
+        entity.complete()
+
+    with serving(server, act), connect(server) as session:
+        entity = session.send(b"abcdefghij")
+        yields = (event for event in session.events(WAIT) if isinstance(event, YieldedEvent))
+        stale = next(yields).token
+        assert going.wait(WAIT)
+        refused = session.resume(entity, stale, WAIT)
+        assert refused.code == ErrorCode.INTEGRITY_ERROR
+        assert session.resume(entity, stale, WAIT).code == ErrorCode.CLAIM_NOT_FOUND
+        assert session.resume(entity, next(yields).token, WAIT) is None
+        assert entity.wait(WAIT) is Status.COMPLETE
+    assert states == [None, b"abcdefg", b"abcdefghij"]
+
+
+def test_claim_checks_tell_how_far_processing_was(server):
+    def act(entity):
+        entity.read(3)
+        entity.defer("later")
+
+    with serving(server, act), connect(server) as session:
+        entity = session.send(b"abcdefghij")
+        assert entity.wait(WAIT) is Status.DEFERRED
+        validation = session.claim(entity.claim, WAIT).validation
+    assert (validation.bytes_processed, validation.is_resumable) == (3, False)
+    assert (validation.children_complete, validation.children_total) == (0, 0)
+
+
 def test_failures_are_sent_again_and_the_policy_has_the_last_word(server):
     attempts = {}
 

@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::frame::MAX_FRAME_LENGTH;
 use crate::messages::{StoppingPointValidation, YieldToken, decode_message};
 use crate::session_id::SessionId;
-use crate::{YieldReason, messages};
+use crate::YieldReason;
 
 /// The octets of an HMAC-SHA-256.
 const MAC: usize = 32;
@@ -133,15 +133,6 @@ pub fn open(key: &TokenKey, place: &Place, token: &Bytes) -> Result<(u64, Stoppi
     Ok((u64::from_be_bytes(number), point))
 }
 
-/// A validation with a checksum of the state, of something that can go on.
-pub fn resumable(state_checksum: Bytes) -> messages::StoppingPointValidation {
-    StoppingPointValidation {
-        state_checksum: Some(state_checksum),
-        is_resumable: Some(true),
-        ..StoppingPointValidation::default()
-    }
-}
-
 crate::stored::stored!(StoppingPoint { reason, continuation, validation });
 
 #[cfg(test)]
@@ -156,7 +147,12 @@ mod tests {
         StoppingPoint {
             reason: YieldReason::AwaitingApproval,
             continuation: Bytes::from_static(b"page 3"),
-            validation: resumable(Bytes::from_static(&[5; 32])),
+            validation: StoppingPointValidation {
+                state_checksum: Some(Bytes::from_static(&[5; 32])),
+                bytes_processed: Some(4_096),
+                is_resumable: Some(true),
+                ..StoppingPointValidation::default()
+            },
         }
     }
 

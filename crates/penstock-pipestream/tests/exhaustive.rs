@@ -497,7 +497,11 @@ impl Run {
                 let point = StoppingPoint {
                     reason: YieldReason::RateLimited,
                     continuation: Bytes::new(),
-                    validation: StoppingPointValidation { is_resumable: Some(true), ..Default::default() },
+                    validation: StoppingPointValidation {
+                        state_checksum: Some(Bytes::from_static(&[1; 32])),
+                        is_resumable: Some(true),
+                        ..Default::default()
+                    },
                 };
                 self.server.yield_entity(now, self.accepted[index], &point).unwrap();
             }

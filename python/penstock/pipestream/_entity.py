@@ -303,6 +303,7 @@ class ReceivedEntity(Entity):
         Raises:
             PipeStreamError: It has ended meanwhile, or the claim check cannot be stored.
         """
+        self._unread()
         claim = claim_of(self._native.defer(reason, life))
         self._decided = True
         return claim
@@ -316,16 +317,24 @@ class ReceivedEntity(Entity):
             timeout: Seconds. After them it still waits: `wait_resumed` goes on waiting.
 
         Returns:
-            The state as it was given; what the receiver has done since then it must know itself.
+            The state as it was given. None where octets of the payload were read since, so that the state is not the
+            entity's any more and the token was refused: processing begins anew, with the octets that were read before.
 
         Raises:
             PipeStreamError: It has ended meanwhile; of kind "deadline" when the time is over.
         """
+        self._unread()
         return self._native.wait(reason, state, timeout)
 
     def wait_resumed(self, timeout: float | None = None) -> bytes | None:
         """Go on waiting, after a `wait` that took too long. See there."""
         return self._native.wait_resumed(timeout)
+
+    def _unread(self) -> None:
+        """Give back what nobody was given: it is not processed."""
+        if self._rest:
+            self._native.unread(self._rest.tobytes())
+            self._rest = memoryview(b"")
 
     def __enter__(self) -> Self:
         """Give itself."""

@@ -84,6 +84,8 @@ pub(crate) enum Urgent {
     Skip { attempt: Attempt, reason: Reason },
     /// A received entity waits: its owner gets a token, and `resumed` fires when that comes back.
     Yield { attempt: Attempt, point: Box<StoppingPoint>, reply: Reply<()>, resumed: oneshot::Sender<Resumed> },
+    /// The consumer of a received entity that waits has gone on with it.
+    NoteState { attempt: Attempt, state_checksum: Bytes, reply: oneshot::Sender<()> },
     /// The sink has stored a received entity, which is to be set aside.
     SetAside { attempt: Attempt, details: Box<Details> },
     /// A claim check has been stored.

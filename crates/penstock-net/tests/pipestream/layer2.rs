@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use penstock_net::Error;
 use penstock_net::pipestream::reading::{FolderStore, ReadKey, RemoteSink};
 use penstock_net::pipestream::{
@@ -12,7 +13,7 @@ use penstock_net::pipestream::{
 };
 use penstock_net::runtime::wait;
 use penstock_net::tls::{ClientTls, Trust};
-use penstock_pipestream::{Capabilities, Frame};
+use penstock_pipestream::{Capabilities, Frame, Layer2Frame, SessionFrame, StatusFrame, messages};
 
 use crate::raw::{RawClient, capabilities, header, pending, run};
 use crate::support::{Pair, block, container, draft, id, log};
@@ -346,6 +347,64 @@ fn an_entity_waits_until_its_token_comes_back() {
     close(&client);
 }
 
+fn token(client: &SessionHandle) -> Bytes {
+    event(client, |event| if let Layer2Event::Yielded { token, .. } = event { Some(token.clone()) } else { None })
+}
+
+#[test]
+fn a_token_is_good_only_for_the_octets_that_it_was_made_after() {
+    let (_pair, client, server) = both();
+    let payload: Vec<u8> = (0..200_000_u32).map(|octet| octet as u8).collect();
+    let sent = send(&client, None, payload.clone());
+    let mut entity = next(&server);
+    let first = block(entity.chunk()).unwrap().unwrap();
+    assert!(first.len() < payload.len());
+    block(entity.wait(YieldReason::ResourceBusy, Bytes::from_static(b"page 3"))).unwrap();
+    let stale = token(&client);
+    let more = block(entity.chunk()).unwrap().unwrap();
+    let refused = block(client.resume(sent.key, stale.clone())).unwrap().unwrap();
+    assert_eq!(refused.code, ErrorCode::IntegrityError, "{}", refused.message);
+    assert_eq!(block(entity.resumed()).unwrap(), None, "its state is not the entity's any more");
+    assert_eq!(block(client.resume(sent.key, stale)).unwrap().unwrap().code, ErrorCode::ClaimNotFound);
+    // What it has by now makes another state.
+    block(entity.wait(YieldReason::ResourceBusy, Bytes::from_static(b"page 3"))).unwrap();
+    assert_eq!(block(client.resume(sent.key, token(&client))).unwrap(), None);
+    assert_eq!(block(entity.resumed()).unwrap().as_deref(), Some(b"page 3".as_slice()));
+    let rest = block(entity.read_to_end(payload.len())).unwrap();
+    assert_eq!([first, more, rest].concat(), payload);
+    block(entity.complete()).unwrap();
+    assert_eq!(status(&client, &sent), Status::Complete);
+    close(&client);
+}
+
+#[test]
+fn a_stopping_point_tells_how_far_processing_is_and_octets_that_came_back_are_not_processed() {
+    let (_pair, client, server) = both();
+    send(&client, None, *b"a line of text");
+    let mut entity = next(&server);
+    let all = block(entity.chunk()).unwrap().unwrap();
+    entity.unread(all.slice(6..)).unwrap();
+    block(entity.wait(YieldReason::ResourceBusy, Bytes::from_static(b"a line"))).unwrap();
+    let sealed = token(&client);
+    // Its HMAC stands behind it.
+    let message = sealed.slice(..sealed.len() - 32);
+    let validation = messages::decode_message::<messages::YieldToken>(message).unwrap().validation.unwrap();
+    assert_eq!((validation.bytes_processed, validation.is_resumable), (Some(6), Some(true)));
+    assert_eq!((validation.children_complete, validation.children_total), (Some(0), Some(0)));
+    assert_eq!(block(entity.chunk()).unwrap().unwrap(), " of text");
+    let claim = block(entity.defer(bad(), None)).unwrap();
+    let asked = block(client.claim(claim.id)).unwrap().validation.unwrap();
+    assert_eq!((asked.bytes_processed, asked.is_resumable), (Some(14), Some(false)));
+    assert!(asked.state_checksum.is_some());
+    let untouched = send(&client, None, *b"x");
+    let claim = block(next(&server).defer(bad(), None)).unwrap();
+    assert_eq!(status(&client, &untouched), Status::Deferred);
+    let asked = block(client.claim(claim.id)).unwrap().validation;
+    assert_eq!(asked, claim.validation);
+    assert_eq!(asked.unwrap().bytes_processed, Some(0));
+    close(&client);
+}
+
 #[test]
 fn an_entity_that_is_set_aside_is_taken_over_once_in_another_session() {
     let (pair, sessions) = pair();
@@ -384,6 +443,27 @@ fn an_entity_that_is_set_aside_is_taken_over_once_in_another_session() {
     assert_eq!(rows[0].details.reason, "PIPESTREAM_ENTITY_INVALID: unreadable");
     let counters = pair.server.counters().unwrap();
     assert_eq!((counters.deferred, counters.failed, counters.claims), (1, 0, 1));
+}
+
+#[test]
+fn the_claim_check_of_a_container_tells_of_its_children() {
+    let (_pair, client, server) = both();
+    let outer = dehydrate(&client, None, Some(policy(CompletionMode::BestEffort, FailureAction::Defer)));
+    let inner = dehydrate(&client, Some(&outer), None);
+    let parts = [send(&client, Some(&inner), *b"a"), send(&client, Some(&inner), *b"b")];
+    for parent in [&inner, &outer] {
+        block(client.end_children(parent.key)).unwrap();
+    }
+    for _ in 0..4 {
+        let entity = next(&server);
+        let fails = entity.key() == parts[0].key;
+        decide(entity, fails);
+    }
+    let end = block(client.wait_resolved(inner.key)).unwrap();
+    assert_eq!((end.status, status(&client, &outer)), (Status::Deferred, Status::Complete));
+    let validation = block(client.claim(end.claim.unwrap())).unwrap().validation.unwrap();
+    assert_eq!((validation.children_complete, validation.children_total), (Some(1), Some(2)));
+    close(&client);
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub struct ClaimTerms {
     pub entity: u32,
     /// How long it is good for; `None` for as long as the book allows.
     pub life: Option<Duration>,
-    /// Where processing has stopped, if it had begun (section 9.6).
+    /// Where processing has stopped (section 9.6); `None`: it had not begun, which the claim check says too.
     pub validation: Option<StoppingPointValidation>,
 }
 
@@ -95,7 +95,7 @@ pub struct Claim {
     pub entity: u32,
     /// Unix microseconds from which it is refused.
     pub expiry_micros: u64,
-    /// Where processing has stopped.
+    /// Where processing has stopped, if it had begun.
     pub validation: Option<Box<StoppingPointValidation>>,
     /// Who has it.
     pub state: ClaimState,
@@ -109,7 +109,18 @@ impl Claim {
             entity_id: Some(self.entity),
             scope_id: Some(u32::from(self.scope)),
             expiry_timestamp: Some(self.expiry_micros),
-            validation: self.validation.as_deref().cloned(),
+            validation: Some(self.validation.as_deref().cloned().unwrap_or_else(Self::untouched)),
+        }
+    }
+
+    /// The stopping point of an entity that nobody had begun with (section 9.6).
+    fn untouched() -> StoppingPointValidation {
+        StoppingPointValidation {
+            bytes_processed: Some(0),
+            children_complete: Some(0),
+            children_total: Some(0),
+            is_resumable: Some(false),
+            ..StoppingPointValidation::default()
         }
     }
 

@@ -44,6 +44,7 @@ pub(super) struct Received {
 #[derive(Debug, Clone)]
 struct Yielded {
     number: u64,
+    /// Empty: there is no state to go on from.
     state_checksum: Bytes,
 }
 
@@ -62,6 +63,13 @@ impl Inbound {
 
     pub(super) fn layer2_mut(&mut self) -> &mut Received {
         self.layer2.get_or_insert_default()
+    }
+
+    /// The state that its token was made for is gone with its octets: they come again, and its processing begins anew.
+    pub(super) fn lose_state(&mut self) {
+        if let Some(yielded) = self.layer2.as_mut().and_then(|layer2| layer2.yielded.as_mut()) {
+            yielded.state_checksum.clear();
+        }
     }
 
     /// Which of its attempts is the present one, or, while it is set aside, was the last.
@@ -232,7 +240,9 @@ impl Session {
     }
 
     /// Says that a received entity waits, and hands its owner the token to go on with: STATUS YIELDED. It goes on by
-    /// [`Layer2Event::Resumed`]; it may also be ended meanwhile, which makes the token worthless.
+    /// [`Layer2Event::Resumed`], from this point only where that has a state_checksum which is still the entity's: until
+    /// [`note_state`](Self::note_state) says another one, and its octets do not come again. It may also be ended meanwhile,
+    /// which makes the token worthless.
     ///
     /// # Errors
     ///
@@ -308,8 +318,8 @@ impl Session {
         let Some(out) = out else {
             return Err(Error::violation(ErrorCode::ClaimNotFound, "the yield token was used before, or is void"));
         };
-        let validation = &point.validation;
-        let unchanged = validation.state_checksum.as_deref().unwrap_or_default() == out.state_checksum.as_ref();
+        let was = point.validation.state_checksum.as_deref().unwrap_or_default();
+        let unchanged = !was.is_empty() && was == out.state_checksum.as_ref();
         Ok(Some(point).filter(|point| unchanged && point.validation.is_resumable.unwrap_or_default()))
     }
 

@@ -509,6 +509,7 @@ impl super::receiver::Inbound {
         if self.payload == Payload::Receiving && !whole {
             self.payload = Payload::Awaited;
             self.header_seen = false;
+            self.lose_state();
         }
         if self.header_seen {
             self.streams = Streams::Former;

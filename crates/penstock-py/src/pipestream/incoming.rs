@@ -38,6 +38,13 @@ impl Borrowed {
         }
     }
 
+    fn unread(&mut self, octets: Bytes) -> Result<(), Error> {
+        match &mut self.entity {
+            Some(entity) => entity.unread(octets),
+            None => Err(taken()),
+        }
+    }
+
     /// Tells the owner that it waits.
     pub(crate) async fn wait(&mut self, reason: net::YieldReason, state: Bytes) -> Result<(), Error> {
         match &mut self.entity {
@@ -130,6 +137,11 @@ impl IncomingEntity {
     fn defer(&self, py: Python<'_>, message: String, life: Option<f64>) -> PyResult<ClaimFields> {
         let (why, life) = deferring(message, life)?;
         wait(py, Timeout::NEVER, self.take_aside()?.defer(why, life)).map(Into::into)
+    }
+
+    /// Takes octets back that nobody has looked at; they come next.
+    fn unread(&self, octets: Bytes) -> PyResult<()> {
+        self.borrow()?.unread(octets).map_err(IntoPyErr::into_py_err)
     }
 
     /// Tells the owner that it waits, and gives the state when the owner lets it go on; `None`: it begins anew.

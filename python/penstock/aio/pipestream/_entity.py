@@ -220,6 +220,7 @@ class ReceivedEntity(Entity):
 
     async def defer(self, reason: str, *, life: float | None = None) -> ClaimCheck:
         """Set it aside under a claim check: DEFERRED. See `penstock.pipestream.ReceivedEntity.defer`. Layer 2."""
+        self._unread()
         claim = claim_of(await result(futures().defer(self._native, reason, life)))
         self._decided = True
         return claim
@@ -229,6 +230,7 @@ class ReceivedEntity(Entity):
 
         Cancelled, it still waits: `wait_resumed` goes on waiting.
         """
+        self._unread()
         async with limit(timeout, f"{self!r} still waits"):
             return await result(futures().wait(self._native, reason, state))
 
@@ -236,6 +238,12 @@ class ReceivedEntity(Entity):
         """Go on waiting, after a `wait` that took too long or was cancelled."""
         async with limit(timeout, f"{self!r} still waits"):
             return await result(futures().wait_resumed(self._native))
+
+    def _unread(self) -> None:
+        """Give back what nobody was given: it is not processed."""
+        if self._buffer:
+            self._native.unread(bytes(self._buffer))
+            self._buffer.clear()
 
     def _take(self, size: int) -> bytes:
         taken = bytes(self._buffer[:size])

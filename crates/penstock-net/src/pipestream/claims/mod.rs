@@ -369,7 +369,7 @@ impl State {
 
     fn row(&self, claim: &Claim) -> ClaimRow {
         let details = self.details.get(&claim.id).cloned().unwrap_or_default();
-        ClaimRow { check: ClaimCheck::from(claim), details }
+        ClaimRow { check: ClaimCheck { validation: None, ..ClaimCheck::from(claim) }, details }
     }
 
     /// A claim check is stored.

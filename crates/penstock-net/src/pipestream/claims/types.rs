@@ -76,7 +76,7 @@ pub struct ClaimCheck {
     pub expiry_micros: u64,
     /// What has become of the entity: DEFERRED, PROCESSING, or its terminal status.
     pub status: Status,
-    /// Where processing had stopped.
+    /// Where processing had stopped (section 9.6); a list of claim checks leaves it out.
     pub validation: Option<StoppingPointValidation>,
 }
 
@@ -89,7 +89,7 @@ impl From<&Claim> for ClaimCheck {
             entity: claim.entity,
             expiry_micros: claim.expiry_micros,
             status: claim.status(),
-            validation: claim.validation.as_deref().cloned(),
+            validation: claim.check().validation,
         }
     }
 }

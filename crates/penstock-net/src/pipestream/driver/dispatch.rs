@@ -205,7 +205,10 @@ impl Driver {
                     self.admitted(accepted, &header);
                 }
             }
-            Event::Gathered { key, outcome, .. } => {
+            Event::Gathered { key, outcome, digest, .. } => {
+                if let Some((key, digest)) = key.zip(digest.as_ref()) {
+                    self.note_gathered(key, digest);
+                }
                 self.batches.sink(SinkEvent::Gathered { key: *key, outcome: *outcome });
             }
             Event::Resolved { key, status, reason, owned: true, .. } => {

@@ -292,9 +292,16 @@ impl Driver {
                 Urgent::Yield { attempt, point, reply, resumed } => {
                     self.wait_for_owner(attempt, &point, reply, resumed);
                 }
+                Urgent::NoteState { attempt, state_checksum, reply } => {
+                    if self.layer2.is_present(attempt) {
+                        self.session.note_state(attempt.key, state_checksum);
+                    }
+                    // Whoever has gone on may be gone.
+                    let _ = reply.send(());
+                }
                 Urgent::SetAside { attempt, details } => {
                     let reason = Reason { code: ErrorCode::NoError, message: details.reason.clone() };
-                    self.issue(attempt, reason, *details);
+                    self.issue(attempt, reason, *details, None);
                 }
                 Urgent::Defer { attempt, claim, reply } => self.defer(attempt, claim, reply),
                 Urgent::NoClaim { attempt, reason } => {

@@ -86,6 +86,13 @@ impl IncomingEntity {
         self.receiving.get_mut()?.chunk().await
     }
 
+    /// Gives back octets that [`chunk`](Self::chunk) gave last and that nobody has looked at: they come next, and
+    /// [`wait`](Self::wait) does not count them as processed.
+    pub fn unread(&mut self, octets: Bytes) -> Result<()> {
+        self.receiving.get_mut()?.unread(octets);
+        Ok(())
+    }
+
     /// The whole payload, if it has at most `limit` octets.
     pub async fn read_to_end(&mut self, limit: usize) -> Result<Bytes> {
         if self.header.payload_length > limit as u64 {
@@ -150,8 +157,9 @@ impl IncomingEntity {
         self.receiving.get_mut()?.wait(reason, state).await
     }
 
-    /// Waits until the owner lets an entity go on that [`wait`](Self::wait)s, and gives the state; `None`: processing
-    /// begins anew. It may be given up and called again.
+    /// Waits until the owner lets an entity go on that [`wait`](Self::wait)s, and gives the state; `None` where octets were
+    /// taken since, so that the state is not the entity's any more: processing begins anew (section 10.7). Octets that were
+    /// taken do not come again. It may be given up and called again.
     pub async fn resumed(&mut self) -> Result<Option<Bytes>> {
         self.receiving.get_mut()?.resumed().await
     }

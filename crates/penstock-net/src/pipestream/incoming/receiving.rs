@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_pipestream::claims::ClaimTerms;
-use penstock_pipestream::yield_token::{self, StoppingPoint};
+use penstock_pipestream::messages::StoppingPointValidation;
+use penstock_pipestream::yield_token::StoppingPoint;
 use penstock_pipestream::{self as core, EntityHeader, ErrorCode, PayloadCheck, Reason, SessionId, YieldReason};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -36,9 +37,25 @@ pub(super) struct Receiving {
     sha256: Option<[u8; 32]>,
     link: Arc<EntityLink>,
     place: Option<OwnedSemaphorePermit>,
-    /// Fires when its owner lets it go on; only while it waits.
-    resuming: Option<Box<oneshot::Receiver<Resumed>>>,
+    /// Octets that came back from the consumer.
+    unread: Bytes,
+    /// How many octets the consumer has, less those.
+    processed: u64,
+    /// Only while it waits.
+    waiting: Option<Box<Waiting>>,
     decided: bool,
+}
+
+/// An entity whose owner has a token.
+#[derive(Debug)]
+struct Waiting {
+    state: Bytes,
+    /// How many octets the consumer had.
+    processed: u64,
+    /// Whether the session knows that it has more by now.
+    noted: bool,
+    /// Fires when its owner lets it go on.
+    resumed: oneshot::Receiver<Resumed>,
 }
 
 /// The largest payload that is parked, and how many are.
@@ -107,13 +124,27 @@ impl Receiving {
             sha256: None,
             link,
             place,
-            resuming: None,
+            unread: Bytes::new(),
+            processed: 0,
+            waiting: None,
             decided: false,
         }
     }
 
     /// The next octets; `None` once they are known to be right.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        let next = match std::mem::take(&mut self.unread) {
+            unread if unread.is_empty() => self.fresh_chunk().await?,
+            unread => Some(unread),
+        };
+        if let Some(octets) = &next {
+            self.processed = self.processed.saturating_add(octets.len() as u64);
+            self.note_progress().await;
+        }
+        Ok(next)
+    }
+
+    async fn fresh_chunk(&mut self) -> Result<Option<Bytes>> {
         while self.sha256.is_none() {
             if self.checked {
                 return Err(Error::Misuse("the entity has failed already".into()));
@@ -204,24 +235,50 @@ impl Receiving {
         self.urge(Urgent::Skip { attempt: self.attempt, reason })
     }
 
+    /// These were the last octets that the consumer got, and it has not looked at them: they are the next ones.
+    pub(super) fn unread(&mut self, octets: Bytes) {
+        self.processed = self.processed.saturating_sub(octets.len() as u64);
+        self.unread = octets;
+    }
+
     /// Tells the owner that the entity waits.
     pub(super) async fn wait(&mut self, reason: YieldReason, state: Bytes) -> Result<()> {
-        let checksum = Bytes::copy_from_slice(&Sha256::digest(&state));
-        let point = StoppingPoint { reason, continuation: state, validation: yield_token::resumable(checksum) };
+        let processed = self.processed;
+        let validation = StoppingPointValidation {
+            state_checksum: Some(state_checksum(&state, processed)),
+            is_resumable: Some(true),
+            ..progress(processed)
+        };
+        let point = StoppingPoint { reason, continuation: state.clone(), validation };
         let ((reply, answer), (resumed, resuming)) = (oneshot::channel(), oneshot::channel());
         self.urge(Urgent::Yield { attempt: self.attempt, point: Box::new(point), reply, resumed })?;
         answer.await.unwrap_or_else(|_| Err(self.link.closed()))?;
-        self.resuming = Some(Box::new(resuming));
+        self.waiting = Some(Box::new(Waiting { state, processed, noted: false, resumed: resuming }));
         Ok(())
+    }
+
+    /// Where the consumer of an entity that waits takes more octets, its state is another one than its token's. Whoever has
+    /// the octets can rely on that: no token is good after this.
+    async fn note_progress(&mut self) {
+        let (attempt, processed) = (self.attempt, self.processed);
+        let Some(waiting) = self.waiting.as_mut().filter(|waiting| !waiting.noted) else { return };
+        waiting.noted = true;
+        let ((reply, noted), state_checksum) = (oneshot::channel(), state_checksum(&waiting.state, processed));
+        if self.link.commands.urge(Urgent::NoteState { attempt, state_checksum, reply }) {
+            // A session that is over resumes nothing.
+            let _ = noted.await;
+        }
     }
 
     /// Waits until it goes on.
     pub(super) async fn resumed(&mut self) -> Result<Option<Bytes>> {
-        let Some(resuming) = &mut self.resuming else { return Err(Error::Misuse("the entity does not wait".into())) };
-        let resumed = resuming.await;
-        self.resuming = None;
+        let Some(waiting) = &mut self.waiting else { return Err(Error::Misuse("the entity does not wait".into())) };
+        let resumed = (&mut waiting.resumed).await;
+        // The token may have come just before the consumer took more.
+        let unchanged = waiting.processed == self.processed;
+        self.waiting = None;
         match resumed {
-            Ok(point) => Ok(point.map(|point| point.continuation)),
+            Ok(point) => Ok(point.filter(|_| unchanged).map(|point| point.continuation)),
             Err(_) if self.link.shared.closed().is_some() => Err(self.link.closed()),
             Err(_) => Err(Error::Misuse("the entity came to its end while it waited".into())),
         }
@@ -235,9 +292,21 @@ impl Receiving {
         deferring.await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
     }
 
+    /// What a claim check says of the processing; nothing where that has not begun. Whoever redeems it sends the entity
+    /// again, so nothing goes on from there.
+    fn stopping_point(&self) -> Option<StoppingPointValidation> {
+        let waiting = self.waiting.as_ref();
+        (self.processed > 0 || waiting.is_some()).then(|| StoppingPointValidation {
+            state_checksum: waiting.map(|waiting| state_checksum(&waiting.state, self.processed)),
+            is_resumable: Some(false),
+            ..progress(self.processed)
+        })
+    }
+
     async fn set_aside(mut self, session: SessionId, reason: Reason, life: Option<Duration>) -> Result<ClaimCheck> {
         let key = self.attempt.key;
-        let terms = ClaimTerms { session, scope: key.scope, entity: key.entity, life, validation: None };
+        let validation = self.stopping_point();
+        let terms = ClaimTerms { session, scope: key.scope, entity: key.entity, life, validation };
         let claims = Arc::clone(&self.link.claims);
         let claim = match claims.issue(&terms, Details::of(&self.header, &reason)).await {
             Ok(claim) => claim,
@@ -348,6 +417,22 @@ impl Receiving {
         }
         self.body = None;
         self.checked = true;
+    }
+}
+
+/// What a token is good for (section 9.6): the octets that the consumer has, and what it has made of them.
+fn state_checksum(state: &[u8], processed: u64) -> Bytes {
+    let sha256 = Sha256::new().chain_update(processed.to_be_bytes()).chain_update(state);
+    Bytes::copy_from_slice(&sha256.finalize())
+}
+
+/// How far the processing of an entity without children is.
+fn progress(processed: u64) -> StoppingPointValidation {
+    StoppingPointValidation {
+        bytes_processed: Some(processed),
+        children_complete: Some(0),
+        children_total: Some(0),
+        ..StoppingPointValidation::default()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::manifest::ResolutionState;
-use crate::messages::{CompletionMode, CompletionPolicy, FailureAction};
-use crate::yield_token::{StoppingPoint, TokenKey, resumable};
+use crate::messages::{CompletionMode, CompletionPolicy, FailureAction, StoppingPointValidation};
+use crate::yield_token::{StoppingPoint, TokenKey};
 use crate::{ClaimResponse, Layer2Frame, SessionFrame, SessionId, YieldReason};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -89,7 +89,11 @@ pub(super) fn point() -> StoppingPoint {
     StoppingPoint {
         reason: YieldReason::AwaitingApproval,
         continuation: Bytes::from_static(b"page 3"),
-        validation: resumable(Bytes::from_static(&[1; 32])),
+        validation: StoppingPointValidation {
+            state_checksum: Some(Bytes::from_static(&[1; 32])),
+            is_resumable: Some(true),
+            ..StoppingPointValidation::default()
+        },
     }
 }
 

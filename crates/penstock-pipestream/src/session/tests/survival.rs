@@ -445,7 +445,7 @@ fn what_waits_for_an_answer_is_told_again_after_a_restart() {
     go_on_after_a_restart(pair, sent, [children[0], children[1], open], [parent, other]);
 }
 
-/// The token is good, the failed one is sent again, the claim check is issued, and all of it ends.
+/// What had waited begins anew, the failed one is sent again, the claim check is issued, and all of it ends.
 fn go_on_after_a_restart(mut pair: Pair, sent: [EntityKey; 4], open: [Ticket; 3], parents: [Ticket; 2]) {
     pair.reconnect();
     let token = pair.token();
@@ -453,7 +453,14 @@ fn go_on_after_a_restart(mut pair: Pair, sent: [EntityKey; 4], open: [Ticket; 3]
     pair.client.retry(pair.now, sent[0]).expect("failed");
     pair.server.defer(pair.now, sent[3], 7, 9).expect("named");
     pair.wait(SECOND);
-    assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::Resumed { point: Some(_), .. })), 1);
+    assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::Resumed { point: None, .. })), 1);
+    let anew = |reason: &Reason| reason.code == ErrorCode::IntegrityError;
+    assert_eq!(
+        pair.client_saw(
+            |event| matches!(event, Layer2Event::ResumeAnswered { refused: Some(reason), .. } if anew(reason))
+        ),
+        1
+    );
     for ticket in open {
         pair.deliver(&ticket);
     }
