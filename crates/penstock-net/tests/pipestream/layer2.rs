@@ -580,15 +580,25 @@ fn a_part_that_is_refused_at_its_header_is_set_aside_with_what_the_header_says()
 }
 
 #[test]
-fn what_comes_before_the_sessions_name_closes_the_session() {
+fn what_overtakes_the_sessions_name_waits_for_it() {
     let pair = Pair::with_options(|server| server.session = options());
+    let name = SessionId::new([0xCD; 16]);
     run(async {
         let mut peer = RawClient::silent(&pair).await;
         peer.tell(&[Frame::Capabilities(Capabilities { layer2: true, ..capabilities() })]).await;
         assert!(matches!(peer.hear().await, Frame::Capabilities(_)));
-        peer.tell(&[pending(1)]).await;
         peer.stream(&header(1, b"x"), b"x").await;
-        let (code, message) = peer.expect_closed().await;
-        assert_eq!((code, message.as_str()), (ErrorCode::EntityInvalid.code(), "an entity came before SESSION"));
+        peer.tell(&[pending(1), pending(2)]).await;
+        // An owner that gives up waits for no name either.
+        peer.tell(&[Frame::Status(StatusFrame::new(Status::Failed, 0, 2))]).await;
+        let failed = peer.hear().await;
+        assert!(matches!(failed, Frame::Status(StatusFrame { status: Status::Failed, entity_id: 2, .. })), "{failed:?}");
+        peer.tell(&[Frame::Layer2(Layer2Frame::Session(SessionFrame::named(name)))]).await;
+        // It reads frames of layer 2 as those of an unknown type.
+        assert!(matches!(peer.hear().await, Frame::Private(_)));
+        peer.expect_complete(1).await;
     });
+    let lines = log(&pair.sink(), &name.to_string());
+    let statuses: Vec<_> = lines.iter().filter_map(|line| line["status"].as_str()).collect();
+    assert_eq!(statuses, ["FAILED", "COMPLETE"]);
 }

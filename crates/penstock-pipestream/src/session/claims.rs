@@ -94,6 +94,12 @@ impl Session {
         }
     }
 
+    /// Whether the peer's SESSION is still to come. Streams are not ordered against stream 0 (decision 7), so one may have
+    /// overtaken it.
+    pub(super) fn awaits_name(&self) -> bool {
+        self.layer() == 2 && !self.resilience.heard
+    }
+
     /// No other frame of layer 2 comes before SESSION (decision 18).
     pub(super) fn check_named(&self, what: &str) -> Result<()> {
         if self.resilience.heard {
@@ -149,7 +155,7 @@ impl Session {
         }
         self.resilience.heard = true;
         self.tell(Layer2Event::Named(name));
-        Ok(())
+        self.admit_early_streams(now)
     }
 
     /// Asks the peer about one of its claim checks: [`Layer2Event::ClaimAnswered`] follows, in the order of the questions.

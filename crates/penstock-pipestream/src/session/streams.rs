@@ -22,7 +22,7 @@ use crate::{ChunkInfo, EntityHeader};
 #[derive(Debug, Clone, Default)]
 pub(super) struct HeldStreams {
     by_entity: FastMap<(u16, u32), Vec<(u64, EntityHeader)>>,
-    /// Streams of a server that overtook its CAPABILITIES (decision 2).
+    /// Streams of a server that overtook its CAPABILITIES (decision 2), and those of either end that overtook its SESSION.
     early: Vec<(u64, EntityHeader)>,
     octets: usize,
 }
@@ -105,7 +105,7 @@ impl Session {
     }
 
     fn place_stream(&mut self, now: Now, stream: u64, header: &EntityHeader) -> Result<Admission> {
-        let Some(agreement) = self.agreement else {
+        let Some(agreement) = self.agreement.filter(|_| !self.awaits_name()) else {
             self.hold(header)?;
             self.held.early.push((stream, header.clone()));
             return Ok(Admission::Held);
@@ -160,7 +160,7 @@ impl Session {
         Ok(Admission::Held)
     }
 
-    /// Streams that overtook the server's CAPABILITIES.
+    /// Streams that overtook the server's CAPABILITIES, or their end's SESSION.
     pub(super) fn admit_early_streams(&mut self, now: Now) -> Result<()> {
         for (stream, header) in std::mem::take(&mut self.held.early) {
             self.held.octets -= weight(&header);

@@ -119,16 +119,9 @@ impl Driver {
         match opened {
             Ok(Some(agreement)) => {
                 self.open = true;
-                // What came while that was agreed on came in time.
-                self.early = false;
                 self.agree_by = None;
                 self.link.shared.phase.send_replace(Phase::Open(agreement));
                 false
-            }
-            Ok(None) if std::mem::take(&mut self.early) => {
-                let message = "an entity came before SESSION".to_owned();
-                self.session.abort(now(), Reason { code: ErrorCode::EntityInvalid, message });
-                true
             }
             Ok(None) => false,
             Err(error) => {
@@ -156,7 +149,6 @@ impl Driver {
 
     /// An entity may be received: gives how many attempts at it have failed.
     pub(super) fn admitted(&mut self, accepted: &Accepted, header: &Arc<EntityHeader>) -> u32 {
-        self.early |= !self.open;
         let (key, dehydrated, number) = (accepted.key, accepted.dehydrated, self.layer2.present(accepted.key));
         let layer2 = self.agreement.is_some_and(|agreement| agreement.layer == 2);
         let redeems = layer2 && self.note_admitted(key, header);
@@ -318,6 +310,8 @@ impl Driver {
                 sink.observe(std::mem::take(&mut batches.sink)).await
             }
             Some(Inlet::Folder(_) | Inlet::Objects(_)) => {}
+            // What ends before SESSION has its line when the sink is open.
+            None if self.sink.is_some() => {}
             Some(Inlet::Queue(_)) | None => batches.sink.clear(),
         }
         if let Some(log) = &self.link.log

@@ -100,8 +100,6 @@ pub(crate) struct Driver {
     opening: bool,
     /// The sink is open, or a handle takes what comes: entities may be admitted.
     open: bool,
-    /// An entity came before the session's ID.
-    early: bool,
     /// The session could not begin, and the peer is to hear nothing else.
     mute: bool,
     sink: Option<Opening>,
@@ -167,7 +165,6 @@ impl Driver {
             agreement: None,
             opening: false,
             open: false,
-            early: false,
             mute: false,
             sink,
             road,

@@ -150,6 +150,28 @@ fn a_session_is_named_before_anything_else_of_layer_2_and_once() {
 }
 
 #[test]
+fn a_stream_that_overtakes_its_ends_session_is_held() {
+    for announced in [true, false] {
+        let mut peer = server();
+        if announced {
+            peer.status(Status::Pending, 0, 1).expect("a status of layer 0 does not wait");
+        }
+        let header = plain_header(0, 1, 4);
+        assert_eq!(peer.session.handle_header(peer.now, 4, &header), Ok(Admission::Held));
+        let drain = |peer: &mut Peer| std::iter::from_fn(|| peer.session.poll_event()).collect::<Vec<_>>();
+        assert!(!drain(&mut peer).iter().any(|event| matches!(event, Event::Admitted { .. })));
+        peer.say(&Frame::Layer2(Layer2Frame::Session(SessionFrame::named(name())))).expect("a name");
+        if !announced {
+            peer.status(Status::Pending, 0, 1).expect("announced");
+        }
+        let told = drain(&mut peer);
+        let named = told.iter().position(|event| matches!(event, Event::Layer2(Layer2Event::Named(_))));
+        let admitted = told.iter().position(|event| matches!(event, Event::Admitted { stream: 4, .. }));
+        assert!(named.is_some() && named < admitted, "{told:?}");
+    }
+}
+
+#[test]
 fn commands_of_layer_2_are_misuse_where_it_was_not_agreed_on() {
     let mut pair = Pair::new(true, 10);
     let ticket = pair.announce(None, false);
