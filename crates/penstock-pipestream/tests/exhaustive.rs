@@ -33,6 +33,8 @@ use penstock_pipestream::{
 enum Step {
     /// The client announces the next entity, or ends the children.
     Work,
+    /// It announces a child of which there is nothing.
+    Missing,
     ToServer,
     ToClient,
     /// A stream's header arrives.
@@ -46,8 +48,8 @@ enum Step {
     Retry,
     /// The client gives up the entity that failed.
     GiveUp,
-    /// The client leaves out its first open child, whatever is on its way.
-    LeaveOut,
+    /// The client leaves out, gives up or abandons its first open child, whatever is on its way.
+    LeaveOut(Status),
     /// The server has a claim check for what is to be deferred.
     Claim,
     /// Nothing happens until the next time-out.
@@ -285,6 +287,8 @@ impl Run {
             }
         };
         may(!self.ended, Step::Work);
+        let child = self.parent.is_some() && self.announced <= self.world.children;
+        may(child && self.left_out < self.world.left_out, Step::Missing);
         may(!self.to_server.is_empty(), Step::ToServer);
         may(!self.to_client.is_empty(), Step::ToClient);
         for index in 0..self.streams.len() {
@@ -301,7 +305,10 @@ impl Run {
         may(!self.tokens.is_empty(), Step::Resume);
         may(!self.failed.is_empty(), Step::Retry);
         may(!self.failed.is_empty(), Step::GiveUp);
-        may(self.left_out < self.world.left_out && self.first_open_child().is_some(), Step::LeaveOut);
+        for status in [Status::Skipped, Status::Failed, Status::Abandoned] {
+            let left = self.left_out < self.world.left_out && self.first_open_child().is_some();
+            may(left, Step::LeaveOut(status));
+        }
         may(!self.wanted.is_empty(), Step::Claim);
         let (cuts, kills) = (self.cuts < self.world.cuts, self.kills < self.world.kills);
         may(cuts, Step::Cut { keep: false });
@@ -334,7 +341,11 @@ impl Run {
         let now = self.now;
         self.path.push(step);
         match step {
-            Step::Work => self.work(),
+            Step::Work => self.work(false),
+            Step::Missing => {
+                self.left_out += 1;
+                self.work(true);
+            }
             Step::ToServer => {
                 let frame = self.to_server.pop_front().unwrap();
                 match &mut self.fresh {
@@ -366,12 +377,7 @@ impl Run {
                 let key = self.failed.remove(0);
                 self.client.fail(now, key, reason(ErrorCode::InternalError));
             }
-            Step::LeaveOut => {
-                self.left_out += 1;
-                let key = self.first_open_child().unwrap();
-                self.failed.retain(|failed| *failed != key);
-                self.client.skip(now, key, reason(ErrorCode::NoError)).unwrap();
-            }
+            Step::LeaveOut(status) => self.leave_out(status),
             Step::Claim => {
                 let key = self.wanted.remove(0);
                 assert_eq!(self.server.defer(now, key, 7, 9), Ok(true));
@@ -387,6 +393,23 @@ impl Run {
             Step::Cut { .. } | Step::KillServer | Step::KillClient => self.break_down(step),
         }
         self.collect();
+    }
+
+    fn leave_out(&mut self, status: Status) {
+        self.left_out += 1;
+        let key = self.first_open_child().unwrap();
+        self.failed.retain(|failed| *failed != key);
+        let (now, why) = (self.now, reason(ErrorCode::InternalError));
+        // It may have been given up before.
+        let said = match status {
+            Status::Skipped => self.client.skip(now, key, why).is_ok(),
+            Status::Abandoned => self.client.abandon(now, key, why).is_ok(),
+            _ => {
+                self.client.fail(now, key, why);
+                true
+            }
+        };
+        assert!(said);
     }
 
     /// The connection is lost, with a process or without.
@@ -509,7 +532,7 @@ impl Run {
         }
     }
 
-    fn work(&mut self) {
+    fn work(&mut self, missing: bool) {
         match self.parent {
             None => {
                 let label = Bytes::from(label(0, 1));
@@ -524,7 +547,10 @@ impl Run {
                 let announced = self.client.announce_labelled(self.now, Some(parent), false, None, label);
                 let ticket = announced.unwrap().unwrap();
                 self.announced += 1;
-                self.send(&ticket);
+                match missing {
+                    true => self.client.fail_unsent(self.now, ticket.key, reason(ErrorCode::EntityInvalid)),
+                    false => self.send(&ticket),
+                }
             }
             Some(parent) => {
                 self.client.end_children(self.now, parent).unwrap();
@@ -665,12 +691,16 @@ fn walk(worlds: impl IntoIterator<Item = World>) -> Seen {
 fn every_way_that_a_small_session_can_go_ends_and_both_ends_know_the_same() {
     use FailureAction::{Defer, Fail, Retry, Skip};
     let worlds = [
-        one(policy(Retry, Retry, 100), 0, 0, 1),
+        one(policy(Retry, Retry, 100), 0, 0, 2),
         one(policy(Fail, Defer, 100), 0, 0, 1),
-        one(policy(Retry, Fail, 0), 0, 1, 0),
         one(policy(Skip, Fail, 100), 0, 0, 1),
-        one(policy(Fail, Fail, 0), 1, 0, 0),
         one(policy(Defer, Fail, 0), 0, 1, 0),
+        one(policy(Retry, Fail, 0), 1, 1, 0),
+        one(policy(Retry, Skip, 100), 1, 0, 1),
+        one(policy(Retry, Defer, 100), 1, 0, 1),
+        one(policy(Fail, Fail, 100), 2, 0, 1),
+        one(policy(Fail, Fail, 0), 2, 1, 0),
+        one(policy(Retry, Skip, 100), 0, 1, 2),
     ];
     let seen = walk(worlds);
     for status in [Status::Complete, Status::Failed, Status::Skipped, Status::Abandoned, Status::Deferred] {
@@ -703,6 +733,9 @@ fn larger_worlds() {
         World { kills: 1, ..one(policy(Retry, Defer, 100), 0, 1, 1) },
         World { children: 2, ..one(policy(Retry, Fail, 0), 0, 0, 0) },
         World { children: 2, cuts: 1, ..one(policy(Fail, Fail, 0), 0, 0, 0) },
+        World { cuts: 1, ..one(policy(Retry, Defer, 100), 1, 1, 1) },
+        World { kills: 1, ..one(policy(Retry, Fail, 100), 2, 0, 1) },
+        World { children: 2, ..one(policy(Retry, Fail, 0), 1, 1, 0) },
     ]);
 }
 

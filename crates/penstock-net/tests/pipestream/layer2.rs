@@ -446,6 +446,23 @@ fn an_entity_that_is_set_aside_is_taken_over_once_in_another_session() {
 }
 
 #[test]
+fn what_could_not_be_obtained_has_failed_whatever_comes_again() {
+    let (_pair, client, server) = both();
+    let parent = dehydrate(&client, None, Some(policy(CompletionMode::Lenient, FailureAction::Retry)));
+    let damaged = EntityDraft { parent: Some(parent.key), ..draft("x/y") };
+    let ticket = block(client.announce_failed(damaged, bad())).unwrap();
+    let end = block(client.wait_resolved(ticket.key)).unwrap();
+    assert_eq!((end.status, end.attempts), (Status::Failed, 1));
+    let good = send(&client, Some(&parent), *b"good");
+    block(client.end_children(parent.key)).unwrap();
+    for _ in 0..2 {
+        block(next(&server).complete()).unwrap();
+    }
+    assert_eq!((status(&client, &good), status(&client, &parent)), (Status::Complete, Status::Complete));
+    close(&client);
+}
+
+#[test]
 fn the_claim_check_of_a_container_tells_of_its_children() {
     let (_pair, client, server) = both();
     let outer = dehydrate(&client, None, Some(policy(CompletionMode::BestEffort, FailureAction::Defer)));

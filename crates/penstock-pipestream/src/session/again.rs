@@ -184,6 +184,16 @@ impl Session {
         }
     }
 
+    /// Gives up an entity of ours that has just been announced, and that nothing is there of: STATUS FAILED, whatever its
+    /// policy, because the receiver can have said nothing of it. The receiver echoes it. Nothing happens when the entity is
+    /// given up already.
+    pub fn fail_unsent(&mut self, now: Now, key: EntityKey, reason: Reason) {
+        if self.state != State::Closed && self.role.owns(key.scope) {
+            self.note(Some(now), || Input::FailUnsent { key, reason: reason.clone() });
+            self.give_up_as(now, key, Status::Failed, reason);
+        }
+    }
+
     /// Gives up an entity of ours for want of time: STATUS ABANDONED, which the receiver echoes.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::journal::Input;
 use super::survival::Link;
-use super::types::{Event, Reason, Role};
+use super::types::{EntityKey, Event, Reason, Role};
 use super::{Session, State};
 use crate::entity_id::{CONNECTION_LEVEL, is_assignable};
 use crate::error::{Error, ErrorCode, Result};
@@ -21,6 +21,11 @@ pub(super) fn is_heartbeat(frame: &StatusFrame) -> bool {
     frame.entity_id == CONNECTION_LEVEL && frame.status == Status::Unspecified && frame.scope_id == 0
 }
 
+/// Whether its owner says why there is nothing of an entity: the FAILED that follows is its end, and not too late.
+fn is_about(frame: &Frame, key: EntityKey) -> bool {
+    matches!(frame, Frame::Error(error) if (error.scope_id, error.entity_id) == (u32::from(key.scope), key.entity))
+}
+
 impl Session {
     pub(super) fn handle_frame(&mut self, now: Now, frame: Frame) -> Result<()> {
         if self.agreement.is_none() && !matches!(frame, Frame::Capabilities(_)) {
@@ -33,7 +38,7 @@ impl Session {
         // Between PENDING and its DEHYDRATING there may be the beginning of another connection.
         let follows =
             counted || matches!(&frame, Frame::Status(status) if self.survival.is_up() && is_heartbeat(status));
-        let fresh = self.resilience.fresh.take_if(|_| follows);
+        let fresh = self.resilience.fresh.take_if(|key| follows && !is_about(&frame, *key));
         if counted || fresh.is_some() {
             self.note(Some(now), || Input::Frame { frame: frame.clone() });
         }

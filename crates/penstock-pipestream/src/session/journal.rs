@@ -62,6 +62,7 @@ pub(super) enum Input {
     Suspend { keep: Vec<EntityKey> },
     GoOn { received: u64, sent: u64 },
     Acknowledged { received: u64 },
+    FailUnsent { key: EntityKey, reason: Reason },
 }
 
 stored_enum!(Input {
@@ -89,6 +90,7 @@ stored_enum!(Input {
     22 => Suspend { keep },
     23 => GoOn { received, sent },
     24 => Acknowledged { received },
+    25 => FailUnsent { key, reason },
 });
 
 stored_enum!(State {
@@ -337,6 +339,7 @@ impl Session {
                 self.go_on(now, SessionFrame { session, received: Some(received), sent: Some(sent) })?;
             }
             Input::Acknowledged { received } => self.hear_received(received)?,
+            Input::FailUnsent { key, reason } => self.fail_unsent(now, key, reason),
         }
         Ok(())
     }

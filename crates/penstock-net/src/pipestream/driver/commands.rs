@@ -192,7 +192,7 @@ impl Driver {
         let payload = match delivery {
             Delivery::Payload(payload) => payload,
             Delivery::Failed(reason) => {
-                self.session.fail(now, ticket.key, reason);
+                self.session.fail_unsent(now, ticket.key, reason);
                 answer.give(ticket, &self.link.entity);
                 return;
             }
