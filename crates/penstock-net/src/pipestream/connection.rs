@@ -11,7 +11,7 @@ use super::claims::{Claims, DeferTypes};
 use super::command::Commands;
 use super::consumer::{Consumer, Inlet};
 use super::counters::Counters;
-use super::driver::{Driver, Durable, Opening, Road, inbox};
+use super::driver::{Driver, Durable, Names, Opening, Road, inbox};
 use super::handle::SessionHandle;
 use super::handover::handover;
 use super::incoming::{EntityLink, PARKED, accept_bidirectional, accept_streams};
@@ -36,6 +36,8 @@ pub(crate) struct Start {
     pub(crate) control: Option<(SendStream, RecvStream)>,
     /// What follows when the connection is lost.
     pub(crate) road: Road,
+    /// The names of the server's sessions; a client's own.
+    pub(crate) names: Arc<Names>,
     /// Where a client's session is on disk.
     pub(crate) stored: Option<Stored>,
 }
@@ -112,6 +114,7 @@ impl Start {
         });
         let sink = sink.map(|sink| Opening { sink, defer_types: Arc::clone(&self.defer_types), found: None });
         let mut driver = Driver::new(session, link, inbox, self.control, self.options, sink, self.road);
+        driver.name_in(self.names);
         match durable {
             Some(durable) if resumed => driver.begin_again(durable),
             durable => driver.store_in(durable),

@@ -17,7 +17,7 @@ use super::command::{Commands, Urgent};
 use super::connection::{Start, Started};
 use super::consumer::Consumer;
 use super::counters::{CounterSnapshot, Counters};
-use super::driver::{Returns, Road};
+use super::driver::{Names, Returns, Road};
 use super::events::EventLog;
 use super::journal::{ServerState, Waiting};
 use super::metrics::{Held, Report, Transport};
@@ -114,6 +114,8 @@ struct Inner {
     defer_types: Arc<DeferTypes>,
     /// Sessions that go on when their client is back.
     returns: Arc<Returns>,
+    /// What the open sessions are called.
+    names: Arc<Names>,
     sessions: Mutex<Sessions>,
     next: AtomicU64,
     stopping: AtomicBool,
@@ -181,6 +183,7 @@ impl Server {
             claims: options.claims,
             defer_types: Arc::new(options.defer_types),
             returns: Arc::new(Returns::new(state)),
+            names: Arc::default(),
             sessions: Mutex::default(),
             next: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
@@ -459,6 +462,7 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
         defer_types: Arc::clone(&inner.defer_types),
         control: None,
         road: inner.road(),
+        names: Arc::clone(&inner.names),
         stored: None,
     };
     let Started { shared, commands, handle } = match start.run(Some(&inner.consumer)) {

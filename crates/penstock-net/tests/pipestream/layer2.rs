@@ -446,6 +446,28 @@ fn an_entity_that_is_set_aside_is_taken_over_once_in_another_session() {
 }
 
 #[test]
+fn a_server_has_one_session_of_a_name_at_a_time() {
+    let named = |name: [u8; 16]| {
+        let mut named = options();
+        let key = penstock_pipestream::yield_token::TokenKey::new([1; 32]);
+        named.session.layer2 = Some(penstock_pipestream::Layer2Config::new(Some(SessionId::new(name)), key));
+        named
+    };
+    let (without_sink, _sessions) = pair();
+    for pair in [without_sink, Pair::with_options(|server| server.session = options())] {
+        let first = pair.connect_with(named([7; 16]));
+        let second = block(pair.client.connect(pair.server.local_addr().unwrap(), "localhost", named([7; 16])));
+        let ended = second.and_then(|session| block(session.closed()));
+        let ended = ended.map_or_else(|error| error.to_string(), |reason| format!("{} {}", reason.code, reason.message));
+        assert!(ended.contains("ENTITY_INVALID") && ended.contains("has a session of that ID"), "{ended}");
+        assert_eq!(first.is_closed().unwrap(), None);
+        let other = pair.connect_with(named([8; 16]));
+        close(&other);
+        close(&first);
+    }
+}
+
+#[test]
 fn what_could_not_be_obtained_has_failed_whatever_comes_again() {
     let (_pair, client, server) = both();
     let parent = dehydrate(&client, None, Some(policy(CompletionMode::Lenient, FailureAction::Retry)));

@@ -262,7 +262,11 @@ impl Driver {
     pub(super) fn handle_layer2(&mut self, event: &Layer2Event) {
         match event {
             Layer2Event::Named(name) => {
-                self.register(*name);
+                if !self.register(*name) {
+                    let message = "this server has a session of that ID, which has not ended".to_owned();
+                    self.session.abort(now(), Reason { code: ErrorCode::EntityInvalid, message });
+                    return;
+                }
                 match self.link.shared.role {
                     Role::Server => {
                         self.link.shared.set_name(*name);

@@ -10,6 +10,7 @@ mod dispatch;
 mod durable;
 mod end;
 mod layer2;
+mod names;
 mod streams;
 mod survival;
 
@@ -30,6 +31,8 @@ use self::commands::{Announced, Waiting};
 use self::control::{Control, ControlRead};
 use self::dispatch::Batches;
 pub(crate) use self::durable::Durable;
+use self::names::Named;
+pub(crate) use self::names::Names;
 use self::layer2::Layer2;
 use self::streams::Streams;
 pub(crate) use self::survival::{Dialled, Returns, Road};
@@ -95,6 +98,9 @@ pub(crate) struct Driver {
     policy: Option<CompletionPolicy>,
     /// A client's name for the session, where it offers layer 2.
     name: Option<SessionId>,
+    /// The names of a server's sessions, and this one's.
+    names: Arc<Names>,
+    named: Option<Named>,
     agreement: Option<Agreement>,
     /// The session has got its ID.
     opening: bool,
@@ -162,6 +168,8 @@ impl Driver {
             leaving: false,
             policy: options.policy,
             name: options.session.layer2.and_then(|layer2| layer2.session),
+            names: Arc::default(),
+            named: None,
             agreement: None,
             opening: false,
             open: false,
@@ -180,6 +188,11 @@ impl Driver {
             end: None,
             sink_done: None,
         }
+    }
+
+    /// No two sessions of a server have one name.
+    pub(crate) fn name_in(&mut self, names: Arc<Names>) {
+        self.names = names;
     }
 
     /// Runs until the session is over.

@@ -293,10 +293,18 @@ impl Driver {
         None
     }
 
-    /// The session has its name: others may go on with it.
-    pub(super) fn register(&mut self, name: SessionId) {
-        if self.link.shared.role == Role::Server
-            && self.session.survives()
+    /// The session has its name: others may go on with it. False: at a server another session has that name, be it one that
+    /// waits for its client.
+    pub(super) fn register(&mut self, name: SessionId) -> bool {
+        if self.link.shared.role == Role::Client {
+            return true;
+        }
+        let waits = matches!(&self.road, Road::Waits { returns, .. } if lock(&returns.waiting).contains_key(&name));
+        self.named = if waits { None } else { self.names.take(name) };
+        if self.named.is_none() {
+            return false;
+        }
+        if self.session.survives()
             && let Road::Waits { returns, calls, .. } = &mut self.road
         {
             *calls = returns.register(name);
@@ -305,6 +313,7 @@ impl Driver {
                 self.durable = Some(Durable::new(state.begin(owner)));
             }
         }
+        true
     }
 }
 

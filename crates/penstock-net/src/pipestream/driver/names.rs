@@ -1,0 +1,31 @@
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use penstock_pipestream::SessionId;
+
+use super::super::outcomes::lock;
+
+/// The names of an end's sessions that are open. A name is one session's: its yield tokens and its place in a sink are bound
+/// to it, and whoever knows it goes on with that session.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Mutex<HashSet<SessionId>>);
+
+/// A name, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Named {
+    names: Arc<Names>,
+    name: SessionId,
+}
+
+impl Names {
+    /// Takes a name, unless another session has it.
+    pub(super) fn take(self: &Arc<Self>, name: SessionId) -> Option<Named> {
+        lock(&self.0).insert(name).then(|| Named { names: Arc::clone(self), name })
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        lock(&self.names.0).remove(&self.name);
+    }
+}
