@@ -193,6 +193,7 @@ impl Server {
             let endpoint = metrics::Endpoint::bind(listen, Arc::clone(&inner) as Arc<dyn metrics::Source>)?;
             drop(inner.metrics.set(endpoint));
         }
+        inner.claims.fail_left(|session| waiting.iter().any(|waiting| waiting.owner.session == session));
         runtime.handle().spawn(accept(Arc::clone(&inner)));
         inner.wait_for_clients(runtime.handle(), waiting);
         Ok(Self(PerProcess::new(inner)))
@@ -307,7 +308,9 @@ impl Inner {
                 let Some(inner) = inner.upgrade() else { return };
                 for waiting in waiting {
                     let Consumer::Folder(sink) = &inner.consumer else { return };
+                    let session = waiting.owner.session;
                     waiting.end(sink, &inner.counters).await;
+                    inner.claims.fail_redeemed(session);
                 }
             };
             give_up(ended).await;

@@ -1,5 +1,6 @@
 //! Layer 2 between two real ends: what becomes of a part that fails, takes too long, waits, or is set aside.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -502,6 +503,45 @@ fn the_claim_check_of_a_container_tells_of_its_children() {
     assert_eq!((end.status, status(&client, &outer)), (Status::Deferred, Status::Complete));
     let validation = block(client.claim(end.claim.unwrap())).unwrap().validation.unwrap();
     assert_eq!((validation.children_complete, validation.children_total), (Some(1), Some(2)));
+    close(&client);
+}
+
+/// The files of a folder as a crash would leave them, in another one.
+fn copied(from: &Path) -> tempfile::TempDir {
+    let to = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, to.path().join(path.file_name().unwrap())).unwrap();
+    }
+    to
+}
+
+#[test]
+fn what_a_session_had_redeemed_when_the_servers_process_died_has_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (consumer, sessions) = channel(4);
+    let pair = Pair::new(tempfile::tempdir().unwrap(), consumer, |server| {
+        server.session = options();
+        server.claims = Claims::open(folder.path()).unwrap();
+    });
+    let client = pair.connect_with(options());
+    let server = block(sessions.next()).unwrap();
+    let checks = ["redeemed", "open"].map(|text| {
+        send(&client, None, text.as_bytes());
+        block(next(&server).defer(bad(), None)).unwrap()
+    });
+    let worker = pair.connect_with(options());
+    block(worker.redeem(checks[0].id, checks[0].session.unwrap())).unwrap();
+    let left = copied(folder.path());
+    let (consumer, _sessions) = channel(4);
+    let pair = Pair::new(tempfile::tempdir().unwrap(), consumer, |server| {
+        server.session = options();
+        server.claims = Claims::open(left.path()).unwrap();
+    });
+    let client = pair.connect_with(options());
+    let status = |check: &ClaimCheck| block(client.claim(check.id)).unwrap().status;
+    assert_eq!([status(&checks[0]), status(&checks[1])], [Status::Failed, Status::Deferred]);
+    block(client.redeem(checks[1].id, checks[1].session.unwrap())).unwrap();
     close(&client);
 }
 

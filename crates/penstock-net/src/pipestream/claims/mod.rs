@@ -65,6 +65,8 @@ struct State {
     /// Claim checks that are stored, by their number, in the order in which they were issued.
     order: BTreeMap<u64, u64>,
     last: u64,
+    /// What sessions of an earlier process had redeemed, and nobody has settled.
+    left: Vec<(u64, SessionId)>,
 }
 
 /// Fires when what was said before is on disk.
@@ -148,6 +150,7 @@ impl Claims {
         let mut state = State::default();
         let opened = Store::open(folder, |record, details| state.restore(record, details))?;
         state.number_all();
+        state.note_left();
         *lock(&self.state) = state;
         let this = Arc::downgrade(self);
         let store = opened.start(move |most| lock(&this.upgrade()?.state).snapshot(most))?;
@@ -196,6 +199,24 @@ impl Claims {
         let state = lock(&self.state);
         let redeemed = state.book.iter().filter(|claim| claim.state == ClaimState::Redeemed { by: session });
         redeemed.map(|claim| claim.id).collect()
+    }
+
+    /// What a session has redeemed, and nobody has settled, has failed with it.
+    pub(crate) fn fail_redeemed(&self, by: SessionId) {
+        for id in self.redeemed_by(by) {
+            self.settle(id, by, Status::Failed);
+        }
+    }
+
+    /// A server begins: the sessions of the process before it are over, but for those that go on, and so is what they had
+    /// redeemed and not sent. Their lists have been read before. Claim checks that several servers share are the first one's
+    /// to settle.
+    pub(crate) fn fail_left(&self, goes_on: impl Fn(SessionId) -> bool) {
+        let left = std::mem::take(&mut lock(&self.state).left);
+        for (id, by) in left.into_iter().filter(|(_, by)| !goes_on(*by)) {
+            // What a list says of it stands.
+            self.settle(id, by, Status::Failed);
+        }
     }
 
     /// The first of those whose expiry and ID come after this.
@@ -365,6 +386,14 @@ impl State {
         }
         found.sort_unstable();
         found.into_iter().filter_map(|(_, id)| self.book.get(id)).map(|claim| self.row(claim)).collect()
+    }
+
+    fn note_left(&mut self) {
+        let redeemed = self.book.iter().filter_map(|claim| match claim.state {
+            ClaimState::Redeemed { by } if by != HERE => Some((claim.id, by)),
+            ClaimState::Open | ClaimState::Redeemed { .. } | ClaimState::Settled { .. } => None,
+        });
+        self.left = redeemed.collect();
     }
 
     fn row(&self, claim: &Claim) -> ClaimRow {

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use penstock_pipestream::claims::ClaimTerms;
 use penstock_pipestream::{ErrorCode, SessionId, Status};
 
-use super::super::{Claims, Details, lock, now};
+use super::super::{Claims, Details, FOLDER, lock, now};
 use super::*;
 use crate::runtime::wait;
 
@@ -160,4 +160,13 @@ fn what_was_complete_before_a_crash_settles_its_claim_check_after_it() {
     };
     let status = |id| block(claims.query(id)).unwrap().found.unwrap().1;
     assert_eq!([done, lost, open].map(status), [Status::Complete, Status::Processing, Status::Deferred]);
+    // The session that had redeemed it may go on with the next process.
+    for (goes_on, expected) in [(true, Status::Processing), (false, Status::Processing)] {
+        claims.fail_left(|by| goes_on && by == session(9));
+        assert_eq!(status(lost), expected, "what is left is settled once");
+    }
+    let claims = reopened(claims, &sink.path().join(FOLDER));
+    let status = |id| block(claims.query(id)).unwrap().found.unwrap().1;
+    claims.fail_left(|_| false);
+    assert_eq!([done, lost, open].map(status), [Status::Complete, Status::Failed, Status::Deferred]);
 }
