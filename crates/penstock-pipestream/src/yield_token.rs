@@ -19,11 +19,11 @@ use hmac::{Hmac, KeyInit, Mac};
 use prost::Message;
 use sha2::Sha256;
 
+use crate::YieldReason;
 use crate::error::{Error, ErrorCode, Result};
 use crate::frame::MAX_FRAME_LENGTH;
 use crate::messages::{StoppingPointValidation, YieldToken, decode_message};
 use crate::session_id::SessionId;
-use crate::YieldReason;
 
 /// The octets of an HMAC-SHA-256.
 const MAC: usize = 32;

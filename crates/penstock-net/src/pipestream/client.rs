@@ -139,7 +139,18 @@ async fn connect(
         None => None,
     };
     let (role, control, defer_types) = (Role::Client, Some(control), Arc::default());
-    let start = Start { connection, role, options, counters, claims, defer_types, control, road, names: Arc::default(), stored };
+    let start = Start {
+        connection,
+        role,
+        options,
+        counters,
+        claims,
+        defer_types,
+        control,
+        road,
+        names: Arc::default(),
+        stored,
+    };
     let Started { shared, handle, commands } = start.run(None).inspect_err(|_| {
         lost.close(VarInt::from_u32(1), b"the client could not start the session");
     })?;

@@ -459,7 +459,8 @@ fn a_server_has_one_session_of_a_name_at_a_time() {
         let first = pair.connect_with(named([7; 16]));
         let second = block(pair.client.connect(pair.server.local_addr().unwrap(), "localhost", named([7; 16])));
         let ended = second.and_then(|session| block(session.closed()));
-        let ended = ended.map_or_else(|error| error.to_string(), |reason| format!("{} {}", reason.code, reason.message));
+        let ended =
+            ended.map_or_else(|error| error.to_string(), |reason| format!("{} {}", reason.code, reason.message));
         assert!(ended.contains("ENTITY_INVALID") && ended.contains("has a session of that ID"), "{ended}");
         assert_eq!(first.is_closed().unwrap(), None);
         let other = pair.connect_with(named([8; 16]));
@@ -671,7 +672,10 @@ fn what_overtakes_the_sessions_name_waits_for_it() {
         // An owner that gives up waits for no name either.
         peer.tell(&[Frame::Status(StatusFrame::new(Status::Failed, 0, 2))]).await;
         let failed = peer.hear().await;
-        assert!(matches!(failed, Frame::Status(StatusFrame { status: Status::Failed, entity_id: 2, .. })), "{failed:?}");
+        assert!(
+            matches!(failed, Frame::Status(StatusFrame { status: Status::Failed, entity_id: 2, .. })),
+            "{failed:?}"
+        );
         peer.tell(&[Frame::Layer2(Layer2Frame::Session(SessionFrame::named(name)))]).await;
         // It reads frames of layer 2 as those of an unknown type.
         assert!(matches!(peer.hear().await, Frame::Private(_)));

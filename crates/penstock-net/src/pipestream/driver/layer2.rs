@@ -7,7 +7,8 @@ use std::sync::Arc;
 use penstock_pipestream::claims::ClaimTerms;
 use penstock_pipestream::messages::{CompletionPolicy, FailureAction, StoppingPointValidation};
 use penstock_pipestream::{
-    ClaimAsk, ClaimResponse, EntityHeader, EntityKey, ErrorCode, Layer2Event, Policy, Reason, Role, ScopeDigest, Status, Ticket,
+    ClaimAsk, ClaimResponse, EntityHeader, EntityKey, ErrorCode, Layer2Event, Policy, Reason, Role, ScopeDigest,
+    Status, Ticket,
 };
 use penstock_wire::FastMap;
 use tokio::sync::oneshot;
