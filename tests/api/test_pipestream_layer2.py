@@ -249,6 +249,33 @@ def test_failures_are_sent_again_and_the_policy_has_the_last_word(server):
     assert attempts == {"late": 3, "never": 1}
 
 
+@pytest.mark.parametrize(
+    ("action", "status", "attempts"),
+    [
+        ("fail", Status.FAILED, 1),
+        ("skip", Status.SKIPPED, 1),
+        ("defer", Status.DEFERRED, 1),
+        ("retry", Status.COMPLETE, 3),
+    ],
+)
+def test_the_sessions_policy_is_that_of_root_entities(server, action, status, attempts):
+    seen = []
+
+    def act(entity):
+        seen.append(entity.key)
+        if len(seen) < 3:
+            entity.fail("not yet")
+        else:
+            entity.complete()
+
+    policy = CompletionPolicy("strict", on_failure=action, retry_delay=0.01)
+    with serving(server, act), connect(server, policy=policy) as session:
+        entity = session.send(b"x")
+        assert (entity.wait(WAIT), entity.attempts) == (status, attempts)
+        assert (entity.claim is not None) == (action == "defer")
+    assert len(seen) == attempts
+
+
 def test_an_owner_leaves_its_own_entities_out(server):
     held = []
     with serving(server, held.append), connect(server) as session:

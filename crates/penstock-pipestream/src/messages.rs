@@ -59,11 +59,16 @@ impl ClosedEnums for ClaimQueryMessage {}
 impl ClosedEnums for ClaimRedeemMessage {}
 impl ClosedEnums for ErrorMessage {}
 impl ClosedEnums for ResumeMessage {}
-impl ClosedEnums for SessionMessage {}
 impl ClosedEnums for FileStorageReference {}
 impl ClosedEnums for PipeDoc {}
 impl ClosedEnums for ScopeDigestMessage {}
 impl ClosedEnums for StoppingPointValidation {}
+
+impl ClosedEnums for SessionMessage {
+    fn validate(&self) -> Result<()> {
+        self.completion_policy.as_ref().map_or(Ok(()), ClosedEnums::validate)
+    }
+}
 
 impl ClosedEnums for EntityHeaderMessage {
     fn validate(&self) -> Result<()> {

@@ -46,7 +46,7 @@ pub enum Fate {
 
 impl Policy {
     /// Where a parent has none: STRICT, a failure is a failure, and nothing is timed. It is also what holds below layer
-    /// 2, and for a root scope.
+    /// 2.
     pub const STRICT: Self = Self {
         mode: CompletionMode::Strict,
         max_retries: 0,

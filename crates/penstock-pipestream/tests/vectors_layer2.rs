@@ -55,7 +55,7 @@ impl From<FrameJson> for Frame {
                 Layer2Frame::Resume { scope_id, entity_id, token: token.0.into() }
             }
             FrameJson::Session { session: text, received, sent } => {
-                Layer2Frame::Session(SessionFrame { session: session(text), received, sent })
+                Layer2Frame::Session(SessionFrame { received, sent, ..SessionFrame::named(session(text)) })
             }
         })
     }

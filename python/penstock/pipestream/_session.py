@@ -211,7 +211,7 @@ class Session(SessionState):
             key: Its private key (PEM).
             server_name: The name that the certificate must be for, if not that of ``address``.
             layers: The highest layer, 0 to 2; by default 1, or 2 where an argument needs it. Claim checks need 2.
-            policy: That of root entities with children, and of a `DocumentSender`'s documents, that have none.
+            policy: That of root entities, if the server knows of it, and of their children and documents without one.
             survive: Seconds for which another connection is tried when this one is lost, 86,400 at most: only what is
                 not terminal is sent again, and kept for that, 64 MiB and one payload at most in memory. By default, and
                 where the server lets none survive, the session ends with its connection.

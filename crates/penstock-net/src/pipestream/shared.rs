@@ -34,8 +34,9 @@ pub struct SessionOptions {
     /// Capabilities and limits. Where they offer layer 2 and say nothing else of it, the session's name and the key of its
     /// yield tokens are made from the secure random source.
     pub session: SessionConfig,
-    /// The policy of each of our root entities that has children and none of its own. It needs layer 2, so a peer that
-    /// does not agree on it is refused. Default: none.
+    /// The policy of each of our root entities that has children and none of its own; a client's is also that of the root
+    /// scopes, if the server knows of such policies. It needs layer 2, so a peer that does not agree on it is refused.
+    /// Default: none.
     pub policy: Option<CompletionPolicy>,
     /// How long a session of layer 2 goes on without a connection, where both ends do: a client dials, a server waits.
     /// Default: it ends with its connection. It is kept in memory, a client's payloads too until they are terminal.
@@ -85,6 +86,7 @@ impl SessionOptions {
         }
         if let Some(layer2) = &mut config.layer2 {
             layer2.survives |= self.survives.is_some();
+            layer2.policy = self.policy.filter(|_| role == Role::Client);
         }
         Ok(config.check()?)
     }

@@ -1,4 +1,6 @@
 //! Layer 2 between two real ends: what becomes of a part that fails, takes too long, waits, or is set aside.
+//!
+//! Longer than 600 lines, because all of it is asked of the same two ends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -318,6 +320,31 @@ fn each_scope_has_its_own_policy_and_a_root_without_one_the_sessions() {
     assert_eq!(status(&client, &strict), Status::Skipped);
     assert_eq!(status(&client, &outer), Status::Complete);
     close(&client);
+}
+
+#[test]
+fn the_sessions_policy_is_that_of_root_entities() {
+    for (action, expected) in [
+        (FailureAction::Fail, (Status::Failed, 1)),
+        (FailureAction::Skip, (Status::Skipped, 1)),
+        (FailureAction::Defer, (Status::Deferred, 1)),
+        (FailureAction::Retry, (Status::Complete, 2)),
+    ] {
+        let (pair, sessions) = pair();
+        let mut governed = options();
+        governed.policy = Some(policy(CompletionMode::Strict, action));
+        let client = pair.connect_with(governed);
+        let server = block(sessions.next()).unwrap();
+        let sent = send(&client, None, *b"page");
+        decide(next(&server), true);
+        if action == FailureAction::Retry {
+            decide(next(&server), false);
+        }
+        let end = block(client.wait_resolved(sent.key)).unwrap();
+        assert_eq!((end.status, end.attempts), expected);
+        assert_eq!(end.claim.is_some(), action == FailureAction::Defer);
+        close(&client);
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ use bytes::{Bytes, BytesMut};
 use super::invalid;
 use crate::error::{Error, ErrorCode, Result};
 use crate::messages::{
-    ClaimCheck, ClaimQueryMessage, ClaimRedeemMessage, ClaimResponseMessage, EntityStatus, ResumeMessage,
-    SessionMessage, decode_message,
+    ClaimCheck, ClaimQueryMessage, ClaimRedeemMessage, ClaimResponseMessage, CompletionPolicy, EntityStatus,
+    ResumeMessage, SessionMessage, decode_message,
 };
 use crate::session_id::SessionId;
 use crate::status::Status;
@@ -19,7 +19,7 @@ const RESUME: u8 = 0xC4;
 const SESSION: u8 = 0xC5;
 
 /// A frame of layer 2.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Layer2Frame {
     /// 0xC1: what has become of a claim check?
     ClaimQuery {
@@ -49,7 +49,7 @@ pub enum Layer2Frame {
 }
 
 /// The session's name, and what a session that survives its connection must know of the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SessionFrame {
     /// The name.
     pub session: SessionId,
@@ -57,12 +57,14 @@ pub struct SessionFrame {
     pub received: Option<u64>,
     /// Frames that the sender has sent; set on a later connection of the session.
     pub sent: Option<u64>,
+    /// What governs the root scopes' entities, where a session begins with a policy.
+    pub policy: Option<CompletionPolicy>,
 }
 
 impl SessionFrame {
     /// The name alone: the session ends with its connection.
     pub const fn named(session: SessionId) -> Self {
-        Self { session, received: None, sent: None }
+        Self { session, received: None, sent: None, policy: None }
     }
 }
 
@@ -121,9 +123,10 @@ impl Layer2Frame {
                 };
                 super::encode_variable(frame_type, &message, out);
             }
-            Self::Session(SessionFrame { session, received, sent }) => {
-                let (received, sent) = (*received, *sent);
-                let message = SessionMessage { session_id: Some(session.to_string()), received, sent };
+            Self::Session(SessionFrame { session, received, sent, policy }) => {
+                let (received, sent, completion_policy) = (*received, *sent, *policy);
+                let message =
+                    SessionMessage { session_id: Some(session.to_string()), received, sent, completion_policy };
                 super::encode_variable(frame_type, &message, out);
             }
         }
@@ -161,7 +164,7 @@ impl Layer2Frame {
                 if sent.is_some() && received.is_none() {
                     return Err(invalid("a SESSION that goes on does not say what was received"));
                 }
-                Ok(Self::Session(SessionFrame { session, received, sent }))
+                Ok(Self::Session(SessionFrame { session, received, sent, policy: message.completion_policy }))
             }
             other => Err(invalid(format!("0x{other:02X} is no frame of layer 2"))),
         }

@@ -47,7 +47,7 @@ pub const MAX_FRAME_LENGTH: u32 = 0xFF_FFFF;
 const VARIABLE_HEAD: usize = 5;
 
 /// A frame of the control stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Frame {
     /// 0x50.
     Status(StatusFrame),

@@ -430,7 +430,11 @@ impl Choices<'_> {
                 _ => {
                     let received = self.next().map(|count| u64::from(count % 4));
                     let sent = received.filter(|_| self.small().is_multiple_of(4));
-                    Layer2Frame::Session(SessionFrame { session: SessionId::new([3; 16]), received, sent })
+                    Layer2Frame::Session(SessionFrame {
+                        received,
+                        sent,
+                        ..SessionFrame::named(SessionId::new([3; 16]))
+                    })
                 }
             }),
             6 => Frame::Checkpoint(Checkpoint {

@@ -70,7 +70,7 @@ pub struct Resume {
     pub yield_token: ::core::option::Option<::prost::bytes::Bytes>,
 }
 /// Session (frame 0xC5, layer 2) names the session, first by the client, then by the server in answer.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Session {
     /// 16 octets as lower-case hex.
     #[prost(string, optional, tag = "1")]
@@ -82,4 +82,10 @@ pub struct Session {
     /// How many frames the sender has sent since the session began. Set on a later connection: the session goes on.
     #[prost(uint64, optional, tag = "3")]
     pub sent: ::core::option::Option<u64>,
+    /// The policy of the root scopes' entities. The client says it when the session begins; it holds if the server says the same in
+    /// its answer.
+    #[prost(message, optional, tag = "4")]
+    pub completion_policy: ::core::option::Option<
+        super::super::super::pipestream::protocol::v1::CompletionPolicy,
+    >,
 }

@@ -8,6 +8,8 @@ use super::journal::Input;
 use super::types::{ClaimAsk, EntityKey, Layer2Event, Reason, Role};
 use super::{Session, State};
 use crate::error::{Error, ErrorCode, Result};
+use crate::messages::CompletionPolicy;
+use crate::policy::Policy;
 use crate::session_id::SessionId;
 use crate::time::Now;
 use crate::{ClaimResponse, ErrorFrame, Frame, Layer2Frame, SessionFrame};
@@ -90,7 +92,7 @@ impl Session {
         let name = self.config.layer2.as_ref().and_then(|layer2| layer2.session).filter(|_| self.role == Role::Client);
         if let Some(name) = name {
             self.resilience.name = Some(name);
-            self.send_session(false);
+            self.begin_session(self.config.layer2.as_ref().and_then(|layer2| layer2.policy));
         }
     }
 
@@ -145,17 +147,45 @@ impl Session {
         match (self.role, self.resilience.name) {
             (Role::Client, Some(ours)) if ours != name => return invalid("SESSION names another session than ours"),
             (Role::Client, _) if frame.sent.is_some() => return invalid("SESSION goes on with a session that begins"),
-            (Role::Client, _) => self.settle_survival(frame.received)?,
+            (Role::Client, _) => {
+                self.settle_survival(frame.received)?;
+                self.govern_roots(frame.policy)?;
+            }
             (Role::Server, _) if frame.sent.is_some() => return self.handle_return(frame),
             (Role::Server, _) => {
                 self.resilience.name = Some(name);
                 self.settle_survival(frame.received)?;
-                self.send_session(false);
+                self.govern_roots(frame.policy)?;
+                self.begin_session(frame.policy);
             }
         }
         self.resilience.heard = true;
         self.tell(Layer2Event::Named(name));
         self.admit_early_streams(now)
+    }
+
+    /// The session's policy is that of both root scopes (decision 19). A server that says none knows of none, and then its
+    /// client's is not in force.
+    fn govern_roots(&mut self, said: Option<CompletionPolicy>) -> Result<()> {
+        let Some(said) = said else { return Ok(()) };
+        let ours = self.config.layer2.as_ref().and_then(|layer2| layer2.policy);
+        if self.role == Role::Client && ours != Some(said) {
+            return Err(Error::violation(ErrorCode::EntityInvalid, "SESSION has another policy than ours"));
+        }
+        let policy = Policy::of(&said)?;
+        let root = self.role.root_scope();
+        if let Some(scope) = self.outbound.get_mut(&root) {
+            scope.policy = Some(Box::new(policy));
+        }
+        if let Some(scope) = self.inbound.get_mut(&(1 - root)) {
+            scope.policy = Some(Box::new(policy));
+        }
+        Ok(())
+    }
+
+    /// What governs the entities of our root scope, if the session has a policy and the peer knows it.
+    pub fn root_policy(&self) -> Option<&Policy> {
+        self.outbound.get(&self.role.root_scope()).and_then(|scope| scope.policy.as_deref())
     }
 
     /// Asks the peer about one of its claim checks: [`Layer2Event::ClaimAnswered`] follows, in the order of the questions.

@@ -10,7 +10,7 @@ use super::receiver::Payload;
 use super::seen::Limit;
 use super::types::{EntityKey, Event, Layer2Event, Reason, ScopeKey};
 use crate::error::{Error, ErrorCode, Result};
-use crate::manifest::{EntryKey, Resolution};
+use crate::manifest::{EntryKey, Resolution, ResolutionState};
 use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, Frame};
@@ -324,7 +324,10 @@ impl Session {
         if let Some(parent) = parent.filter(|_| self.layer() == 2) {
             self.tell(Layer2Event::Outcome { parent, state, owned: false });
         }
-        self.announce_gathered(parent, key, Some(digest), state.status());
+        // A root scope's mode says nothing of the session: whoever waits for its end wants to know whether all is COMPLETE.
+        let complete = parent.is_some() || state == ResolutionState::Resolved;
+        let outcome = if complete { state.status() } else { Status::Failed };
+        self.announce_gathered(parent, key, Some(digest), outcome);
         if let Some(parent) = parent {
             self.inbound.remove(&scope_id);
             self.peer_scopes.release(scope_id);

@@ -336,7 +336,10 @@ impl Session {
             Input::Suspend { keep } => self.suspend_with(&keep),
             Input::GoOn { received, sent } => {
                 let session = self.named()?;
-                self.go_on(now, SessionFrame { session, received: Some(received), sent: Some(sent) })?;
+                self.go_on(
+                    now,
+                    SessionFrame { received: Some(received), sent: Some(sent), ..SessionFrame::named(session) },
+                )?;
             }
             Input::Acknowledged { received } => self.hear_received(received)?,
             Input::FailUnsent { key, reason } => self.fail_unsent(now, key, reason),

@@ -29,6 +29,7 @@ use super::types::{EntityKey, Event, Layer2Event, Role, Ticket};
 use super::{Session, State};
 use crate::error::{Error, ErrorCode, Result};
 use crate::frame::FrameDecoder;
+use crate::messages::CompletionPolicy;
 use crate::stored::Stored;
 use crate::time::Now;
 use crate::{Capabilities, Frame, Layer2Frame, SessionFrame};
@@ -41,7 +42,7 @@ const ACKNOWLEDGE_OCTETS: usize = 64 << 10;
 const MAX_EARLY: usize = 64 << 10;
 
 /// How a session stands to its connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) enum Link {
     /// There is one.
     #[default]
@@ -287,13 +288,22 @@ impl Session {
         }
     }
 
+    /// `policy`: where the session begins with one.
+    pub(super) fn begin_session(&mut self, policy: Option<CompletionPolicy>) {
+        self.say_session(false, policy);
+    }
+
     pub(super) fn send_session(&mut self, goes_on: bool) {
+        self.say_session(goes_on, None);
+    }
+
+    fn say_session(&mut self, goes_on: bool, policy: Option<CompletionPolicy>) {
         let Some(session) = self.resilience.name() else { return };
         let received = self.survival.says_received();
         let sent = self.survival.kept.as_ref().filter(|_| goes_on).map(Kept::sent);
         self.survival.acknowledged = self.survival.received;
         self.survival.unacknowledged_octets = 0;
-        self.send_on_link(&Frame::Layer2(Layer2Frame::Session(SessionFrame { session, received, sent })));
+        self.send_on_link(&Frame::Layer2(Layer2Frame::Session(SessionFrame { session, received, sent, policy })));
     }
 
     /// What the peer's first SESSION, or the agreement on a lower layer, says of the session's life.

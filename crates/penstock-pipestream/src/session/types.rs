@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::manifest::{ManifestLimits, ResolutionState};
+use crate::messages::CompletionPolicy;
 use crate::session_id::SessionId;
 use crate::status::Status;
 use crate::yield_token::{StoppingPoint, TokenKey};
@@ -80,6 +81,9 @@ pub struct Layer2Config {
     /// Octets of stream 0 that the peer may not have acknowledged, where the session survives: nothing more is announced
     /// at half of it, and more closes with WINDOW_EXCEEDED. Default: 16 MiB; at least 256 KiB.
     pub max_unacknowledged: usize,
+    /// A client's: what becomes of the entities of both root scopes that fail or take too long, if its server knows SESSION's
+    /// policy. Default: nothing else than FAILED, and no time-out.
+    pub policy: Option<CompletionPolicy>,
 }
 
 impl Layer2Config {
@@ -92,6 +96,7 @@ impl Layer2Config {
             survives: false,
             journal: false,
             max_unacknowledged: 16 << 20,
+            policy: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use super::super::incoming::{Admitted, Arrival, Body, Untaken};
 use super::super::shared::{Phase, Released, Resolution, now};
 use super::super::sink::SinkEvent;
 use super::streams::names;
-use super::{Driver, Opening, Road};
+use super::{Driver, Opening};
 use crate::Result;
 
 /// The most octets that the session is asked for at a time.
@@ -184,7 +184,7 @@ impl Driver {
                     (2, Some(name)) => {
                         self.link.shared.set_name(name);
                         // Whether the session survives its connection is said with the server's SESSION.
-                        self.opening = matches!(self.road, Road::Ends);
+                        self.opening = self.begins_at_once();
                     }
                     // A client says how the session is called.
                     (2, None) => {}

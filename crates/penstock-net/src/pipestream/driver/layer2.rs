@@ -8,7 +8,7 @@ use penstock_pipestream::claims::ClaimTerms;
 use penstock_pipestream::messages::{CompletionPolicy, FailureAction, StoppingPointValidation};
 use penstock_pipestream::{
     ClaimAsk, ClaimResponse, EntityHeader, EntityKey, ErrorCode, Layer2Event, Policy, Reason, Role, ScopeDigest,
-    Status, Ticket,
+    SessionId, Status, Ticket,
 };
 use penstock_wire::FastMap;
 use tokio::sync::oneshot;
@@ -141,13 +141,28 @@ impl Driver {
     /// Whether a child has to wait because too much is kept already.
     pub(super) fn keeps_too_much(&mut self, request: &SendRequest) -> bool {
         let survives = self.session.survives();
-        let layer2 = &mut self.layer2;
-        let retries = || request.draft.parent.is_some_and(|parent| layer2.retrying.contains(&parent));
-        if layer2.kept_octets < KEPT || request.draft.dehydrate || !(survives || retries()) {
+        if self.layer2.kept_octets < KEPT
+            || request.draft.dehydrate
+            || !(survives || self.may_come_again(&request.draft))
+        {
             return false;
         }
-        layer2.kept_full = true;
+        self.layer2.kept_full = true;
         true
+    }
+
+    /// Whether a client sends before the server's SESSION has come: that says whether the session survives its connection, and
+    /// whether its policy is in force.
+    pub(super) fn begins_at_once(&self) -> bool {
+        matches!(self.road, Road::Ends) && self.policy.is_none()
+    }
+
+    /// Whether an entity of ours may come again by its parent's policy, or the session's.
+    fn may_come_again(&self, draft: &EntityDraft) -> bool {
+        match draft.parent {
+            Some(parent) => !self.layer2.retrying.is_empty() && self.layer2.retrying.contains(&parent),
+            None => self.session.root_policy().is_some_and(|policy| policy.retries(0)),
+        }
     }
 
     /// The policy that an entity is announced with.
@@ -159,14 +174,13 @@ impl Driver {
     /// Notes what may have to be sent again.
     pub(super) fn keep(&mut self, ticket: &Ticket, policy: Option<&CompletionPolicy>, request: &SendRequest) {
         let survives = self.session.survives();
-        let layer2 = &mut self.layer2;
         if policy.and_then(|policy| Policy::of(policy).ok()).is_some_and(|policy| policy.retries(0)) {
-            layer2.retrying.insert(ticket.key);
+            self.layer2.retrying.insert(ticket.key);
         }
-        let retries = || request.draft.parent.is_some_and(|parent| layer2.retrying.contains(&parent));
-        if !survives && (layer2.retrying.is_empty() || request.draft.dehydrate || !retries()) {
+        if !survives && (request.draft.dehydrate || !self.may_come_again(&request.draft)) {
             return;
         }
+        let layer2 = &mut self.layer2;
         if let Delivery::Payload(payload) = &request.delivery {
             let draft = request.draft.clone();
             let kept = Kept { draft, payload: payload.clone() };
@@ -262,25 +276,7 @@ impl Driver {
 
     pub(super) fn handle_layer2(&mut self, event: &Layer2Event) {
         match event {
-            Layer2Event::Named(name) => {
-                if !self.register(*name) {
-                    let message = "this server has a session of that ID, which has not ended".to_owned();
-                    self.session.abort(now(), Reason { code: ErrorCode::EntityInvalid, message });
-                    return;
-                }
-                match self.link.shared.role {
-                    Role::Server => {
-                        self.link.shared.set_name(*name);
-                        self.opening = true;
-                    }
-                    Role::Client if self.durable.is_some() && !self.session.survives() => {
-                        let message =
-                            "a session with a state folder needs a server that lets sessions survive".to_owned();
-                        self.session.abort(now(), Reason { code: ErrorCode::LayerUnsupported, message });
-                    }
-                    Role::Client => self.opening |= !matches!(self.road, Road::Ends),
-                }
-            }
+            Layer2Event::Named(name) => self.handle_named(*name),
             Layer2Event::AttemptFailed { key, failures, reason, owned: true } => {
                 self.attempt_of_ours_failed(*key, *failures, reason);
             }
@@ -324,6 +320,28 @@ impl Driver {
             }
             // Of interest to the session's user.
             Layer2Event::Yielded { .. } | Layer2Event::Outcome { .. } => {}
+        }
+    }
+
+    /// Both ends know the session's name, and whether its policy is in force.
+    fn handle_named(&mut self, name: SessionId) {
+        let defers = |policy: &Policy| [policy.on_failure, policy.on_timeout].contains(&FailureAction::Defer);
+        self.layer2.defers |= self.session.root_policy().is_some_and(defers);
+        if !self.register(name) {
+            let message = "this server has a session of that ID, which has not ended".to_owned();
+            self.session.abort(now(), Reason { code: ErrorCode::EntityInvalid, message });
+            return;
+        }
+        match self.link.shared.role {
+            Role::Server => {
+                self.link.shared.set_name(name);
+                self.opening = true;
+            }
+            Role::Client if self.durable.is_some() && !self.session.survives() => {
+                let message = "a session with a state folder needs a server that lets sessions survive".to_owned();
+                self.session.abort(now(), Reason { code: ErrorCode::LayerUnsupported, message });
+            }
+            Role::Client => self.opening |= !self.begins_at_once(),
         }
     }
 

@@ -1,4 +1,6 @@
 //! Layer 2 as dialogues: the session's name, retries, policies, time-outs, yields, claim checks.
+//!
+//! Longer than 600 lines, because its dialogues are all of the same two ends.
 
 use super::*;
 use crate::manifest::ResolutionState;
@@ -26,6 +28,19 @@ impl Pair {
         let server = Session::new(Role::Server, config2(None), now).expect("server");
         let pair = Self::of(client, server, now);
         assert_eq!((pair.client.id(), pair.server.id()), (Some(name()), Some(name())));
+        pair
+    }
+
+    /// A session with a policy.
+    fn governed(policy: CompletionPolicy) -> Self {
+        let now = start();
+        let mut config = config2(Some(name()));
+        config.layer2 = config.layer2.map(|layer2| Layer2Config { policy: Some(policy), ..layer2 });
+        let client = Session::new(Role::Client, config, now).expect("client");
+        let server = Session::new(Role::Server, config2(None), now).expect("server");
+        let pair = Self::of(client, server, now);
+        assert_eq!(pair.client.root_policy(), pair.server.root_policy());
+        assert!(pair.client.root_policy().is_some());
         pair
     }
 
@@ -169,6 +184,64 @@ fn a_stream_that_overtakes_its_ends_session_is_held() {
         let admitted = told.iter().position(|event| matches!(event, Event::Admitted { stream: 4, .. }));
         assert!(named.is_some() && named < admitted, "{told:?}");
     }
+}
+
+#[test]
+fn the_sessions_policy_governs_the_entities_of_its_root_scopes() {
+    for (action, expected) in [
+        (FailureAction::Fail, Some(Status::Failed)),
+        (FailureAction::Skip, Some(Status::Skipped)),
+        (FailureAction::Defer, Some(Status::Deferred)),
+        (FailureAction::Retry, None),
+    ] {
+        let mut pair = Pair::governed(policy(action));
+        let ticket = pair.announce(None, false);
+        let key = pair.open_plain(&ticket);
+        pair.fail_at_server(key);
+        if action == FailureAction::Defer {
+            assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::ClaimWanted { .. })), 1);
+            assert_eq!(pair.server.defer(pair.now, key, 7, 9), Ok(true));
+            pair.drive();
+        }
+        assert_eq!(pair.outcome(ticket.key), expected, "{action:?}");
+        if action == FailureAction::Retry {
+            pair.client.retry(pair.now, ticket.key).expect("it may come again");
+            pair.wait(SECOND);
+            let key = pair.open_plain(&ticket);
+            pair.server.complete(pair.now, key);
+            pair.drive();
+            assert_eq!(pair.outcome(ticket.key), Some(Status::Complete));
+        }
+        pair.client.end_root(pair.now).expect("open");
+        pair.drive();
+        let ended = |event: &Event| match event {
+            Event::Gathered { key: None, outcome, .. } => Some(*outcome),
+            _ => None,
+        };
+        let whole = if action == FailureAction::Retry { Status::Complete } else { Status::Failed };
+        assert_eq!(pair.server_events.iter().find_map(ended), Some(whole));
+    }
+}
+
+#[test]
+fn a_sessions_policy_is_in_force_only_if_both_ends_say_it() {
+    let ours = policy(FailureAction::Skip);
+    let mut config = config2(Some(name()));
+    config.layer2 = config.layer2.map(|layer2| Layer2Config { policy: Some(ours), ..layer2 });
+    for (said, known) in [(None, Some(false)), (Some(ours), Some(true)), (Some(policy(FailureAction::Retry)), None)] {
+        let session = Session::new(Role::Client, config.clone(), start()).expect("client");
+        let mut client = Peer { now: start(), session };
+        client.say(&Frame::Capabilities(config2(None).capabilities)).expect("capabilities");
+        let answer = SessionFrame { policy: said, ..SessionFrame::named(name()) };
+        let outcome = client.say(&Frame::Layer2(Layer2Frame::Session(answer)));
+        match known {
+            Some(known) => assert_eq!((outcome, client.session.root_policy().is_some()), (Ok(()), known)),
+            None => refused(outcome, ErrorCode::EntityInvalid, "another policy"),
+        }
+    }
+    let impossible = CompletionPolicy { mode: Some(CompletionMode::Quorum.into()), ..CompletionPolicy::default() };
+    let frame = SessionFrame { policy: Some(impossible), ..SessionFrame::named(name()) };
+    refused(server().say(&Frame::Layer2(Layer2Frame::Session(frame))), ErrorCode::EntityInvalid, "min_success_ratio");
 }
 
 #[test]

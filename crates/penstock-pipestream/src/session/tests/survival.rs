@@ -29,7 +29,7 @@ fn recorded() -> (Peer, Vec<Bytes>) {
     let now = start();
     let mut peer = Peer { now, session: Session::new(Role::Server, stored(None), now).expect("server") };
     peer.say(&Frame::Capabilities(stored(None).capabilities)).expect("capabilities");
-    let named = SessionFrame { session: name(), received: Some(0), sent: None };
+    let named = SessionFrame { received: Some(0), ..SessionFrame::named(name()) };
     peer.say(&Frame::Layer2(Layer2Frame::Session(named))).expect("a name");
     let records = vec![peer.record().expect("a snapshot")];
     (peer, records)
@@ -222,7 +222,7 @@ fn a_peer_that_acknowledges_nothing_stops_us_and_then_the_connection() {
     config.capabilities.max_window_size = Some(100_000);
     let mut peer = Peer { now, session: Session::new(Role::Server, config.clone(), now).expect("server") };
     peer.say(&Frame::Capabilities(config.capabilities)).expect("capabilities");
-    let named = SessionFrame { session: name(), received: Some(0), sent: None };
+    let named = SessionFrame { received: Some(0), ..SessionFrame::named(name()) };
     peer.say(&Frame::Layer2(Layer2Frame::Session(named))).expect("a name");
     let announced = (1..).take_while(|_| peer.session.announce(now, None, false) != Ok(None)).count();
     assert!((10_000..11_000).contains(&announced), "{announced}");
@@ -263,7 +263,7 @@ fn a_session_that_cannot_go_on_says_why() {
     let returning = |received, sent| {
         let mut fresh = Peer { now, session: Session::new(Role::Server, surviving(None), now).expect("server") };
         fresh.say(&Frame::Capabilities(surviving(None).capabilities)).expect("capabilities");
-        let named = SessionFrame { session: name(), received: Some(received), sent: Some(sent) };
+        let named = SessionFrame { received: Some(received), sent: Some(sent), ..SessionFrame::named(name()) };
         fresh.say(&Frame::Layer2(Layer2Frame::Session(named))).expect("a name");
         fresh.status(Status::Pending, 0, 1).expect("kept for the session");
         fresh.session
