@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 
 from .fixtures import Join, Program, Waits
-from .layer2 import Action, Claim, ClaimQuery, ClaimRedeem, ClaimResponse, Mode, Policy
+from .layer2 import (
+    Action,
+    Claim,
+    ClaimQuery,
+    ClaimRedeem,
+    ClaimResponse,
+    Mode,
+    Policy,
+    Validation,
+    decode_validation,
+)
 from .programs import Serve
 from .reactor import Reactor
 from .waiting import Back, WaitingClient, digest_of
@@ -66,7 +76,11 @@ def test_deferred_carries_a_claim_check_that_is_good_for_a_day_at_most(join: Joi
     assert client.terminal(1, 2).cursor == 2, "DEFERRED is terminal"
     assert claim
     assert micros() - SLOW < expiry <= micros() + DAY + SLOW
-    assert client.query(claim) == ClaimResponse(claim, True, Claim(claim, 1, 2, expiry), Stat.DEFERRED)
+    response = client.query(claim)
+    untouched = response.check.validation if response.check else None
+    assert response == ClaimResponse(claim, True, Claim(claim, 1, 2, expiry, untouched), Stat.DEFERRED)
+    assert untouched is not None
+    assert decode_validation(untouched) == Validation()
 
 
 @pytest.mark.parametrize("program", ASIDES, indirect=True)
@@ -305,7 +319,8 @@ def test_claim_checks_and_redemptions_outlive_a_server_that_is_killed(
     assert [second.query(claim).status for claim in (opened, done, begun, later)] == [
         Stat.DEFERRED,
         Stat.COMPLETE,
-        Stat.PROCESSING,
+        # What had been redeemed and not sent has failed with its session.
+        Stat.FAILED,
         Stat.DEFERRED,
     ]
     check = second.query(opened).check
@@ -377,7 +392,7 @@ def test_a_redemption_that_was_cut_off_by_a_kill_is_granted_once(
     second = WaitingClient(reactor, serve.address).open()
     for claim in claims:
         status = second.query(claim).status
-        assert status == Stat.PROCESSING or (status == Stat.DEFERRED and claim not in granted)
+        assert status == Stat.FAILED or (status == Stat.DEFERRED and claim not in granted)
         answer = second.redeem(claim, first.name)
         # What was granted was on disk before anybody heard of it.
         assert isinstance(answer, ClaimResponse) == (status == Stat.DEFERRED)

@@ -144,7 +144,7 @@ def test_what_does_not_belong_to_layer_2_may_come_before_session(join: Join, nam
 def test_two_sessions_of_one_name_do_not_share_a_folder(program: Program, join: Join, friend: WaitingClient) -> None:
     client = join(named=False)
     client.send(Session(friend.name))
-    client.closes(Code.INTERNAL_ERROR)
+    client.closes(Code.ENTITY_INVALID)
     friend.deliver(2, b"still mine")
     friend.completes(2)
     assert program.file(friend, 2).read_bytes() == b"still mine"

@@ -358,7 +358,7 @@ def test_whoever_begins_anew_under_a_name_that_is_taken_disturbs_nobody(
     for received in (None, 0):
         other = join(named=False)
         other.send(Session(client.name, received))
-        other.closes(Code.INTERNAL_ERROR)
+        other.closes(Code.ENTITY_INVALID)
     back = returns(client)
     back.entity(1, b"x")
     back.completes(1)

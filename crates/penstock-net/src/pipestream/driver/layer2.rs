@@ -328,6 +328,8 @@ impl Driver {
         let defers = |policy: &Policy| [policy.on_failure, policy.on_timeout].contains(&FailureAction::Defer);
         self.layer2.defers |= self.session.root_policy().is_some_and(defers);
         if !self.register(name) {
+            // It has no list, and no answer but this.
+            self.mute = true;
             let message = "this server has a session of that ID, which has not ended".to_owned();
             self.session.abort(now(), Reason { code: ErrorCode::EntityInvalid, message });
             return;
