@@ -309,22 +309,16 @@ def _send_all(sending: _Sending, run: "_Run", where: "_Where") -> tuple[str, "_I
 
 def _begin(sending: _Sending, run: "_Run", where: "_Where") -> tuple["Session", list[tuple[str, Path]]]:
     """Begin a session, or go on with the one of an earlier run; give what is to be sent in it."""
-    from penstock import PipeStreamError
-    from penstock.pipestream import ErrorCode, Session
+    from penstock.pipestream import Session
 
     state = run.state
     if state is None:
         return Session.connect(sending.address, **sending.options), sending.documents
-    try:
-        session = Session.connect(sending.address, **sending.options, state=state.session)
-    except PipeStreamError as error:
-        if error.code != ErrorCode.CLAIM_NOT_FOUND:
-            raise
-        problem = (
-            "the server does not know the session any more: remove the folder, and the next run sends in a new one"
-        )
-        typer.echo(f"penstock: {state.session}: {problem} what was not delivered", err=True)
-        raise typer.Exit(1) from None
+    session = _connect(sending, state)
+    if session.closing:
+        # Every document of it is settled, or the earlier run would not have closed it.
+        session.close()
+        session = _connect(sending, state)
     if session.resumed:
         state.begin()
         return session, run.undelivered(sending.documents)
@@ -333,6 +327,22 @@ def _begin(sending: _Sending, run: "_Run", where: "_Where") -> tuple["Session", 
     documents = run.undelivered(sending.documents)
     state.begin()
     return session, documents
+
+
+def _connect(sending: _Sending, state: "SendState") -> "Session":
+    from penstock import PipeStreamError
+    from penstock.pipestream import ErrorCode, Session
+
+    try:
+        return Session.connect(sending.address, **sending.options, state=state.session)
+    except PipeStreamError as error:
+        if error.code != ErrorCode.CLAIM_NOT_FOUND:
+            raise
+        problem = (
+            "the server does not know the session any more: remove the folder, and the next run sends in a new one"
+        )
+        typer.echo(f"penstock: {state.session}: {problem} what was not delivered", err=True)
+        raise typer.Exit(1) from None
 
 
 @contextmanager

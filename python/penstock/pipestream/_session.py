@@ -125,6 +125,14 @@ class SessionState:
         return self._native.resumed()
 
     @property
+    def closing(self) -> bool:
+        """Whether the earlier process was already closing it, or had called `end_root`.
+
+        What that process announced is known by its labels; for anything new close the session, and connect again.
+        """
+        return self._native.closing()
+
+    @property
     def is_client(self) -> bool:
         """Whether this end connected. A client's root scope is 0, a server's 1."""
         return self._native.is_client()

@@ -75,8 +75,9 @@ impl Start {
             }
             None => (Session::new(self.role, self.options.session.clone(), now())?, None),
         };
+        let begun = (resumed, session.root_ended());
         let peer = self.connection.remote_address();
-        let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters), resumed);
+        let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters), begun);
         let (commands, inbox) = inbox();
         let intake = consumer.map_or(Intake::Sequential, Consumer::intake);
         let places = Arc::new(Semaphore::new(usize::try_from(intake.streams()).unwrap_or(usize::MAX)));

@@ -87,6 +87,12 @@ impl SessionHandle {
         Ok(self.shared()?.resumed)
     }
 
+    /// Whether the earlier process had begun to close the session, or has ended its root scope: what it has announced is
+    /// known by its label, and nothing else can be announced any more. Close it, and connect again for what is new.
+    pub fn closing(&self) -> Result<bool> {
+        Ok(self.shared()?.root_ended)
+    }
+
     /// The peer's address when the connection was made.
     pub fn peer_address(&self) -> Result<SocketAddr> {
         Ok(self.shared()?.peer)

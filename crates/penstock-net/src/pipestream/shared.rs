@@ -144,6 +144,8 @@ pub(crate) struct Shared {
     pub(crate) peer: SocketAddr,
     /// An earlier process began the session.
     pub(crate) resumed: bool,
+    /// And has ended our root scope.
+    pub(crate) root_ended: bool,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) resolutions: Resolutions,
     pub(crate) releases: Outcomes<ScopeKey, Released>,
@@ -159,7 +161,7 @@ impl Shared {
         peer: SocketAddr,
         event_queue: usize,
         counters: Arc<Counters>,
-        resumed: bool,
+        (resumed, root_ended): (bool, bool),
     ) -> Arc<Self> {
         Arc::new(Self {
             connection,
@@ -167,6 +169,7 @@ impl Shared {
             role,
             peer,
             resumed,
+            root_ended,
             phase: watch::Sender::new(Phase::Negotiating),
             resolutions: Resolutions::default(),
             releases: Outcomes::new(),

@@ -19,16 +19,16 @@ use tempfile::TempDir;
 use crate::support::{PATIENCE, anywhere, block, container, draft, eventually, log};
 
 /// A server that can be started again where it was, and a client that trusts it.
-struct Home {
-    dir: TempDir,
-    server: Option<Server>,
+pub(crate) struct Home {
+    pub(crate) dir: TempDir,
+    pub(crate) server: Option<Server>,
     address: SocketAddr,
     survives: Duration,
     client: Client,
 }
 
 /// Tries again while what was dropped is still there.
-fn again<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
+pub(crate) fn again<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
     let since = Instant::now();
     loop {
         match attempt() {
@@ -40,7 +40,7 @@ fn again<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
 }
 
 impl Home {
-    fn new(survives: Duration) -> Self {
+    pub(crate) fn new(survives: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let server = serve(dir.path().to_owned(), anywhere(), survives).unwrap();
         let trust = Trust::Fingerprint(server.fingerprint().unwrap());
@@ -50,12 +50,12 @@ impl Home {
     }
 
     /// The server goes without a goodbye, and another one comes.
-    fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.server = None;
         self.start();
     }
 
-    fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         let (dir, address, survives) = (self.dir.path().to_owned(), self.address, self.survives);
         self.server = Some(again(|| serve(dir.clone(), address, survives)));
     }
@@ -66,29 +66,29 @@ impl Home {
         options
     }
 
-    fn connect(&self) -> SessionHandle {
+    pub(crate) fn connect(&self) -> SessionHandle {
         block(self.client.connect(self.address, "localhost", self.options())).unwrap()
     }
 
-    fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.dir.path().join("sender")
     }
 
-    fn try_connect_with_state(&self) -> Result<SessionHandle, Error> {
+    pub(crate) fn try_connect_with_state(&self) -> Result<SessionHandle, Error> {
         let options = SessionOptions { state: Some(self.state()), ..self.options() };
         block(self.client.connect(self.address, "localhost", options))
     }
 
-    fn connect_with_state(&self) -> SessionHandle {
+    pub(crate) fn connect_with_state(&self) -> SessionHandle {
         again(|| self.try_connect_with_state())
     }
 
-    fn sink(&self) -> PathBuf {
+    pub(crate) fn sink(&self) -> PathBuf {
         self.dir.path().join("sink")
     }
 
     /// The folders of sessions that the server has.
-    fn sessions(&self) -> usize {
+    pub(crate) fn sessions(&self) -> usize {
         let entries = fs::read_dir(self.dir.path().join("state")).unwrap();
         entries.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
     }
@@ -102,19 +102,19 @@ fn serve(dir: PathBuf, address: SocketAddr, survives: Duration) -> Result<Server
     Server::bind(options, FolderSink::open(&dir.join("sink"), None)?)
 }
 
-fn payload(number: usize) -> Vec<u8> {
+pub(crate) fn payload(number: usize) -> Vec<u8> {
     let length = if number % 10 == 3 { 300_000 } else { 1_000 + number };
     (0..length).map(|at| u8::try_from((at * 7 + number) % 251).unwrap()).collect()
 }
 
-fn part(parent: &SentEntity, number: usize) -> (EntityDraft, Payload) {
+pub(crate) fn part(parent: &SentEntity, number: usize) -> (EntityDraft, Payload) {
     let chunk_size = (number % 50 == 3).then_some(100_000);
     let label = Bytes::from(format!("part {number}"));
     let draft = EntityDraft { parent: Some(parent.key), chunk_size, label, ..draft("x/y") };
     (draft, Payload::bytes(payload(number)))
 }
 
-fn whole() -> EntityDraft {
+pub(crate) fn whole() -> EntityDraft {
     EntityDraft { label: Bytes::from_static(b"the whole"), ..container() }
 }
 
@@ -141,7 +141,7 @@ fn check_sink(home: &Home, session: &str, parts: usize) {
     assert!(hidden.iter().all(|name| !name.to_string_lossy().starts_with('.')), "{hidden:?}");
 }
 
-const PARTS: usize = 120;
+pub(crate) const PARTS: usize = 120;
 
 #[test]
 fn a_server_that_is_started_again_goes_on_and_nothing_is_stored_twice() {
@@ -170,7 +170,7 @@ fn a_server_that_is_started_again_goes_on_and_nothing_is_stored_twice() {
 }
 
 /// Sends the whole again, as every process does, and waits for so many parts.
-fn send_again(client: &SessionHandle, wait_for: usize) -> (SentEntity, Vec<SentEntity>) {
+pub(crate) fn send_again(client: &SessionHandle, wait_for: usize) -> (SentEntity, Vec<SentEntity>) {
     let parent = block(client.send(whole(), Payload::empty())).unwrap();
     let parts = (0..PARTS).map(|number| part(&parent, number)).collect();
     let sent: Vec<SentEntity> = block(client.send_many(parts)).into_iter().map(Result::unwrap).collect();

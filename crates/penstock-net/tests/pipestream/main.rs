@@ -12,6 +12,7 @@ mod bad_peers;
 mod channel;
 mod chunks;
 mod durable;
+mod durable_ends;
 mod layer2;
 mod lifecycle;
 mod metrics;

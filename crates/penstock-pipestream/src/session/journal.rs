@@ -395,6 +395,19 @@ impl Session {
         open
     }
 
+    /// How the entities of the peer's root scope ended, once the peer has ended it and all of them are terminal: nothing
+    /// more can come of the session.
+    pub fn received_all(&self) -> Option<Status> {
+        let root = self.inbound.get(&(1 - self.role.root_scope()))?;
+        // A root scope stays, and this says that its BARRIER has been answered.
+        (root.ended && root.digest_agreed).then(|| root.outcome().status())
+    }
+
+    /// Whether our root scope's announcements have been ended.
+    pub fn root_ended(&self) -> bool {
+        self.outbound.get(&self.role.root_scope()).is_some_and(|root| root.ended)
+    }
+
     /// What an entity of ours was called when it was announced, while it has no terminal status.
     pub fn label(&self, key: EntityKey) -> Option<Bytes> {
         self.outbound(key).and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.label.clone())

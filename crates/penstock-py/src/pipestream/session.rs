@@ -90,6 +90,11 @@ impl Session {
         self.handle.resumed().map_err(IntoPyErr::into_py_err)
     }
 
+    /// Whether that one had begun to close it.
+    fn closing(&self) -> PyResult<bool> {
+        self.handle.closing().map_err(IntoPyErr::into_py_err)
+    }
+
     fn is_client(&self) -> PyResult<bool> {
         self.handle.role().map(|role| role == Role::Client).map_err(IntoPyErr::into_py_err)
     }

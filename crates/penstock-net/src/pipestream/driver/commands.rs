@@ -13,6 +13,7 @@ use super::super::payload::Payload;
 use super::super::pump::Small;
 use super::super::shared::now;
 use super::Driver;
+use crate::Error;
 
 /// Announcements that the window or the number of scopes does not allow yet, in order for each parent. A parent's
 /// children never wait behind other entities: those may be waiting for them.
@@ -91,7 +92,7 @@ impl Driver {
                 let ended = match parent {
                     Some(parent) if self.durable.as_mut().is_some_and(|durable| durable.has_ended(parent)) => Ok(()),
                     Some(parent) => self.session.end_children(now, parent),
-                    None => self.session.end_root(now).inspect(|()| self.link.shared.expect_root()),
+                    None => self.end_root(now),
                 };
                 let _ = reply.send(ended.map_err(Into::into));
             }
@@ -145,7 +146,9 @@ impl Driver {
     }
 
     fn handle_send(&mut self, now: Now, request: SendRequest) {
-        if self.waiting.has(request.draft.parent) {
+        if self.closing_root {
+            request.answer.fail(Error::Misuse("the session is being closed: nothing more can be announced".into()));
+        } else if self.waiting.has(request.draft.parent) {
             self.waiting.push(request);
         } else if let Some(request) = self.announce(now, request) {
             self.waiting.push(request);

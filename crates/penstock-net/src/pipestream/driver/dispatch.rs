@@ -33,6 +33,8 @@ pub(super) struct Batches {
     completed: u64,
     /// Some became terminal and are not COMPLETE.
     pub(super) ended: bool,
+    /// Nothing more can come of the peer.
+    pub(super) whole: bool,
 }
 
 impl Batches {
@@ -198,6 +200,7 @@ impl Driver {
                 }
             }
             Event::Gathered { key, outcome, digest, .. } => {
+                self.batches.whole |= key.is_none();
                 if let Some((key, digest)) = key.zip(digest.as_ref()) {
                     self.note_gathered(key, digest);
                 }
@@ -215,6 +218,9 @@ impl Driver {
                     durable.note_released(&released);
                 }
                 self.batches.released.push((*scope, released));
+                if parent.is_none() {
+                    self.root_is_released();
+                }
             }
             Event::Checkpoint { checkpoint, satisfied, ours: true } => {
                 if let Some(reply) = self.checkpoints.remove(&checkpoint.sequence_number) {

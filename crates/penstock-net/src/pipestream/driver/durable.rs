@@ -7,13 +7,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock_pipestream::{EntityKey, ErrorCode, Now, Reason, Ticket};
+use penstock_pipestream::{EntityKey, ErrorCode, Now, Reason, ScopeDigest, Ticket};
 
 use super::super::command::{Delivery, EntityDraft, SendRequest};
 use super::super::consumer::Inlet;
 use super::super::counters::Counters;
 use super::super::journal::{Journal, Waiting};
 use super::super::shared::{Released, now};
+use super::super::sink::SinkEvent;
 use super::super::transport::{GOES_ON, quic_code};
 use super::survival::certificate;
 use super::{Driver, Road};
@@ -27,6 +28,8 @@ pub(crate) struct Durable {
     unattached: HashMap<EntityKey, Unattached>,
     /// Parents whose last child was announced by an earlier process.
     ended: HashSet<EntityKey>,
+    /// Our root scope was ended by an earlier process.
+    root_ended: bool,
     /// Nothing more is written.
     closed: bool,
     /// The records are for the next process.
@@ -46,7 +49,8 @@ enum Unattached {
 
 impl Durable {
     pub(crate) fn new(journal: Journal) -> Self {
-        Self { journal, unattached: HashMap::new(), ended: HashSet::new(), closed: false, stays: false }
+        let (unattached, ended) = (HashMap::new(), HashSet::new());
+        Self { journal, unattached, ended, root_ended: false, closed: false, stays: false }
     }
 
     /// The parent's last child was announced by an earlier process. Says so once.
@@ -54,9 +58,15 @@ impl Durable {
         self.ended.remove(&parent)
     }
 
+    /// Our root scope was ended by an earlier process. Says so once, with its digest where it was released.
+    pub(super) fn has_ended_root(&mut self) -> Option<Option<ScopeDigest>> {
+        std::mem::take(&mut self.root_ended).then(|| self.journal.root().cloned())
+    }
+
     pub(super) fn note_released(&mut self, released: &Released) {
-        if let Some(parent) = released.parent {
-            self.journal.note_released(parent, &released.digest);
+        match released.parent {
+            Some(parent) => self.journal.note_released(parent, &released.digest),
+            None => self.journal.note_root_released(&released.digest),
         }
     }
 
@@ -101,7 +111,7 @@ impl Durable {
 impl Driver {
     /// Stores what the session was told, before anything follows from it. True: there is more to be polled.
     pub(super) async fn store(&mut self) -> bool {
-        let ended = std::mem::take(&mut self.batches.ended);
+        let (ended, whole) = (std::mem::take(&mut self.batches.ended), std::mem::take(&mut self.batches.whole));
         let Some(durable) = &mut self.durable else { return false };
         let end = self.session.end().map(|reason| reason.code);
         let snapshot = end.is_none() && durable.journal.wants_snapshot();
@@ -120,7 +130,13 @@ impl Driver {
             sink.flush().await;
         }
         durable.closed = last;
-        let Err(error) = durable.journal.write(&record, snapshot, end).await else { return false };
+        let Err(error) = durable.journal.write(&record, snapshot, end).await else {
+            if whole && let Some(Inlet::Folder(sink)) = self.link.inlet.get() {
+                // The client closes when it hears that its root scope is released; nobody may hear of the close.
+                sink.close_list().await;
+            }
+            return false;
+        };
         tracing::error!(session = %self.link.shared.id(), %error, "the session ends: its records cannot be stored");
         durable.closed = true;
         let message = format!("the session's state cannot be stored: {error}");
@@ -234,6 +250,8 @@ impl Driver {
         if let Some(name) = self.name {
             self.link.shared.set_name(name);
         }
+        self.root_released = durable.journal.root().is_some();
+        durable.root_ended = self.session.root_ended();
         self.durable = Some(durable);
         self.agreement = self.session.agreement();
         self.published = *self.session.counters();
@@ -252,6 +270,9 @@ impl Driver {
             return;
         }
         let Waiting { session, owner, journal, found, end: _ } = waiting;
+        if let Some(outcome) = session.received_all() {
+            self.batches.sink(SinkEvent::Gathered { key: None, outcome });
+        }
         let fresh = std::mem::replace(&mut self.session, session);
         tracing::info!(session = %owner.session, peer = %self.link.shared.peer, "the session of an earlier process goes on");
         Counters::add(&self.link.shared.counters.reconnects, 1);

@@ -1,15 +1,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_pipestream::{ErrorCode, Reason};
+use penstock_pipestream::{ErrorCode, Now, Reason, Role, ScopeKey};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::super::command::closed;
 use super::super::events::LogEvent;
-use super::super::shared::Shared;
+use super::super::shared::{Released, Shared, now};
 use super::super::transport::quic_code;
-use super::Driver;
+use super::{Driver, Durable};
 
 /// How long the last frames may take on their way, at least and at most.
 const LINGER: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
@@ -38,6 +38,47 @@ pub(super) async fn wait_for_sink(done: Option<oneshot::Receiver<()>>, shared: &
 }
 
 impl Driver {
+    /// Closes gracefully. CONNECTION_CLOSE may be lost, with the server that it is for; so a client whose session survives
+    /// first ends its root scope: when that is released, a server that keeps sessions on disk has it there that nothing
+    /// more comes.
+    pub(super) fn close(&mut self, now: Now) {
+        let tells = self.link.shared.role == Role::Client && self.session.survives();
+        if !tells || self.root_released {
+            self.session.close(now);
+            return;
+        }
+        self.closing_root = true;
+        if !self.session.root_ended()
+            && let Err(error) = self.session.end_root(now)
+        {
+            tracing::warn!(session = %self.link.shared.id(), %error, "its root scope cannot be ended");
+            self.session.close(now);
+        }
+    }
+
+    /// Our root scope has been ended, and all of it is terminal, at both ends.
+    pub(super) fn root_is_released(&mut self) {
+        self.root_released = true;
+        if std::mem::take(&mut self.closing_root) {
+            self.session.close(now());
+        }
+    }
+
+    /// Ends the announcements of our root scope, unless an earlier process has.
+    pub(super) fn end_root(&mut self, now: Now) -> penstock_pipestream::Result<()> {
+        let before = self.durable.as_mut().and_then(Durable::has_ended_root);
+        if before.is_none() {
+            self.session.end_root(now)?;
+        }
+        let shared = &self.link.shared;
+        shared.expect_root();
+        if let Some(digest) = before.flatten() {
+            let scope = ScopeKey { scope: digest.scope_id, scope_use: 0 };
+            shared.releases.settle([(scope, Released { scope, parent: None, depth: 0, digest })]);
+        }
+        Ok(())
+    }
+
     /// The session is over: the peer is told, then the sink, then everybody who waits.
     pub(super) async fn finish(mut self) {
         let reason = self.end.take().unwrap_or(Reason { code: ErrorCode::InternalError, message: String::new() });

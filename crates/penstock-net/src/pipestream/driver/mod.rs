@@ -93,6 +93,10 @@ pub(crate) struct Driver {
     durable: Option<Durable>,
     /// The next process goes on with it.
     leaving: bool,
+    /// A close waits until our root scope is released.
+    closing_root: bool,
+    /// It was.
+    root_released: bool,
     batches: Batches,
     /// The policy of roots that have none of their own.
     policy: Option<CompletionPolicy>,
@@ -166,6 +170,8 @@ impl Driver {
             layer2: Layer2::default(),
             durable: None,
             leaving: false,
+            closing_root: false,
+            root_released: false,
             policy: options.policy,
             name: options.session.layer2.and_then(|layer2| layer2.session),
             names: Arc::default(),
@@ -327,7 +333,7 @@ impl Driver {
                 }
                 Urgent::Close => {
                     self.forsake(now);
-                    self.session.close(now);
+                    self.close(now);
                 }
                 Urgent::CloseWhenIdle if self.durable.is_some() => self.leaving = true,
                 Urgent::CloseWhenIdle => self.retiring = true,

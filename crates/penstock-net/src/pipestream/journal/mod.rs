@@ -46,6 +46,13 @@ pub(crate) struct Journal {
     labels: HashMap<EntityKey, Bytes>,
     /// Digests of the scopes of such entities.
     released: HashMap<EntityKey, ScopeDigest>,
+    /// The digest of our root scope, once that was released.
+    root: Option<(EntityKey, ScopeDigest)>,
+}
+
+/// What a root scope has instead of a parent.
+const fn no_entity(scope: u16) -> EntityKey {
+    EntityKey { scope, scope_use: 0, entity: 0, entity_use: 0 }
 }
 
 impl Journal {
@@ -58,6 +65,7 @@ impl Journal {
             open: HashMap::new(),
             labels: HashMap::new(),
             released: HashMap::new(),
+            root: None,
         }
     }
 
@@ -82,7 +90,8 @@ impl Journal {
         let mut octets = std::mem::take(&mut self.unwritten);
         if snapshot {
             octets.clear();
-            for (parent, digest) in &self.released {
+            let root = self.root.as_ref().map(|(parent, digest)| (parent, digest));
+            for (parent, digest) in self.released.iter().chain(root) {
                 put(Kind::Released, &encode_released(*parent, digest), &mut octets);
             }
         }
@@ -128,6 +137,18 @@ impl Journal {
             put(Kind::Released, &encode_released(parent, digest), &mut self.unwritten);
             self.released.insert(parent, digest.clone());
         }
+    }
+
+    /// Our root scope was released.
+    pub(crate) fn note_root_released(&mut self, digest: &ScopeDigest) {
+        let parent = no_entity(digest.scope_id);
+        put(Kind::Released, &encode_released(parent, digest), &mut self.unwritten);
+        self.root = Some((parent, digest.clone()));
+    }
+
+    /// The digest of our root scope, where that was released.
+    pub(crate) fn root(&self) -> Option<&ScopeDigest> {
+        self.root.as_ref().map(|(_, digest)| digest)
     }
 
     /// An entity of ours has come to its end.

@@ -112,8 +112,14 @@ impl ServerState {
         // Twice: what the sink has is looked for only where that is not known.
         let session = restore(Role::Server, config, &found, |_| false)?;
         let open: HashSet<EntityKey> = session.received_open().into_iter().collect();
-        let in_sink = in_sink(&open)?;
+        let mut in_sink = in_sink(&open)?;
         let session = restore(Role::Server, config, &found, |key| in_sink.has(key))?;
+        // Nothing more can come of it, and readers need not wait until nobody comes back to it.
+        if session.received_all().is_some()
+            && let Err(error) = sink.close_list(&id, &mut in_sink)
+        {
+            tracing::warn!(session = %id, %error, "its list cannot be closed yet; that is tried again at its end");
+        }
         let files = Files { log, labels: Labels::new(folder) };
         let journal = Journal::new(&self.keeper, files, true);
         Ok(Some(Waiting { session, owner, journal, found: in_sink, end }))
@@ -166,8 +172,13 @@ impl ClientState {
                 journal.announced(label, open.ticket);
             }
         }
-        let released = found.released.iter().filter_map(|record| decode_released(record));
-        journal.released = released.filter(|(parent, _)| journal.labels.contains_key(parent)).collect();
+        for (parent, digest) in found.released.iter().filter_map(|record| decode_released(record)) {
+            if parent.entity == 0 {
+                journal.root = Some((parent, digest));
+            } else if journal.labels.contains_key(&parent) {
+                journal.released.insert(parent, digest);
+            }
+        }
         self.keeper.counters.restored.fetch_add(1, Ordering::Relaxed);
         Ok(Some((session, journal)))
     }

@@ -1,4 +1,5 @@
-//! A session of an earlier process that nobody comes back to ends as it would have in memory.
+//! A session of an earlier process that nobody comes back to ends as it would have in memory: in order where its client
+//! had ended its root scope and all of it is there, which a client that survives does before it closes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,8 +22,10 @@ impl Waiting {
         for entity in self.found.entities() {
             self.session.complete(now(), entity.key);
         }
-        self.session.handle_connection_lost(now(), reason, false);
         let mut events = Vec::new();
+        let whole = self.session.received_all();
+        self.session.handle_connection_lost(now(), reason, false);
+        events.extend(whole.map(|outcome| SinkEvent::Gathered { key: None, outcome }));
         while let Some(event) = self.session.poll_event() {
             if let Event::Resolved { key, parent_id, status, reason, owned: false, .. } = event {
                 let event =
@@ -30,8 +33,10 @@ impl Waiting {
                 events.push(event);
             }
         }
-        events.push(SinkEvent::Closed(self.end.unwrap_or(ErrorCode::IdleTimeout)));
-        if self.end.is_none() {
+        // CONNECTION_CLOSE was lost with the server that it was for.
+        let end = self.end.or(whole.map(|_| ErrorCode::NoError));
+        events.push(SinkEvent::Closed(end.unwrap_or(ErrorCode::IdleTimeout)));
+        if end.is_none() {
             tracing::warn!(%session, "nobody came back to a session of an earlier process; it has ended");
             self.journal.counters().in_vain.fetch_add(1, Ordering::Relaxed);
         }

@@ -33,6 +33,8 @@ pub(super) struct Committer {
     due: Vec<(u64, EntityKey)>,
     /// Sessions with FAILED lines.
     changed: HashSet<u64>,
+    /// Sessions of which nothing more can come.
+    whole: Vec<u64>,
     ended: Vec<u64>,
     /// Who waits for the next commit.
     flushes: Vec<oneshot::Sender<()>>,
@@ -51,6 +53,7 @@ impl Committer {
             folders: HashMap::new(),
             due: Vec::new(),
             changed: HashSet::new(),
+            whole: Vec::new(),
             ended: Vec::new(),
             flushes: Vec::new(),
             counters: Arc::clone(&shared.counters),
@@ -90,6 +93,7 @@ impl Committer {
                     self.due.push((session, attempt.key));
                 }
             }
+            Message::Whole { session } => self.whole.push(session),
             Message::Ended { session } => self.ended.push(session),
             Message::Flush(done) => self.flushes.push(done),
         }
@@ -102,6 +106,9 @@ impl Committer {
         };
         let (orders, due) = due.into_iter().partition(is_order);
         self.write(due);
+        for session in std::mem::take(&mut self.whole) {
+            self.close_list(session);
+        }
         for session in std::mem::take(&mut self.ended) {
             self.end(session);
         }
@@ -233,12 +240,23 @@ impl Committer {
         }
     }
 
+    /// Nothing more can come of the session: its last line, if it can be written now.
+    fn close_list(&mut self, session: u64) {
+        let Some(folder) = self.folders.get_mut(&session).filter(|folder| folder.entries.is_whole()) else { return };
+        // A disk that is full may have room at the end.
+        let closed = folder.append(&[], &self.disk).and_then(|()| folder.close_list(&self.disk));
+        let synced = closed.and_then(|()| self.disk.sync(&folder.take_touched()).into_iter().collect());
+        if let Err::<(), _>(error) = synced {
+            tracing::warn!(session = %folder.id, %error, "the session's log is closed at its end only");
+        }
+    }
+
     /// Nobody works for the session any more: its last line. Dropping the folder unlocks it and tells the driver.
     fn end(&mut self, session: u64) {
         let Some(mut folder) = self.folders.remove(&session) else { return };
         // FAILED lines that a full disk refused come first; without them the log must stay open.
         let ended = folder.append(&[], &self.disk).and_then(|()| match folder.entries.ending() {
-            Ending::Incomplete => Ok(()),
+            Ending::Incomplete | Ending::Listed => Ok(()),
             Ending::Closed(code) => folder.append(&record::closed(code), &self.disk),
             Ending::Prepared(key) => self.prepare(&mut folder, &key),
         });

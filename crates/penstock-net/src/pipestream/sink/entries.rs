@@ -99,6 +99,8 @@ pub(super) struct Entries<S> {
     /// The log lacks a line and must not be closed.
     incomplete: bool,
     closed: Option<ErrorCode>,
+    /// The list has its last line.
+    listed: bool,
     membership: Membership,
     /// How all entities of the client's root scope ended, once they have and the client has said that there are no more.
     root: Option<Status>,
@@ -141,6 +143,7 @@ impl<S: Verified> Entries<S> {
             failed_lines: Vec::new(),
             incomplete: false,
             closed: None,
+            listed: false,
             membership: Membership::default(),
             root: None,
             gathered: HashMap::new(),
@@ -150,6 +153,7 @@ impl<S: Verified> Entries<S> {
     /// What an earlier process has stored of the session's open entities.
     pub(super) fn restore(&mut self, found: Found) {
         self.membership = found.membership.clone();
+        self.listed = found.is_closed();
         for FoundEntity { key, header, placed, failures } in found.into_entities() {
             let weight = weight(&header);
             self.header_octets = self.header_octets.saturating_add(weight);
@@ -378,6 +382,7 @@ impl<S: Verified> Entries<S> {
     /// What the last line is to be.
     pub(super) fn ending(&self) -> Ending {
         match (&self.membership, self.closed) {
+            (_, _) if self.listed => Ending::Listed,
             (_, _) if self.incomplete => Ending::Incomplete,
             (Membership::Of(key), Some(ErrorCode::NoError)) => Ending::Prepared(Arc::clone(key)),
             // CONNECTION_CLOSE may be lost; that everything is there was said before.
@@ -385,6 +390,21 @@ impl<S: Verified> Entries<S> {
             (_, Some(code)) => Ending::Closed(code),
             (_, None) => Ending::Incomplete,
         }
+    }
+
+    /// Whether nothing more can come of the session, its list lacks nothing but its last line, and no transaction has to be
+    /// waited for.
+    pub(super) fn is_whole(&self) -> bool {
+        let is_alone = match &self.membership {
+            Membership::Unknown | Membership::None => true,
+            Membership::Of(_) => false,
+        };
+        is_alone && self.root.is_some() && !self.incomplete && !self.listed
+    }
+
+    /// The list has its last line.
+    pub(super) fn note_listed(&mut self) {
+        self.listed = true;
     }
 
     /// The transaction that the session belongs to, if nothing more can come of it.

@@ -12,7 +12,7 @@ use super::super::command::Commands;
 use super::disk::{Disk, Step};
 use super::entries::{Entries, LOG, Verified, names};
 use super::found::Found;
-use super::record::Placed;
+use super::record::{self, Placed};
 use super::recover::remove_hidden;
 use super::transaction::{MAX_ORDER, Order};
 use super::{Shared, SinkEvent, Stored};
@@ -194,6 +194,13 @@ impl Folder {
         }
         self.entries.clear_failed_lines();
         self.touched.insert(path);
+        Ok(())
+    }
+
+    /// The last line of a session of which nothing more can come.
+    pub(super) fn close_list(&mut self, disk: &Disk) -> io::Result<()> {
+        self.append(&record::closed(ErrorCode::NoError), disk)?;
+        self.entries.note_listed();
         Ok(())
     }
 

@@ -1,16 +1,16 @@
 //! What a folder has of a session that an earlier process had open.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use penstock_pipestream::{EntityHeader, EntityKey, Status};
+use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Status};
 use serde::Deserialize;
 
 use super::entries::LOG;
-use super::record::Placed;
+use super::record::{self, Placed};
 use super::transaction::Membership;
 
 /// A line, as far as it says what the sink has.
@@ -99,6 +99,27 @@ impl Found {
             }
             found.length += count as u64;
         }
+    }
+
+    /// Closes the list of a session of which nothing more can come, unless a transaction has to be waited for.
+    pub(super) fn close(&mut self, session: &Path) -> io::Result<()> {
+        let is_alone = match &self.membership {
+            Membership::Unknown | Membership::None => true,
+            Membership::Of(_) => false,
+        };
+        if self.closed || !is_alone {
+            return Ok(());
+        }
+        let path = session.join(LOG);
+        let mut list = OpenOptions::new().append(true).open(&path)?;
+        // Half a line.
+        list.set_len(self.length)?;
+        let last = record::closed(ErrorCode::NoError);
+        list.write_all(&last)?;
+        list.sync_all()?;
+        self.length = self.length.saturating_add(last.len() as u64);
+        self.closed = true;
+        Ok(())
     }
 
     fn take(&mut self, line: Line, keys: &HashSet<EntityKey>) {

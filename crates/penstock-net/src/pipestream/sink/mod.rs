@@ -93,6 +93,8 @@ enum Message {
     Events { session: u64, events: Vec<SinkEvent> },
     /// A payload is whole, right, and in its temporary file.
     Stored { session: u64, attempt: Attempt, stored: Stored },
+    /// Nothing more can come of the session: its last line need not wait for its end.
+    Whole { session: u64 },
     /// Driver and workers of the session are done.
     Ended { session: u64 },
     /// Fires when what was told before is durable.
@@ -198,6 +200,12 @@ impl FolderSink {
         Found::read(&shared.dir.join(id), keys)
     }
 
+    /// Closes the list of a session of an earlier process of which nothing more can come. Blocks on the disk.
+    pub(crate) fn close_list(&self, id: &str, found: &mut Found) -> io::Result<()> {
+        let shared = self.shared.get().map_err(io::Error::other)?;
+        found.close(&shared.dir.join(id))
+    }
+
     /// A folder for a session, the one of an earlier process where something was `found`. Blocks on the disk. The receiver fires when its last line is written.
     pub(crate) fn session(
         &self,
@@ -279,6 +287,13 @@ impl SinkSession {
         self.guard.shared.tell(Message::Flush(done));
         // The thread ends by a panic only; what it has not written is said again.
         let _ = flushed.await;
+    }
+
+    /// The list gets its last line now, and is durable when this returns: the client has ended its root scope, everything
+    /// in it is terminal, and the session's records say so.
+    pub(crate) async fn close_list(&self) {
+        self.guard.shared.tell(Message::Whole { session: self.guard.session });
+        self.flush().await;
     }
 
     /// What becomes of entities that refer to objects.

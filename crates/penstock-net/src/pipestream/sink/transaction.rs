@@ -160,6 +160,8 @@ impl Membership {
 pub(super) enum Ending {
     /// The list lacks a line, or the session has not ended: no last line.
     Incomplete,
+    /// The list has its last line.
+    Listed,
     /// The last line, with this code.
     Closed(ErrorCode),
     /// No last line before the transaction is committed.

@@ -216,7 +216,7 @@ impl Session {
         }
         let id = self.id;
         let ended = match self.entries.ending() {
-            Ending::Incomplete => return,
+            Ending::Incomplete | Ending::Listed => return,
             Ending::Closed(code) => self.list.close(record::closed(code)).await,
             Ending::Prepared(key) => match records::prepare(&self.shared.place, &key, &id).await {
                 Ok(Standing::Prepared) => Ok(()),
