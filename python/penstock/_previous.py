@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -248,11 +248,18 @@ class KeptScopes:
                 yield scope
 
 
-def keep_outcome(receipt: dict[str, Any], previous: Mapping[str, Any] | None) -> dict[str, Any]:
+def keep_outcome(
+    receipt: dict[str, Any], previous: Mapping[str, Any] | None, parts: Callable[[], list[dict[str, Any]]]
+) -> dict[str, Any]:
     """Give a receipt the policy and the outcome of the earlier one, where the document itself stayed where it was."""
     if previous is not None and (receipt["session"], receipt["root"]) == (previous["session"], previous["root"]):
         for name in ("policy", "outcome"):
             receipt.pop(name, None)
             if name in previous:
                 receipt[name] = previous[name]
+        if receipt.get("outcome") == "PARTIAL" and all(
+            part["status"] == "COMPLETE" for part in parts() if len(part["path"]) == 1
+        ):
+            # What was set aside there has been done since.
+            receipt["outcome"] = "RESOLVED"
     return receipt

@@ -160,7 +160,7 @@ class Verification:
             if claim is None:
                 yield Difference.of_receipt(f"{name}claim", "a claim check", None, "the status is DEFERRED")
             return
-        if claim is None:
+        if claim is None or self._is_settled(index):
             return
         for scope in self._receipt["scopes"]:
             found = self._sink.log(scope["session"]).set_aside(claim)
@@ -169,6 +169,21 @@ class Verification:
                 for line in self._sink.log(scope["session"]).lines(*found):
                     if line.get("claim") == claim and isinstance(line.get("file"), str):
                         yield from self._check_set_aside(index, line["file"])
+
+    def _is_settled(self, index: int) -> bool:
+        """Whether a part is COMPLETE where it was set aside: a worker has done its work, and the sink keeps that."""
+        entry = self._entry(index)
+        claim = entry.get("claim")
+        if claim is None or entry["status"] != "COMPLETE" or not self._sink.is_settled(entry["session"], claim):
+            return False
+        if entry["scope"] is None or entry["entity"] is None:
+            return False
+        lines = self._sink.log(entry["session"]).lines(entry["scope"], entry["entity"])
+        return any(self._is_set_aside(index, line) for line in lines)
+
+    def _released_as(self, index: int) -> str:
+        """Give the status that a part had when its scope was released."""
+        return "DEFERRED" if self._is_settled(index) else str(self._parts[index]["status"])
 
     def _is_complete(self, index: int) -> bool:
         return bool(self._parts[index]["status"] == "COMPLETE")
@@ -247,9 +262,10 @@ class Verification:
     def _stands_for(self, scope: Mapping[str, Any], owner: int, children: list[int]) -> bool:
         """Whether the sink's log has a scope's parent as a stand-in of the container ``owner``."""
         redeemed = self._redeemed.get((scope["session"], scope["scope"]), {})
-        complete = sum(map(self._is_complete, children))
+        released = [self._released_as(child) for child in children]
+        complete = released.count("COMPLETE")
         statuses = {"COMPLETE" if len(children) + len(redeemed) == complete else "FAILED"}
-        if "policy" in self._receipt or redeemed:
+        if "policy" in self._receipt or redeemed or any(map(self._is_settled, children)):
             # What the policy was then, the receipt does not say.
             statuses.add("COMPLETE")
         for line in self._sink.log(scope["session"]).lines(*scope["parent"]):
@@ -322,7 +338,8 @@ class Verification:
         padding = scope.get("padding", [])
         # What was set aside there and came again elsewhere was DEFERRED when the scope was released.
         redeemed = self._redeemed.get((scope["session"], scope["scope"]), {})
-        statuses = [part["status"] for part in (*parts, *padding)] + ["DEFERRED"] * len(redeemed)
+        released = [*map(self._released_as, members), *(each["status"] for each in padding)]
+        statuses = released + ["DEFERRED"] * len(redeemed)
         counts = {
             "processed": len(statuses),
             "succeeded": statuses.count("COMPLETE"),
@@ -332,7 +349,8 @@ class Verification:
         for field, count in counts.items():
             if scope[field] != count:
                 yield Difference.of_receipt(f"{name}.{field}", count, scope[field], "counted from the parts")
-        leaves = [(part["entity"], Status[part["status"]]) for part in (*parts, *padding) if part["entity"] is not None]
+        sent = zip((*parts, *padding), released, strict=True)
+        leaves = [(part["entity"], Status[status]) for part, status in sent if part["entity"] is not None]
         leaves += [(entity, Status.DEFERRED) for entity in redeemed.values()]
         if (root := merkle_root(leaves).hex()) != scope["merkle_root"]:
             yield Difference.of_receipt(f"{name}.merkle_root", root, scope["merkle_root"], "computed from the parts")
@@ -402,6 +420,8 @@ class Verification:
     def _compare(self, index: int, line: Mapping[str, Any]) -> Iterator[Difference]:
         entry, name = self._entry(index), self._name(index)
         why = "in its log"
+        if self._is_settled(index):
+            line = {**line, "status": "COMPLETE", "reason": None}
         if line.get("status") != entry["status"]:
             yield Difference.of_sink(name + "status", entry["status"], line.get("status"), why)
         yield from self._compare_file(index, line)

@@ -14,6 +14,8 @@ from penstock._sink_folders import SinkFolder
 __all__ = ["SessionLog", "Sink"]
 
 _LOG = "entities.jsonl"
+_SETTLED = "settled.jsonl"
+"""Claim checks that were settled without a session: by the worker of a task queue."""
 _MAX_LINE = 16 << 20
 _MESSAGE = ".reference"
 _SETTLE_SECONDS = 3.0
@@ -32,6 +34,7 @@ class Sink:
         self.names = folder.names
         self.content = folder.content
         self._logs: dict[str, SessionLog] = {}
+        self._settled: dict[str, frozenset[str]] = {}
         self._strangers: dict[str, list[str]] = {}
 
     def log(self, session: str) -> "SessionLog":
@@ -44,6 +47,12 @@ class Sink:
                 log = SessionLog(self.folder.log(session))
             self._logs[session] = log
         return self._logs[session]
+
+    def is_settled(self, session: str, claim: str) -> bool:
+        """Whether the work was done since of what a session has set aside under a claim check."""
+        if session not in self._settled:
+            self._settled[session] = _settled(self.folder.log(session).with_name(_SETTLED))
+        return claim in self._settled[session]
 
     def strangers(self, folder: str) -> list[str]:
         """Name what lies in ``SESSION/SCOPE`` and is not the payload of any entity in the session's log."""
@@ -68,9 +77,9 @@ class Sink:
         ]
 
     def session_strangers(self, session: str) -> Iterator[Difference]:
-        """Give what lies in a session's folder and is neither its log nor a scope's folder."""
+        """Give what lies in a session's folder and is none of its logs, and no scope's folder."""
         for name in self.names(session):
-            if name != _LOG and not _COMPONENT.fullmatch(name):
+            if name not in (_LOG, _SETTLED) and not _COMPONENT.fullmatch(name):
                 yield Difference.of_sink(f"{session}/{name}", "nothing", "a file", "no sink makes such a file")
 
 
@@ -85,6 +94,15 @@ def _files(line: dict[str, Any]) -> tuple[object, object]:
     """Name an entity's payload, and the message beside it where the payload is an object that it refers to."""
     reference = line.get("reference")
     return line.get("file"), reference.get("message") if isinstance(reference, dict) else None
+
+
+def _settled(path: Path) -> frozenset[str]:
+    """Read which claim checks were settled; a line that was cut off says nothing."""
+    try:
+        lines = [_parse(line) for line in path.read_bytes().split(b"\n")]
+    except OSError:
+        return frozenset()
+    return frozenset(str(line.get("claim")) for line in lines if line is not None and line.get("status") == "COMPLETE")
 
 
 class SessionLog:

@@ -190,11 +190,16 @@ class DocumentResult:
     def summary(self) -> dict[str, Any]:
         """The receipt without its scopes and parts."""
         summary: dict[str, Any] = json.loads(self._native.receipt(False))
-        return keep_outcome(summary, self._previous)
+        return keep_outcome(summary, self._previous, lambda: self._whole()["parts"])
+
+    def _whole(self) -> dict[str, Any]:
+        receipt: dict[str, Any] = json.loads(self._native.receipt(True))
+        return receipt
 
     def receipt(self) -> dict[str, Any]:
         """Give the receipt, in the form that `penstock.receipts` writes and verifies."""
-        receipt: dict[str, Any] = keep_outcome(json.loads(self._native.receipt(True)), self._previous)
+        whole = self._whole()
+        receipt = keep_outcome(whole, self._previous, lambda: whole["parts"])
         if self._previous is not None:
             kept = KeptScopes(self._previous)
             kept.add_document(receipt)

@@ -6,15 +6,17 @@ import subprocess
 import sys
 import time
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
-from penstock import PipeStreamError
-from penstock.pipestream import Server, Session, SinkReader, Status
+from penstock import PipeStreamError, receipts
+from penstock.documents import DocumentSender
+from penstock.pipestream import CompletionPolicy, Server, Session, SinkReader, Status
 from penstock.pipestream._hand_over import Queue
 from penstock.quicx import Producer, Worker
 
+POLICY = CompletionPolicy("best-effort")
 KEY = "a secret of 16 octets or more"
 WAIT = 60.0
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
@@ -78,9 +80,9 @@ def archive(tmp_path):
 
 
 def test_what_is_set_aside_is_listed_taken_up_and_verified(serve, penstock, archive, tmp_path, monkeypatch):
-    receipts = tmp_path / "receipts"
+    folder = tmp_path / "receipts"
     with serve("--defer-type", "image/*") as server:
-        send = ("pipestream", "send", server.address, archive, *server.trust(), "--receipts", receipts)
+        send = ("pipestream", "send", server.address, archive, *server.trust(), "--receipts", folder)
         sent = penstock(*send, "--policy", "best-effort")
         assert sent.returncode == 1
         assert "1 of 1 documents are not COMPLETE (a.zip: PARTIAL, 1 of 2 parts are not COMPLETE)" in sent.stderr
@@ -92,18 +94,18 @@ def test_what_is_set_aside_is_listed_taken_up_and_verified(serve, penstock, arch
             "sha256", "file",
         ]  # fmt: skip
         assert (line["status"], line["document"], line["path"]) == ("DEFERRED", "a.zip", ["scan.png"])
-        (receipt,) = receipts.glob("*.json")
+        (receipt,) = folder.glob("*.json")
         assert json.loads(receipt.read_text())["parts"][1]["claim"] == line["claim"]
-        assert penstock("verify", receipts, tmp_path / "sink").returncode == 0
+        assert penstock("verify", folder, tmp_path / "sink").returncode == 0
         text = penstock(*listed).stdout.splitlines()
         assert text[0].startswith(f"{line['claim']} DEFERRED until ")
         assert text[0].endswith(f"a.zip / scan.png (image/png, {len(PNG)} octets, {line['reason']})")
         assert text[1] == "1 claim check, 1 open"
 
-        again = penstock(*send, "--policy", "best-effort", "--previous", receipts)
+        again = penstock(*send, "--policy", "best-effort", "--previous", folder)
         assert (again.returncode, again.stderr) == (0, "")
         assert penstock(*listed).stdout.splitlines()[-1] == "1 claim check, 0 open"
-    assert penstock("verify", receipts, tmp_path / "sink").returncode == 0
+    assert penstock("verify", folder, tmp_path / "sink").returncode == 0
 
 
 def test_a_wrong_command_line_is_exit_2(penstock, archive, tmp_path, monkeypatch):
@@ -236,6 +238,95 @@ def test_a_command_works_on_claim_checks_and_its_failure_is_theirs(serve, pensto
             "text/plain": Status.COMPLETE,
         }
         worker.terminate()
+
+
+@pytest.mark.parametrize("policy", [(), ("--policy", "best-effort")])
+def test_a_worker_completes_the_receipt_and_nothing_is_sent_again(serve, penstock, daemon, archive, tmp_path, policy):
+    folder, sink = tmp_path / "receipts", tmp_path / "sink"
+    with serve("--defer-type", "image/*", "--defer-to", f"quicx://{daemon}") as server:
+        send = ("pipestream", "send", server.address, archive, *server.trust(), "--receipts", folder, *policy)
+        assert penstock(*send, "--layers", "2").returncode == 1
+        (path,) = folder.glob("*.json")
+        before = json.loads(path.read_text())["parts"][1]
+        assert (before["status"], before["file"]) == ("DEFERRED", None)
+        taken = Taken(daemon)
+        taken.wait()
+        taken.finish()
+        while (row := server.reader().claims()[0]).claim.status is Status.DEFERRED:
+            pass  # asked over the network each time
+        assert row.claim.status is Status.COMPLETE
+        again = penstock(*send, "--previous", folder)
+        assert (again.returncode, again.stderr) == (0, "")
+    receipt = json.loads(path.read_text())
+    assert receipt["status"] == "COMPLETE"
+    assert receipt.get("outcome") == ("RESOLVED" if policy else None)
+    part = receipt["parts"][1]
+    assert {name: part[name] for name in ("status", "reason", "file", "claim")} == {
+        "status": "COMPLETE",
+        "reason": None,
+        "file": row.file,
+        "claim": row.claim.hex,
+    }
+    assert [part[name] for name in ("session", "scope", "entity")] == [
+        before[n] for n in ("session", "scope", "entity")
+    ]
+    assert (sink / part["file"]).read_bytes() == PNG
+    # No other file was made, so nothing travelled twice.
+    assert len([path for path in sink.glob("[0-9a-f]*/*/*") if path.read_bytes() == PNG]) == 1
+    checked = penstock("verify", folder, sink)
+    assert checked.returncode == 0, checked.stdout
+    settled = sink / before["session"] / "settled.jsonl"
+    assert json.loads(settled.read_text())["claim"] == row.claim.hex
+    # Where the sink does not say so, nobody takes the receipt's word for it.
+    settled.unlink()
+    refused = penstock("verify", folder, sink)
+    assert refused.returncode == 1
+    assert "DEFERRED" in refused.stdout
+
+
+def test_what_was_settled_when_the_server_was_killed_is_noted_by_the_next(serve, daemon, archive, tmp_path, penstock):
+    defer = ("--defer-type", "image/*", "--defer-to", f"quicx://{daemon}")
+    with serve(*defer) as server:
+        penstock("pipestream", "send", server.address, archive, *server.trust(), "--policy", "lenient")
+        taken = Taken(daemon)
+        session = taken.wait()["session"]
+        taken.finish()
+        while server.reader().claims()[0].claim.status is Status.DEFERRED:
+            pass  # asked over the network each time
+        server.process.kill()
+        server.process.wait()
+    settled = tmp_path / "sink" / session / "settled.jsonl"
+    deadline = time.monotonic() + WAIT
+    # As if it had died between the claim check and the sink, in the middle of the line.
+    settled.write_text('{"claim":"0123')
+    with serve(*defer):
+        while not settled.read_text().endswith("\n"):
+            assert time.monotonic() < deadline
+    (line,) = settled.read_text().splitlines()
+    assert json.loads(line)["status"] == "COMPLETE"
+
+
+def test_a_session_that_goes_on_knows_what_it_has_redeemed(serve, archive, tmp_path):
+    folder, sink = tmp_path / "receipts", tmp_path / "sink"
+    with serve("--defer-type", "image/*", "--state", str(tmp_path / "sessions")) as server:
+        trust = {"fingerprint": server.fingerprint, "layers": 2}
+        with Session.connect(server.address, **trust) as session:
+            first = DocumentSender(session, policy=POLICY).send("a.zip", archive).wait()
+        previous = receipts.load(receipts.write(first, folder))
+        (claim,) = [part["claim"] for part in previous["parts"] if part["status"] == "DEFERRED"]
+        with suppress(RuntimeError), Session.connect(server.address, **trust, state=tmp_path / "mine") as session:
+            DocumentSender(session, policy=POLICY).send("a.zip", archive, previous=previous).wait()
+            raise RuntimeError("what leaves the session to the next process")
+        with Session.connect(server.address, **trust, state=tmp_path / "mine") as session:
+            assert session.resumed
+            result = DocumentSender(session, policy=POLICY).send("a.zip", archive, previous=previous).wait()
+        path = receipts.write(result, folder)
+        # It was redeemed once, by this session.
+        (part,) = [part for part in receipts.load(path)["parts"] if part.get("claim")]
+        assert (part["status"], part["claim"], part["session"]) == ("COMPLETE", claim, session.id)
+        (row,) = server.reader().claims()
+        assert row.claim.status is Status.COMPLETE
+    assert receipts.verify(path, sink) == []
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Send(Vec<SendRequest>),
     /// The last child of an entity, or of the root scope, has been announced.
     EndChildren { parent: Option<EntityKey>, reply: Reply<()> },
+    /// Whether something has been announced with this label.
+    Knows { label: Bytes, reply: Reply<bool> },
     /// Send a CHECKPOINT.
     Checkpoint { scope: u32, entity: u32, timeout: Option<Duration>, reply: Reply<CheckpointAnswer> },
 }

@@ -234,6 +234,12 @@ impl SessionHandle {
         self.inner()?.link.layer2().map(drop)
     }
 
+    /// Whether something has been announced with this label, by this process or an earlier one; not without a state
+    /// folder.
+    pub async fn knows(&self, label: Bytes) -> Result<bool> {
+        self.ask(|reply| Command::Knows { label, reply }).await
+    }
+
     /// The last child of an entity has been announced.
     pub async fn end_children(&self, parent: EntityKey) -> Result<()> {
         self.ask(|reply| Command::EndChildren { parent: Some(parent), reply }).await

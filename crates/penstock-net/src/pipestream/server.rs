@@ -163,6 +163,7 @@ impl Server {
         // All sessions have one key: a token is bound to its session by what it is made of.
         session.prepare(Role::Server)?;
         session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
+        note_settled(&options.claims, &consumer);
         let runtime = Runtime::current()?;
         let context = || format!("cannot listen on {}", options.listen);
         let socket = transport::bind(options.listen).map_err(|error| Error::io(context(), &error))?;
@@ -244,7 +245,15 @@ impl Server {
     ///
     /// CLAIM_NOT_FOUND, also where a session has redeemed it; misuse for a status that is not terminal.
     pub async fn settle(&self, claim: u64, status: Status) -> Result<()> {
-        self.0.get()?.claims.settle_here(claim, status).await
+        let inner = self.0.get()?;
+        inner.claims.settle_here(claim, status).await?;
+        let (Some(row), Consumer::Folder(sink)) = (inner.claims.done_here(claim), &inner.consumer) else {
+            return Ok(());
+        };
+        let sink = Arc::clone(sink);
+        let noted = crate::runtime::spawn_blocking(move || sink.note_settled(&[row]))?.await;
+        let noted = noted.map_err(|died| Error::Misuse(died.to_string()))?;
+        noted.map_err(|error| Error::io("the sink cannot keep what was settled", &error))
     }
 
     /// Takes no more connections and closes sessions with NO_ERROR as soon as nothing is open in them; those that are
@@ -386,6 +395,16 @@ impl metrics::Source for Inner {
 
     fn is_healthy(&self) -> bool {
         !self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// What was settled without a session is kept by the sink too, where that is a folder; a server that was killed may have
+/// settled something, and not have said so there.
+fn note_settled(claims: &Claims, consumer: &Consumer) {
+    if let Consumer::Folder(sink) = consumer
+        && let Err(error) = sink.note_settled(&claims.note_in_sink())
+    {
+        tracing::warn!(%error, "the sink does not keep yet what was settled; that is tried again at the next start");
     }
 }
 

@@ -14,6 +14,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use penstock_documents::{Event, Failure, FailureKind, Part, Payload as Octets};
 use penstock_net::pipestream::{EntityDraft, EntityKey, ErrorCode, Payload, Reason, SentEntity, SessionHandle, Status};
 use penstock_net::runtime::{self, WaitError};
@@ -23,7 +24,7 @@ use super::ledger::Ledger;
 use super::made::{IN_MEMORY, code, payload, unchanged, unkept};
 use super::manner::{Manner, Padding};
 use super::policy::DocumentPolicy;
-use super::previous::{Deferred, Previous};
+use super::previous::{Deferred, Kept, Previous};
 use crate::documents::{Dehydrator, Interrupts};
 
 /// Drafts are announced together up to this many parts, or octets in memory.
@@ -32,6 +33,21 @@ const MAX_BATCH_OCTETS: u64 = 4 << 20;
 
 /// The document cannot go on: somebody pressed Ctrl-C, or Python raised. [`Interrupts`] has the error.
 pub(super) struct Stopped;
+
+/// How the work stands that a claim check is for.
+enum Done {
+    /// It was not done, as far as anybody knows.
+    No,
+    /// A worker has done it, and the sink keeps that beside the payload, which has this name.
+    Stored(String),
+    /// A worker has done it; what was made of the part is its own affair.
+    Elsewhere,
+}
+
+/// The label of a part that comes under a claim check.
+fn claimed(label: &Bytes, claim: u64) -> Bytes {
+    if label.is_empty() { Bytes::new() } else { [label.as_ref(), &claim.to_be_bytes()].concat().into() }
+}
 
 /// A document on its way out.
 pub(super) struct Sending<'a> {
@@ -289,12 +305,19 @@ impl<'a> Sending<'a> {
         }
         let deferred = self.previous.take_deferred(&part);
         let deferred = match deferred {
-            Some(deferred) if self.is_done(deferred.claim)? => {
-                self.ledger.keep_deferred(index, deferred.kept);
-                self.stays_deferred = true;
-                return Ok(());
-            }
-            other => other,
+            Some(deferred) => match self.done(index, &deferred)? {
+                Done::Stored(file) => {
+                    self.ledger.keep(index, Kept { file: Some(file), reason: None, ..deferred.kept });
+                    return Ok(());
+                }
+                Done::Elsewhere => {
+                    self.ledger.keep_deferred(index, deferred.kept);
+                    self.stays_deferred = true;
+                    return Ok(());
+                }
+                Done::No => Some(deferred),
+            },
+            None => None,
         };
         self.announce_kept()?;
         self.deferred = deferred;
@@ -426,31 +449,61 @@ impl<'a> Sending<'a> {
             content_type: self.ledger.manner.content_type(media_type, index == 0).to_owned(),
             metadata,
             policy: self.ledger.policy.as_ref().filter(|_| dehydrate).map(DocumentPolicy::message),
-            label: self.names.as_ref().map(|names| names.part(&self.ledger, index)).unwrap_or_default(),
+            label: self.label(index),
             ..EntityDraft::default()
         }
     }
 
-    /// Whether the work that a claim check stands for was done without a session: by a worker of a task queue.
-    fn is_done(&self, claim: u64) -> Result<bool, Stopped> {
-        if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2) {
-            return Ok(false);
-        }
-        let known = self.wait(self.session.claim(claim))?;
-        Ok(known.is_ok_and(|check| check.status == Status::Complete))
+    /// By what an earlier process's announcement of a part is found; empty where the session is not on disk.
+    fn label(&self, index: usize) -> Bytes {
+        self.names.as_ref().map(|names| names.part(&self.ledger, index)).unwrap_or_default()
     }
 
-    /// Takes over what an earlier session has set aside; gives what the header says then. A claim check that is not good
-    /// any more does no harm: the part is sent anew like any other.
-    fn redeem(&mut self, index: usize) -> Result<Option<(String, String)>, Stopped> {
+    /// Whether the work that a claim check stands for was done without a session: by a worker of a task queue.
+    fn done(&self, index: usize, deferred: &Deferred) -> Result<Done, Stopped> {
+        if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2)
+            || self.before(&claimed(&self.label(index), deferred.claim))?
+        {
+            return Ok(Done::No);
+        }
+        let Ok(check) = self.wait(self.session.claim(deferred.claim))? else { return Ok(Done::No) };
+        let place = check.validation.and_then(|validation| validation.checkpoint_ref);
+        Ok(match (check.status, place) {
+            (Status::Complete, Some(file)) => Done::Stored(file),
+            (Status::Complete, None) => Done::Elsewhere,
+            (_, _) => Done::No,
+        })
+    }
+
+    /// Whether an earlier process has announced something with this label in the session.
+    fn before(&self, label: &Bytes) -> Result<bool, Stopped> {
+        if label.is_empty() || !self.session.resumed().unwrap_or(false) {
+            return Ok(false);
+        }
+        // A session that is over says so once something is sent in it.
+        Ok(self.wait(self.session.knows(label.clone()))?.unwrap_or(false))
+    }
+
+    /// Takes over what an earlier session has set aside; gives the claim check. One that is not good any more does no
+    /// harm: the part is sent anew like any other. So is a part that an earlier process has announced in this session:
+    /// under the claim check if that had been redeemed, which happens once.
+    fn redeem(&mut self, index: usize) -> Result<Option<u64>, Stopped> {
         let Some(Deferred { claim, session, .. }) = self.deferred.take() else { return Ok(None) };
         if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2) {
+            return Ok(None);
+        }
+        let label = self.label(index);
+        if self.before(&claimed(&label, claim))? {
+            self.ledger.redeemed(index, claim);
+            return Ok(Some(claim));
+        }
+        if self.before(&label)? {
             return Ok(None);
         }
         match self.wait(self.session.redeem(claim, session))? {
             Ok(_) => {
                 self.ledger.redeemed(index, claim);
-                Ok(Some(("pipestream.claim".to_owned(), format!("{claim:016x}"))))
+                Ok(Some(claim))
             }
             Err(error) => {
                 tracing::info!(
@@ -473,7 +526,10 @@ impl<'a> Sending<'a> {
             return Ok(());
         }
         let mut draft = self.draft(index, dehydrate);
-        draft.metadata.extend(self.redeem(index)?);
+        if let Some(claim) = self.redeem(index)? {
+            draft.metadata.insert("pipestream.claim".to_owned(), format!("{claim:016x}"));
+            draft.label = claimed(&draft.label, claim);
+        }
         // What is in a file costs no memory.
         self.batch_octets += if payload.len() > IN_MEMORY { 0 } else { payload.len() };
         self.batch.push((draft, payload));

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use penstock_pipestream::claims::{Claim, ClaimBook, ClaimRecord, ClaimState, ClaimTerms};
@@ -55,6 +56,8 @@ pub struct Claims {
     opening: Mutex<()>,
     /// Says that a claim check was issued.
     issued: Notify,
+    /// A sink keeps which of them were settled without a session.
+    noted: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -137,6 +140,7 @@ impl Claims {
             store: OnceLock::new(),
             opening: Mutex::default(),
             issued: Notify::new(),
+            noted: AtomicBool::new(false),
         }
     }
 
@@ -279,7 +283,11 @@ impl Claims {
         let (response, stored) = {
             let mut state = lock(&self.state);
             // What it tells may be on its way to the disk.
-            (state.book.query(now(), id), self.barrier(&mut state))
+            let mut response = state.book.query(now(), id);
+            if self.noted.load(Ordering::Relaxed) {
+                state.tell_place(&mut response);
+            }
+            (response, self.barrier(&mut state))
         };
         written(stored).await.map(|()| response)
     }
@@ -327,6 +335,19 @@ impl Claims {
         written(stored).await
     }
 
+    /// From now on a sink keeps what is settled without a session; gives what was.
+    pub(crate) fn note_in_sink(&self) -> Vec<ClaimRow> {
+        self.noted.store(true, Ordering::Relaxed);
+        let state = lock(&self.state);
+        state.book.iter().filter(|claim| state.is_done_here(claim)).map(|claim| state.row(claim)).collect()
+    }
+
+    /// What a sink is to keep of a claim check that was settled without a session.
+    pub(crate) fn done_here(&self, id: u64) -> Option<ClaimRow> {
+        let state = lock(&self.state);
+        state.book.get(id).filter(|claim| state.is_done_here(claim)).map(|claim| state.row(claim))
+    }
+
     /// Hands what has changed to the store, in order.
     fn save(&self, state: &mut State) -> Stored {
         let mut records = Vec::new();
@@ -360,6 +381,21 @@ impl State {
         self.details_octets = self.details_octets.saturating_add(details.weight());
         if let Some(old) = self.details.insert(id, details) {
             self.details_octets = self.details_octets.saturating_sub(old.weight());
+        }
+    }
+
+    /// Whether the work was done without a session, and the payload is in the sink.
+    fn is_done_here(&self, claim: &Claim) -> bool {
+        claim.state == ClaimState::Settled { by: HERE, status: Status::Complete }
+            && self.details.get(&claim.id).is_some_and(|details| details.file.is_some())
+    }
+
+    /// Whoever asks for what was done without a session hears where its payload lies.
+    fn tell_place(&self, response: &mut ClaimResponse) {
+        let done = self.book.get(response.claim_id).filter(|claim| self.is_done_here(claim));
+        let file = done.and_then(|claim| self.details.get(&claim.id)?.file.clone());
+        if let (Some(_), Some((check, _))) = (&file, &mut response.found) {
+            check.validation.get_or_insert_default().checkpoint_ref = file;
         }
     }
 

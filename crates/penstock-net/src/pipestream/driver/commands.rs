@@ -96,6 +96,9 @@ impl Driver {
                 };
                 let _ = reply.send(ended.map_err(Into::into));
             }
+            Command::Knows { label, reply } => {
+                let _ = reply.send(self.knows(&label));
+            }
             Command::Checkpoint { scope, entity, timeout, reply } => {
                 self.handle_checkpoint(now, scope, entity, timeout, reply);
             }

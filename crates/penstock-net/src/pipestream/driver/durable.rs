@@ -175,6 +175,13 @@ impl Driver {
         None
     }
 
+    /// Whether something has been announced with this label, by whichever process.
+    pub(super) fn knows(&self, label: &Bytes) -> crate::Result<bool> {
+        let Some(durable) = &self.durable else { return Ok(false) };
+        let failed = |error: std::io::Error| Error::io("cannot read what has become of the label", &error);
+        Ok(durable.journal.open(label).is_some() || durable.journal.ended(label).map_err(failed)?.is_some())
+    }
+
     fn attach_open(&mut self, now: Now, ticket: Ticket, request: SendRequest) {
         let policy = self.policy_of(&request.draft);
         self.keep(&ticket, policy.as_ref(), &request);

@@ -4,6 +4,7 @@
 //! DIR/SESSION/SCOPE/ENTITY       an entity's payload, once its checksum holds; ".1", ".2" ... when an ID is used again
 //! DIR/SESSION/.tmp-...           being received; gone when the session is over
 //! DIR/SESSION/entities.jsonl     a line for each entity, then {"closed": CODE}
+//! DIR/SESSION/settled.jsonl      what was set aside there and a worker has done since, if anything
 //! ```
 //!
 //! Payloads are verified and written by worker threads. One thread commits: it collects what the workers have
@@ -29,14 +30,15 @@ mod record;
 mod records;
 mod recover;
 mod referring;
+mod settled;
 #[cfg(test)]
 mod tests;
 mod transaction;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::{fs, io, thread};
 
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
@@ -82,6 +84,8 @@ struct Shared {
     sessions: AtomicU64,
     counters: Arc<SinkCounters>,
     references: References,
+    /// Whoever writes what was settled without a session.
+    settling: Mutex<()>,
 }
 
 /// What the committing thread is told.
@@ -170,6 +174,7 @@ impl FolderSink {
             sessions: AtomicU64::new(0),
             counters: Arc::default(),
             references,
+            settling: Mutex::default(),
         });
         let committer = Committer::new(&shared)?;
         thread::Builder::new()
