@@ -187,7 +187,7 @@ async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<Sto
     let ((state, session), config) = opened.await.map_err(|error| Error::Misuse(error.to_string()))??;
     options.session = config;
     Ok(match session {
-        Some((session, journal)) => Stored::Begun(Box::new(session), journal),
+        Some((session, journal)) => Stored::Begun(Box::new(session), Box::new(journal)),
         None => Stored::New(state),
     })
 }

@@ -48,7 +48,7 @@ pub(crate) enum Stored {
     /// A new one.
     New(ClientState),
     /// One that an earlier process has begun.
-    Begun(Box<Session>, Journal),
+    Begun(Box<Session>, Box<Journal>),
 }
 
 /// A session whose tasks run.
@@ -68,7 +68,7 @@ impl Start {
         let name = self.options.session.layer2.as_ref().and_then(|layer2| layer2.session);
         let resumed = matches!(stored, Some(Stored::Begun(..)));
         let (session, durable) = match stored {
-            Some(Stored::Begun(session, journal)) => (*session, Some(Durable::new(journal))),
+            Some(Stored::Begun(session, journal)) => (*session, Some(Durable::new(*journal))),
             Some(Stored::New(state)) => {
                 let session = Session::new(self.role, self.options.session.clone(), now())?;
                 (session, name.map(|name| Durable::new(state.begin(name))))

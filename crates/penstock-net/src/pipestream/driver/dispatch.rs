@@ -213,14 +213,7 @@ impl Driver {
                 self.resolved_received(*key, *parent_id, *status, reason.clone());
             }
             Event::Released { scope, parent, depth, digest } => {
-                let released = Released { scope: *scope, parent: *parent, depth: *depth, digest: digest.clone() };
-                if let Some(durable) = &mut self.durable {
-                    durable.note_released(&released);
-                }
-                self.batches.released.push((*scope, released));
-                if parent.is_none() {
-                    self.root_is_released();
-                }
+                self.released(Released { scope: *scope, parent: *parent, depth: *depth, digest: digest.clone() });
             }
             Event::Checkpoint { checkpoint, satisfied, ours: true } => {
                 if let Some(reply) = self.checkpoints.remove(&checkpoint.sequence_number) {
@@ -242,6 +235,18 @@ impl Driver {
             Event::Layer2(event) => self.handle_layer2(event),
         }
         self.batches.user.push(event);
+    }
+
+    /// The peer has released a scope of ours.
+    fn released(&mut self, released: Released) {
+        if let Some(durable) = &mut self.durable {
+            durable.note_released(&released);
+        }
+        let is_root = released.parent.is_none();
+        self.batches.released.push((released.scope, released));
+        if is_root {
+            self.root_is_released();
+        }
     }
 
     /// One of ours is terminal: what may still be on its way is stopped.
