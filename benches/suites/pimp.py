@@ -1,9 +1,9 @@
-"""PIMP's buffer beside webdis with Redis, and a bare hyper endpoint.
+"""PIMP's buffer beside webdis with Redis, nginx with Redis, and a bare hyper endpoint.
 
 One client for all (`peers/polling`): 16 connections that are kept, the same loop, the same octets of envelopes; ten
 chunks of 1 KiB a request. The buffer is `penstock pimp serve --behind-proxy` in a process of its own, and so are the
-others. webdis does for a poll what a buffer in Redis would: LRANGE; for a write RPUSH. It knows no job, key, state or
-limit.
+others. webdis does for a poll what a buffer in Redis would: LRANGE; for a write RPUSH. nginx does so in Lua
+(`peers/polling/nginx.conf`), with the body of a poll's answer. They know no job, key, state or limit.
 """
 
 import json
@@ -21,6 +21,7 @@ from benches.runner import Bench, at_least, at_most
 
 _CONNECTIONS = 16
 _MIB = 1 << 20
+_PEERS = {"bare": "bare hyper", "webdis": "webdis + Redis", "nginx": "nginx + Redis"}
 
 _END_TO_END = """
 import json, sys, threading, time
@@ -103,18 +104,37 @@ class _Sides:
                 yield _line(process).split()[1], process
 
     @contextmanager
+    def redis(self, folder: Path) -> Iterator[int]:
+        port = _free_port()
+        store = [_program("redis-server", "redis-server"), "--bind", "127.0.0.1", "--port", str(port)]
+        with _running([*store, "--save", "", "--appendonly", "no"], folder) as process:
+            _listens(port, process)
+            yield port
+
+    @contextmanager
     def webdis(self) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-        redis, web = _free_port(), _free_port()
-        with self.bench.folder() as folder:
+        web = _free_port()
+        with self.bench.folder() as folder, self.redis(folder) as redis:
             settings = {"redis_host": "127.0.0.1", "redis_port": redis, "http_host": "127.0.0.1", "http_port": web}
             settings |= {"threads": 2, "pool_size": 20, "daemonize": False, "http_max_request_size": 64 * _MIB}
             (folder / "webdis.json").write_text(json.dumps(settings | {"verbosity": 0, "logfile": "/dev/null"}))
-            store = [_program("redis-server", "redis-server"), "--bind", "127.0.0.1", "--port", str(redis)]
-            with _running([*store, "--save", "", "--appendonly", "no"], folder) as process:
-                _listens(redis, process)
-                with _running([_program("webdis", "webdis"), str(folder / "webdis.json")], folder) as front:
-                    _listens(web, front)
-                    yield f"127.0.0.1:{web}", front
+            with _running([_program("webdis", "webdis"), str(folder / "webdis.json")], folder) as front:
+                _listens(web, front)
+                yield f"127.0.0.1:{web}", front
+
+    @contextmanager
+    def nginx(self) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+        web, template = _free_port(), Path(__file__).parents[1] / "peers" / "polling" / "nginx.conf"
+        with self.bench.folder() as folder, self.redis(folder) as redis:
+            settings = template.read_text().replace("$redis", str(redis)).replace("$port", str(web))
+            (folder / "nginx.conf").write_text(settings)
+            program = _program("nginx", "nginx libnginx-mod-http-lua lua-nginx-redis")
+            with _running([program, "-p", str(folder), "-c", str(folder / "nginx.conf")], folder) as front:
+                _listens(web, front)
+                yield f"127.0.0.1:{web}", front
+                # A master that is killed leaves its workers behind.
+                front.terminate()
+                front.wait(timeout=30)
 
     @contextmanager
     def bare(self) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
@@ -151,11 +171,10 @@ def _rates(runs: list[Any]) -> list[float]:
 def _polls(sides: _Sides) -> None:
     count = sides.bench.sized(60_000, 200)
     for what, options in [("poll of 10 new chunks", ()), ("empty poll", ("--empty", "1"))]:
-        calls = {name: sides.call("poll", name, count, *options) for name in ("pimp", "bare", "webdis")}
+        calls = {name: sides.call("poll", name, count, *options) for name in ("pimp", *_PEERS)}
         made = sides.bench.interleaved(calls, runs=5)
-        for peer, bar in [("bare", 0.7), ("webdis", 1.5)]:
-            name = "bare hyper" if peer == "bare" else "webdis + Redis"
-            _against(sides.bench, what, made["pimp"], made[peer], name, bar)
+        for peer, bar in [("bare", 0.7), ("webdis", 1.5), ("nginx", None)]:
+            _against(sides.bench, what, made["pimp"], made[peer], _PEERS[peer], bar)
 
 
 def _against(bench: Bench, what: str, ours: list[Any], peer: list[Any], name: str, bar: float | None) -> None:
@@ -173,18 +192,22 @@ def _against(bench: Bench, what: str, ours: list[Any], peer: list[Any], name: st
 
 def _writes(sides: _Sides) -> None:
     bench, count = sides.bench, sides.bench.sized(20_000, 100)
-    made = bench.interleaved({name: sides.call("write", name, count) for name in ("pimp", "bare", "webdis")}, runs=5)
-    what = "writes of 10 chunks to memory"
-    _against(bench, what, made["pimp"], made["webdis"], "webdis + Redis", 1.5)
-    _against(bench, what, made["pimp"], made["bare"], "bare hyper", None)
+    made = bench.interleaved({name: sides.call("write", name, count) for name in ("pimp", *_PEERS)}, runs=5)
+    for peer, bar in [("webdis", 1.5), ("nginx", None), ("bare", None)]:
+        _against(bench, "writes of 10 chunks to memory", made["pimp"], made[peer], _PEERS[peer], bar)
     commits, durable = bench.program("pimp_commits"), bench.sized(4_000, 50)
 
-    def alone() -> Any:
-        with bench.folder() as folder:
-            return bench.json_of(commits, folder / "store", str(durable), str(_CONNECTIONS))
+    def alone(store: str) -> Callable[[], Any]:
+        def run() -> Any:
+            with bench.folder() as folder:
+                return bench.json_of(commits, store, folder / "store", str(durable), str(_CONNECTIONS))
 
-    made = bench.interleaved({"pimp": sides.call("write", "pimp", durable, store="disk"), "store": alone}, runs=5)
-    _against(bench, "durable writes of 10 chunks", made["pimp"], made["store"], "the store alone, 16 at once", 0.5)
+        return run
+
+    stores = {"log": alone("log"), "fjall": alone("fjall")}
+    made = bench.interleaved({"pimp": sides.call("write", "pimp", durable, store="disk"), **stores}, runs=5)
+    _against(bench, "durable writes of 10 chunks", made["pimp"], made["log"], "the store alone, 16 at once", 0.5)
+    _against(bench, "durable changes of 10 chunks, no HTTP", made["log"], made["fjall"], "fjall, 16 at once", None)
 
 
 def _first(sides: _Sides) -> None:

@@ -202,7 +202,7 @@ impl Bench {
     }
 }
 
-async fn connect(client: &Client, receiver: &Receiver, options: &SessionOptions) -> SessionHandle {
+pub async fn connect(client: &Client, receiver: &Receiver, options: &SessionOptions) -> SessionHandle {
     let address = receiver.text("address").parse().expect("an address");
     client.connect(address, "localhost", options.clone()).await.expect("a session")
 }
@@ -216,6 +216,6 @@ fn tempfile(size: usize) -> File {
     file
 }
 
-fn draft() -> EntityDraft {
+pub fn draft() -> EntityDraft {
     EntityDraft { content_type: "application/octet-stream".into(), ..EntityDraft::default() }
 }

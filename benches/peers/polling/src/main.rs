@@ -7,7 +7,7 @@
 //! - `idle`: polls that are held open, until standard input ends.
 //! - `download`: one answer in pieces, read to its end.
 //!
-//! `--system` is `pimp`, `webdis` or `bare`: the same loop, with other requests.
+//! `--system` is `pimp`, `webdis`, `nginx` or `bare`: the same loop, with other requests.
 
 mod bare;
 mod client;
@@ -119,6 +119,11 @@ fn poll(arguments: &Arguments) -> io::Result<Value> {
             expect(&mut client, &push, 200)?;
             format!("/LRANGE/{job}/{}/-1", if empty { TEN } else { 0 })
         }
+        "nginx" => {
+            let push = client.request("POST", &format!("/{job}"), None, chunks.join("\n").as_bytes());
+            expect(&mut client, &push, 200)?;
+            format!("/{job}?from={}", if empty { TEN + 1 } else { 1 })
+        }
         _ => if empty { "/empty" } else { "/chunks" }.to_owned(),
     };
     let request = client.request("GET", &path, None, b"");
@@ -146,6 +151,10 @@ fn write(arguments: &Arguments) -> io::Result<Value> {
             }
             "webdis" => {
                 let request = client.request("POST", "/", None, jobs::push(&job, &chunks).as_bytes());
+                expect(client, &request, 200).map(drop)
+            }
+            "nginx" => {
+                let request = client.request("POST", &format!("/{job}"), None, chunks.join("\n").as_bytes());
                 expect(client, &request, 200).map(drop)
             }
             _ => {
