@@ -149,16 +149,14 @@ impl Service {
         Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
         // What is read and stored of it takes as much again, as long as it takes.
         let (body, _room) = self.body(parts, body, self.limits().body(), peer).await?;
-        let batch = self.decode(id, body).await?;
+        let body = Bytes::from(body);
+        let batch = self.decode(id, &body).await?;
         let answer = self
             .change(id, |known, now| {
                 let mut job = known.map_or_else(|| self.created_by_token(id, writer, now), Ok)?;
                 let renewed = self.renew(id, &mut job, key, now);
                 let written = job.handle_write(now, key, &batch, self.limits())?;
-                let mut chunks = Vec::with_capacity(written.new.len());
-                for envelope in written.new.iter().filter_map(|place| batch.envelopes().get(*place)) {
-                    chunks.push((envelope.index, encoded(envelope)?));
-                }
+                let chunks = encoded(written.new.iter().filter_map(|place| batch.envelopes().get(*place)), body.len())?;
                 let (count, duplicates) = (chunks.len() as u64, written.duplicates as u64);
                 let answer = Answer { written: count, duplicates, cancelled: written.cancelled };
                 Ok(((count > 0 || renewed).then_some((Some(job), chunks)), answer))
@@ -169,11 +167,11 @@ impl Service {
     }
 
     /// Reads a write; a large one on a thread of the pool.
-    async fn decode(&self, id: JobId, body: Vec<u8>) -> Result<Batch<'static>> {
+    async fn decode<'a>(&self, id: JobId, body: &'a Bytes) -> Result<Batch<'a>> {
         if body.len() <= HERE {
-            return Ok(Batch::decode(&body, id, self.limits())?.into_owned());
+            return Ok(Batch::decode(body, id, self.limits())?);
         }
-        let limits = self.limits().clone();
+        let (body, limits) = (body.clone(), self.limits().clone());
         let decoding = spawn_blocking(move || Batch::decode(&body, id, &limits).map(Batch::into_owned))?;
         let ended = |_| crate::Error::Misuse("the process ends".to_owned());
         Ok(decoding.await.map_err(ended)??)
@@ -210,8 +208,18 @@ fn of_another_key(error: Error) -> Refused {
     if error.code() == Code::Conflict { Refused::Guess(error) } else { error.into() }
 }
 
-fn encoded(envelope: &Envelope<'_>) -> std::result::Result<Bytes, Error> {
-    let mut octets = Vec::with_capacity(envelope.value.len() + 160);
-    envelope.encode(&mut octets)?;
-    Ok(Bytes::from(octets))
+/// Chunks as they are stored: in one piece of memory, which is about as long as the write.
+fn encoded<'a>(
+    envelopes: impl Iterator<Item = &'a Envelope<'a>>,
+    length: usize,
+) -> std::result::Result<Vec<(u32, Bytes)>, Error> {
+    let (mut octets, mut ends) = (Vec::with_capacity(length + 160), Vec::new());
+    for envelope in envelopes {
+        envelope.encode(&mut octets)?;
+        ends.push((envelope.index, octets.len()));
+    }
+    octets.shrink_to_fit();
+    let (octets, mut from) = (Bytes::from(octets), 0);
+    let chunk = |(index, end)| (index, octets.slice(std::mem::replace(&mut from, end)..end));
+    Ok(ends.into_iter().map(chunk).collect())
 }
