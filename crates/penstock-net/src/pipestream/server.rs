@@ -160,6 +160,7 @@ impl Server {
             Some(folder) => open_state(folder, &mut session, &consumer)?,
             None => (None, Vec::new()),
         };
+        let reset = state.as_ref().map(ServerState::reset_key);
         // All sessions have one key: a token is bound to its session by what it is made of.
         session.prepare(Role::Server)?;
         session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
@@ -171,7 +172,7 @@ impl Server {
         let mut config = ServerConfig::with_crypto(Arc::clone(&crypto) as Arc<dyn quinn::crypto::ServerConfig>);
         config.max_incoming(WAITING_HANDSHAKES).incoming_buffer_size_total(WAITING_OCTETS);
         let inner = Arc::new(Inner {
-            endpoint: transport::endpoint(runtime, socket, transport::segments_for(session.mtu), Some(config))?,
+            endpoint: transport::endpoint(runtime, socket, transport::segments_for(session.mtu), Some(config), reset)?,
             address,
             fingerprint,
             crypto,

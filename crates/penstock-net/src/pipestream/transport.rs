@@ -4,18 +4,23 @@
 //! takes entities one after another, all streams together fit into the connection's window with room left, so that
 //! streams which nobody reads never keep stream 0 from being heard.
 
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use penstock_pipestream::{ErrorCode, Reason};
 use quinn::congestion::CubicConfig;
+use quinn::crypto::{CryptoError, HmacKey};
 use quinn::{
     Connection, ConnectionError, Endpoint, EndpointConfig, MtuDiscoveryConfig, Runtime as _, ServerConfig,
     TokioRuntime, TransportConfig, VarInt,
 };
+use quinn_proto::HashedConnectionIdGenerator;
+use sha2::Sha256;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::segments::{Segmented, segments};
@@ -163,14 +168,75 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
+/// Makes the tokens of stateless resets (RFC 9000, section 10.3). A server that has the key of one that died tells the
+/// clients of that one at their next packet that their connections are gone; else they would wait for their idle time-out.
+#[derive(Clone)]
+pub(crate) struct ResetKey([u8; BLOCK]);
+
+const RESET: &[u8] = b"stateless reset";
+/// The octets of a block of SHA-256, into which a key goes.
+const BLOCK: usize = 64;
+
+impl ResetKey {
+    /// That of a server with this secret, which other things are made from as well.
+    pub(crate) fn of(secret: [u8; 32]) -> Self {
+        let mut block = [0; BLOCK];
+        for (octet, secret) in block.iter_mut().zip(secret) {
+            *octet = secret;
+        }
+        Self(block)
+    }
+
+    fn mac(&self, of: &[u8], data: &[u8]) -> Hmac<Sha256> {
+        let mut mac = Hmac::new(&self.0.into());
+        mac.update(of);
+        mac.update(data);
+        mac
+    }
+
+    /// Connection IDs that the next server knows for such: a packet with another one is no packet of a client's.
+    fn connection_ids(&self) -> HashedConnectionIdGenerator {
+        let octets = self.mac(b"connection ID", b"").finalize().into_bytes();
+        let key = octets.iter().take(8).fold(0, |key, octet| key << 8 | u64::from(*octet));
+        HashedConnectionIdGenerator::from_key(key)
+    }
+
+    fn config(self) -> EndpointConfig {
+        let mut config = EndpointConfig::new(Arc::new(self.clone()));
+        config.cid_generator(move || Box::new(self.connection_ids()));
+        config
+    }
+}
+
+impl fmt::Debug for ResetKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResetKey(..)")
+    }
+}
+
+impl HmacKey for ResetKey {
+    fn sign(&self, data: &[u8], signature_out: &mut [u8]) {
+        signature_out.copy_from_slice(&self.mac(RESET, data).finalize().into_bytes());
+    }
+
+    fn signature_len(&self) -> usize {
+        32
+    }
+
+    fn verify(&self, data: &[u8], signature: &[u8]) -> std::result::Result<(), CryptoError> {
+        self.mac(RESET, data).verify_slice(signature).map_err(|_| CryptoError)
+    }
+}
+
 /// An endpoint on the IO thread of this process. It sends so many packets at a time, and takes whatever a peer may try.
 pub(crate) fn endpoint(
     runtime: &Runtime,
     socket: UdpSocket,
     segments: usize,
     server: Option<ServerConfig>,
+    reset: Option<ResetKey>,
 ) -> Result<Endpoint> {
-    let mut config = EndpointConfig::default();
+    let mut config = reset.map_or_else(EndpointConfig::default, ResetKey::config);
     config.max_udp_payload_size(*MTU.end()).map_err(|error| Error::Misuse(error.to_string()))?;
     let context = |error| Error::io("cannot use the UDP socket", &error);
     let _entered = runtime.handle().enter();
@@ -200,7 +266,7 @@ pub(crate) fn client_endpoint(
         return Ok(endpoint);
     }
     let socket = bind(any).map_err(|error| Error::io("cannot open a UDP socket", &error))?;
-    let made = endpoint(runtime, socket, segments, None)?;
+    let made = endpoint(runtime, socket, segments, None, None)?;
     Ok(slot.get_or_init(|| made))
 }
 

@@ -16,7 +16,8 @@ use penstock_net::tls::{ClientTls, Identity, ServerTls, Trust};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{PATIENCE, anywhere, block, container, draft, eventually, log};
+use crate::support::{PATIENCE, anywhere, block, container, draft, eventually, id, log};
+use crate::survival::Wire;
 
 /// A server that can be started again where it was, and a client that trusts it.
 pub(crate) struct Home {
@@ -24,6 +25,7 @@ pub(crate) struct Home {
     pub(crate) server: Option<Server>,
     address: SocketAddr,
     survives: Duration,
+    idle: Duration,
     client: Client,
 }
 
@@ -41,12 +43,16 @@ pub(crate) fn again<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
 
 impl Home {
     pub(crate) fn new(survives: Duration) -> Self {
+        Self::with_idle_timeout(survives, Duration::from_secs(30))
+    }
+
+    fn with_idle_timeout(survives: Duration, idle: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let server = serve(dir.path().to_owned(), anywhere(), survives).unwrap();
+        let server = serve(dir.path().to_owned(), anywhere(), survives, idle).unwrap();
         let trust = Trust::Fingerprint(server.fingerprint().unwrap());
         let client = Client::new(&ClientTls { trust, identity: None }).unwrap();
         let address = server.local_addr().unwrap();
-        Self { dir, server: Some(server), address, survives, client }
+        Self { dir, server: Some(server), address, survives, idle, client }
     }
 
     /// The server goes without a goodbye, and another one comes.
@@ -56,12 +62,13 @@ impl Home {
     }
 
     pub(crate) fn start(&mut self) {
-        let (dir, address, survives) = (self.dir.path().to_owned(), self.address, self.survives);
-        self.server = Some(again(|| serve(dir.clone(), address, survives)));
+        let (dir, address) = (self.dir.path().to_owned(), self.address);
+        self.server = Some(again(|| serve(dir.clone(), address, self.survives, self.idle)));
     }
 
     fn options(&self) -> SessionOptions {
-        let mut options = SessionOptions { survives: Some(PATIENCE), ..SessionOptions::default() };
+        let kept = SessionOptions { survives: Some(PATIENCE), ..SessionOptions::default() };
+        let mut options = SessionOptions { idle_timeout: self.idle, ..kept };
         options.session.capabilities.layer2 = true;
         options
     }
@@ -94,11 +101,11 @@ impl Home {
     }
 }
 
-fn serve(dir: PathBuf, address: SocketAddr, survives: Duration) -> Result<Server, Error> {
+fn serve(dir: PathBuf, address: SocketAddr, survives: Duration, idle: Duration) -> Result<Server, Error> {
     let tls = ServerTls { identity: Identity::Development { dir: dir.join("tls") }, client_ca: None };
     let mut options = ServerOptions { state: Some(dir.join("state")), ..ServerOptions::new(address, tls) };
     options.session.session.capabilities.layer2 = true;
-    options.session.survives = Some(survives);
+    (options.session.survives, options.session.idle_timeout) = (Some(survives), idle);
     Server::bind(options, FolderSink::open(&dir.join("sink"), None)?)
 }
 
@@ -332,4 +339,27 @@ fn what_cannot_be_restored_is_put_aside_and_the_server_starts() {
         Ok(client) => panic!("{client:?}"),
     });
     assert!(refused.to_string().contains("00000001.session"), "{refused}");
+}
+
+#[test]
+fn a_server_that_is_started_again_tells_the_clients_of_the_one_that_died() {
+    // By themselves they would notice nothing.
+    let mut home = Home::with_idle_timeout(PATIENCE, Duration::from_secs(3_600));
+    let wire = Wire::to(home.address);
+    let client = block(home.client.connect(wire.address, "localhost", home.options())).unwrap();
+    let send = || {
+        let sent = block(client.send(draft("x/y"), Payload::bytes(b"octets".to_vec()))).unwrap();
+        block(client.wait_resolved(sent.key)).unwrap().status
+    };
+    assert_eq!(send(), Status::Complete);
+    // Nothing that the server says at its end comes to anybody.
+    wire.cut();
+    (home.server, home.address) = (None, anywhere());
+    home.start();
+    wire.lead_to(home.server.as_ref().unwrap().local_addr().unwrap());
+    wire.mend();
+    assert_eq!(send(), Status::Complete);
+    let session = id(&client);
+    assert_eq!(block(client.close()).unwrap().code, ErrorCode::NoError);
+    assert_eq!(log(&home.sink(), &session).len(), 3);
 }

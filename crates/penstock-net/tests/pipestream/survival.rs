@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
@@ -12,28 +12,35 @@ use penstock_net::pipestream::{EntityDraft, ErrorCode, Payload, SessionHandle, S
 use crate::support::{Pair, block, container, draft, eventually, files, id, log};
 
 /// The way between a client and a server, which can be cut: whatever is sent meanwhile is lost.
-struct Wire {
-    address: SocketAddr,
+pub(crate) struct Wire {
+    pub(crate) address: SocketAddr,
+    server: Arc<Mutex<SocketAddr>>,
     cut: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
     carrying: Option<JoinHandle<()>>,
 }
 
 impl Wire {
-    fn to(server: SocketAddr) -> Self {
+    pub(crate) fn to(server: SocketAddr) -> Self {
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = near.local_addr().unwrap();
         let (cut, over) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-        let (lost, done) = (Arc::clone(&cut), Arc::clone(&over));
-        let carrying = spawn(move || carry(&near, server, &lost, &done));
-        Self { address, cut, over, carrying: Some(carrying) }
+        let server = Arc::new(Mutex::new(server));
+        let (end, lost, done) = (Arc::clone(&server), Arc::clone(&cut), Arc::clone(&over));
+        let carrying = spawn(move || carry(&near, &end, &lost, &done));
+        Self { address, server, cut, over, carrying: Some(carrying) }
     }
 
-    fn cut(&self) {
+    /// Whatever comes from now on goes to another server.
+    pub(crate) fn lead_to(&self, server: SocketAddr) {
+        *self.server.lock().unwrap() = server;
+    }
+
+    pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::Relaxed);
     }
 
-    fn mend(&self) {
+    pub(crate) fn mend(&self) {
         self.cut.store(false, Ordering::Relaxed);
     }
 }
@@ -46,7 +53,7 @@ impl Drop for Wire {
 }
 
 /// One far socket for each near peer, as the server tells them apart by their addresses.
-fn carry(near: &UdpSocket, server: SocketAddr, cut: &AtomicBool, over: &AtomicBool) {
+fn carry(near: &UdpSocket, server: &Mutex<SocketAddr>, cut: &AtomicBool, over: &AtomicBool) {
     near.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let mut far: HashMap<SocketAddr, UdpSocket> = HashMap::new();
     let mut datagram = vec![0; 65_536];
@@ -54,12 +61,11 @@ fn carry(near: &UdpSocket, server: SocketAddr, cut: &AtomicBool, over: &AtomicBo
         if let Ok((octets, peer)) = near.recv_from(&mut datagram) {
             let socket = far.entry(peer).or_insert_with(|| {
                 let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-                socket.connect(server).unwrap();
                 socket.set_nonblocking(true).unwrap();
                 socket
             });
             if !cut.load(Ordering::Relaxed) {
-                let _ = socket.send(&datagram[..octets]);
+                let _ = socket.send_to(&datagram[..octets], *server.lock().unwrap());
             }
         }
         for (peer, socket) in &far {

@@ -12,6 +12,7 @@ use penstock_pipestream::{EntityKey, ErrorCode, Layer2Config, Restored, Role, Se
 
 use super::super::shared::now;
 use super::super::sink::{FolderSink, Found};
+use super::super::transport::ResetKey;
 use super::Journal;
 use super::keeper::{Files, Keeper};
 use super::labels::{Labels, decode_released};
@@ -27,6 +28,7 @@ const DAMAGED: &str = ".damaged";
 #[derive(Debug)]
 pub(crate) struct ServerState {
     folder: PathBuf,
+    reset_key: ResetKey,
     pub(crate) keeper: Arc<Keeper>,
 }
 
@@ -52,8 +54,13 @@ pub(crate) struct ClientState {
 impl ServerState {
     /// Takes a folder, which is made if it is not there, and has the configuration store sessions.
     pub(crate) fn open(folder: &Path, config: &mut SessionConfig) -> Result<Self> {
-        let keeper = take(folder, config)?;
-        Ok(Self { folder: folder.to_owned(), keeper })
+        let (keeper, key) = take(folder, config)?;
+        Ok(Self { folder: folder.to_owned(), reset_key: ResetKey::of(key), keeper })
+    }
+
+    /// With it the next server on this folder ends the connections of this one, should it die.
+    pub(crate) fn reset_key(&self) -> ResetKey {
+        self.reset_key.clone()
     }
 
     /// The journal of a new session.
@@ -141,7 +148,7 @@ impl ClientState {
     /// Takes a folder, which is made if it is not there, and has the configuration store the session; gives the unfinished
     /// one that is in there.
     pub(crate) fn open(folder: &Path, config: &mut SessionConfig) -> Result<(Self, Option<(Session, Journal)>)> {
-        let keeper = take(folder, config)?;
+        let (keeper, _) = take(folder, config)?;
         let state = Self { folder: folder.to_owned(), keeper };
         let session = state.restore(config)?;
         Ok((state, session))
@@ -185,20 +192,21 @@ impl ClientState {
 }
 
 /// Takes a folder, with the key of its yield tokens.
-fn take(folder: &Path, config: &mut SessionConfig) -> Result<Arc<Keeper>> {
+fn take(folder: &Path, config: &mut SessionConfig) -> Result<(Arc<Keeper>, [u8; 32])> {
     let failed = |error: io::Error| Error::file("cannot use", folder, &error);
     make_folder(folder).map_err(failed)?;
     let keeper = Keeper::new(folder)?;
+    let key = key(folder)?;
     if config.layer2.is_none() {
-        config.layer2 = Some(Layer2Config::new(None, TokenKey::new(token_key(folder)?)));
+        config.layer2 = Some(Layer2Config::new(None, TokenKey::new(key)));
     }
     if let Some(layer2) = &mut config.layer2 {
         (layer2.survives, layer2.journal) = (true, true);
     }
-    Ok(keeper)
+    Ok((keeper, key))
 }
 
-fn token_key(folder: &Path) -> Result<[u8; 32]> {
+fn key(folder: &Path) -> Result<[u8; 32]> {
     let path = folder.join(KEY);
     let failed = |error: io::Error| Error::file("cannot use", &path, &error);
     match fs::read(&path) {
