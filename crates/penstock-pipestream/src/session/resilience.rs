@@ -189,10 +189,12 @@ impl Session {
         let Some(named) = header.metadata.get(super::owner::metadata::ATTEMPT) else {
             return Ok(if set_aside { Attempt::Early } else { Attempt::Present });
         };
-        match named.parse::<u32>() {
-            Ok(named) if named < next => Ok(Attempt::Past),
-            Ok(named) if named == next => Ok(if set_aside { Attempt::Early } else { Attempt::Present }),
-            Ok(_) | Err(_) => {
+        // As it is written: from 1, without a sign or a zero before it.
+        let number = named.parse::<u32>().ok().filter(|number| *number > 0 && number.to_string() == *named);
+        match number {
+            Some(number) if number < next => Ok(Attempt::Past),
+            Some(number) if number == next => Ok(if set_aside { Attempt::Early } else { Attempt::Present }),
+            Some(_) | None => {
                 let message = format!("{} is {named:?}; the next attempt is {next}", super::owner::metadata::ATTEMPT);
                 Err(Error::violation(ErrorCode::EntityInvalid, message))
             }

@@ -82,6 +82,7 @@ impl Driver {
     /// The session is over: the peer is told, then the sink, then everybody who waits.
     pub(super) async fn finish(mut self) {
         let reason = self.end.take().unwrap_or(Reason { code: ErrorCode::InternalError, message: String::new() });
+        self.road.close();
         if let Some(closing) = self.closing.take() {
             self.close_connection(&closing).await;
         }

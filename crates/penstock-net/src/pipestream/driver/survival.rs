@@ -114,6 +114,15 @@ impl Road {
         }
     }
 
+    /// The session is over: nobody goes on with it any more.
+    pub(super) fn close(&mut self) {
+        let Self::Waits { calls: Some(calls), .. } = self else { return };
+        calls.close();
+        while let Ok(returning) = calls.try_recv() {
+            refuse(&returning.connection);
+        }
+    }
+
     /// The connection is lost: another one is looked for.
     fn look(&mut self) {
         match self {
@@ -133,6 +142,11 @@ impl Road {
             Self::Waits { until, .. } => *until = None,
         }
     }
+}
+
+/// Tells who has come back to a session that it ended meanwhile.
+fn refuse(connection: &Connection) {
+    connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session has just ended");
 }
 
 /// Dials until it gets through, or the time is over.
@@ -288,7 +302,7 @@ impl Driver {
         let connection = self.link.connection.clone();
         let returning = Returning { fresh: self.session, control: self.control, connection: connection.clone() };
         if calls.send(returning).is_err() {
-            connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session has just ended");
+            refuse(&connection);
         }
         None
     }
