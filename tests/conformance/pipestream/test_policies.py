@@ -385,11 +385,10 @@ def test_a_third_stream_of_an_attempt_closes_with_entity_invalid(join: Join) -> 
     client.closes(Code.ENTITY_INVALID)
 
 
-# Attempts begin with 1: 0 is neither past nor the next. Our server drops its stream as one of the past.
-ZERO = pytest.param("0", marks=pytest.mark.xfail(reason="attempt 0 is dropped as if it were past", strict=True))
-
-
-@pytest.mark.parametrize("attempt", [ZERO, "3", "9", "two", "-1", ""], ids=lambda attempt: attempt or "empty")
+# Attempts begin with 1, and are written as numbers are.
+@pytest.mark.parametrize(
+    "attempt", ["0", "01", "+1", "3", "9", "two", "-1", ""], ids=lambda attempt: attempt or "empty"
+)
 def test_an_attempt_that_cannot_come_closes_with_entity_invalid(join: Join, attempt: str) -> None:
     client = join()
     retrying(client)

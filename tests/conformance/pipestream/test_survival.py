@@ -262,8 +262,6 @@ def test_a_session_that_nobody_knows_is_not_found(join: Join, friend: WaitingCli
     client.closes(Code.CLAIM_NOT_FOUND)
 
 
-# Our server closes with NO_ERROR, as if all were well, while what is left of the old connection is being closed.
-@pytest.mark.xfail(reason="a session that has just ended with an error is closed with NO_ERROR", strict=False)
 def test_a_session_that_has_just_ended_with_an_error_is_not_found(program: Program, join: Join, begins: Begins) -> None:
     client = begins()
     client.send(b"\x00")
