@@ -1,6 +1,7 @@
-"""Sessions on disk, and a disk that is full."""
+"""Sessions on disk: kill -9 of the receiver at chosen points, and a disk that is full."""
 
 import json
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -17,7 +18,8 @@ from .small_disk import SmallDisk, disk
 
 __all__ = ["disk"]
 
-PATIENCE = 60.0
+PATIENCE = 300.0
+PARTS = 60
 SURVIVE = 120.0
 
 
@@ -58,12 +60,69 @@ class Receiver:
             return []
         return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
+    def open_sessions(self) -> list[str]:
+        return [path.name for path in self.state.iterdir() if path.is_dir()]
+
 
 @pytest.fixture
 def receiver(tmp_path: Path) -> Iterator[Receiver]:
     receiver = Receiver(tmp_path, tmp_path / "state")
     yield receiver
     receiver.serve.kill()
+
+
+def octets(number: int) -> bytes:
+    return bytes([number]) * (400_000 if number % 7 == 3 else 100 + number)
+
+
+def check(receiver: Receiver, session: str) -> None:
+    """Each part is there once, and nothing of the session is left to do."""
+    check_list(receiver, session)
+    until(lambda: not receiver.open_sessions())
+
+
+def check_list(receiver: Receiver, session: str) -> None:
+    """Each part is there once, and the list has its last line."""
+    *lines, last = receiver.lines(session)
+    assert last == {"closed": 0}
+    assert {line["status"] for line in lines} == {"COMPLETE"}
+    found = sorted((receiver.sink / line["file"]).read_bytes() for line in lines)
+    assert found == sorted(octets(number) for number in range(PARTS))
+
+
+@pytest.mark.parametrize("lines", [0, 1, 7, 30, PARTS])
+def test_a_receiver_killed_when_its_list_has_so_many_lines_goes_on(receiver: Receiver, lines: int) -> None:
+    with receiver.connect() as session:
+        name = session.id
+        sent = [session.send(octets(number)) for number in range(PARTS)]
+        until(lambda: len(receiver.lines(name)) >= lines)
+        receiver.restart()
+        assert {entity.wait(PATIENCE) for entity in sent} == {Status.COMPLETE}
+    check(receiver, name)
+
+
+def test_a_receiver_killed_again_and_again_while_its_client_is_lost(receiver: Receiver) -> None:
+    with receiver.connect() as session:
+        name = session.id
+        sent = [session.send(octets(number)) for number in range(PARTS)]
+        for _ in range(4):
+            # It may die before its client is back, and while it reads what the one before has left.
+            receiver.restart()
+        assert {entity.wait(PATIENCE) for entity in sent} == {Status.COMPLETE}
+    check(receiver, name)
+
+
+def test_a_receiver_killed_when_its_client_may_close_has_its_list_closed(receiver: Receiver) -> None:
+    session = receiver.connect()
+    sent = [session.send(octets(number)) for number in range(PARTS)]
+    assert {entity.wait(PATIENCE) for entity in sent} == {Status.COMPLETE}
+    session.end_root()
+    until(lambda: receiver.lines(session.id)[-1] == {"closed": 0})
+    receiver.serve.kill()
+    receiver.start()
+    session.close()
+    # The client may have heard all that it waits for: then nobody comes back, and the list stays as it is.
+    check_list(receiver, session.id)
 
 
 def ending(session: Session) -> int:
@@ -113,3 +172,16 @@ def test_a_client_whose_disk_is_full_ends_its_session(receiver: Receiver, disk: 
     with receiver.connect(state=state) as again:
         assert not again.resumed
         assert again.send(b"room again", label="again").wait(PATIENCE) is Status.COMPLETE
+
+
+def test_a_receiver_that_is_told_to_stop_leaves_its_sessions_to_the_next(receiver: Receiver) -> None:
+    with receiver.connect() as session:
+        name = session.id
+        sent = [session.send(octets(number)) for number in range(PARTS // 2)]
+        receiver.serve.process.send_signal(signal.SIGTERM)
+        receiver.serve.wait()
+        assert not any("closed" in line for line in receiver.lines(name))
+        receiver.start()
+        sent += [session.send(octets(number)) for number in range(PARTS // 2, PARTS)]
+        assert {entity.wait(PATIENCE) for entity in sent} == {Status.COMPLETE}
+    check(receiver, name)

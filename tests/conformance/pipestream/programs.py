@@ -50,10 +50,11 @@ class Listening:
         self.folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
         self.errors = folder / "stderr.txt"
+        # Port 0 picks a free one.
+        listen = [] if "--listen" in command else ["--listen", "127.0.0.1:0"]
         with self.errors.open("ab") as errors:
             self.process = subprocess.Popen(
-                # Port 0 picks a free one.
-                [*command, "--listen", "127.0.0.1:0"],
+                [*command, *listen],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=environment(home or folder),
