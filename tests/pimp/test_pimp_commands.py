@@ -168,24 +168,6 @@ def test_fetch_gives_up_where_nothing_new_comes_for_as_long_as_it_is_told(tmp_pa
         assert refused.exit_code == 2, (wrong, refused.output)
 
 
-def test_fetch_gives_up_where_nothing_new_comes_for_as_long_as_it_is_told(tmp_path: Path) -> None:
-    with Buffer(behind_proxy=True) as buffer:
-        job = Job.create(buffer.url)
-        sender = job.sender(content_type="text/plain")
-        sender.send("one")
-        sender.flush()
-        for output in ((), ("-o", tmp_path / "out"), ("-o", tmp_path / "out", "--resume")):
-            fetched = run("fetch", job.url, "--stall", "0.5", *output)
-            assert fetched.returncode == 1
-            assert b"500 ms" in fetched.stderr, fetched.stderr
-        assert not (tmp_path / "out").exists()
-        sender.finish()
-        assert run("fetch", job.url, "--stall", "60").stdout == b"one"
-    for wrong in ("0", "-1", "nan", "1e9", "soon"):
-        refused = CliRunner().invoke(app, ["pimp", "fetch", job.url, "--stall", wrong])
-        assert refused.exit_code == 2, (wrong, refused.output)
-
-
 def test_nothing_that_was_answered_with_201_is_missing_after_a_kill(tmp_path: Path, serve: Any) -> None:
     key = new_key()
     with serve("--listen", "127.0.0.1:0", "--store", tmp_path, "--behind-proxy") as served:
