@@ -163,6 +163,11 @@ impl Session {
         self.survival.link == Link::Down && self.state != State::Closed
     }
 
+    /// Whether a client has a new connection, over which the server has not answered yet that the session goes on.
+    pub fn is_returning(&self) -> bool {
+        matches!(self.survival.link, Link::Greeting { .. }) && self.state != State::Closed
+    }
+
     /// Whether entity streams may be opened: not from [`suspend`](Self::suspend) until [`Layer2Event::Reconnected`],
     /// after which a [`Layer2Event::SendAgain`] comes for every open entity of ours, also for those that were announced
     /// meanwhile.

@@ -171,9 +171,11 @@ impl Driver {
     /// The connection is lost: the session waits for another one, or ends.
     pub(super) fn handle_lost(&mut self, error: &ConnectionError) {
         let (reason, by_peer) = loss(error);
+        // A server that was too busy to hear in time who comes back has not said that the session is over.
+        let unheard = reason.code == ErrorCode::IdleTimeout && self.session.is_returning();
         // What the peer has closed is over, and so is what this end has.
         let over = match error {
-            ConnectionError::ApplicationClosed(_) => reason.code != GOES_ON,
+            ConnectionError::ApplicationClosed(_) => reason.code != GOES_ON && !unheard,
             ConnectionError::LocallyClosed if self.durable.is_some() => {
                 self.leaving = true;
                 return;
