@@ -17,7 +17,10 @@ from benches.runner import Bench, at_least, at_most
 from benches.suites._peers import TUNED, call, column, record_costs
 
 _MISSED = ""
-_DURABLE_MISSED = ""
+_DURABLE_MISSED = (
+    "The receiver in memory writes nothing at all. The sink alone takes twice its CPU (161 against 83 µs an entity): a "
+    "file, its name and its line for each, synced for good. What the sessions add is on the line above."
+)
 
 
 def run(bench: Bench) -> None:
@@ -81,7 +84,7 @@ def _durable(bench: Bench, folder: Path) -> None:
     memory, sink = column(made["in memory"], "per_second"), column(made["a sink"], "per_second")
     for side, peer, name, bar in (
         ("a sink", memory, "in memory", None),
-        ("a sink, sessions on disk", sink, "a sink", None),
+        ("a sink, sessions on disk", sink, "a sink", at_least(0.5)),
         ("a sink, sessions on disk", memory, "in memory", at_least(0.5)),
     ):
         bench.record(
