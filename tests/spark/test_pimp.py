@@ -347,41 +347,6 @@ def test_a_job_that_is_lost_stops_its_query_too(spark: SparkSession, job: Job, t
 
 
 @pytest.mark.spark
-def test_a_cancelled_job_stops_the_query_that_writes_it(spark: SparkSession, buffer: Buffer) -> None:
-    for jobs in ("query", "partition"):
-        job = Job.create(buffer.url, read_key="reader")
-        # Some hours of it, and batches of one row: Spark asks for the next when a batch is there.
-        slow = spark.range(0, 100_000, 1, 1).mapInArrow(_slowly, "id LONG")
-        ended: list[BaseException] = []
-
-        def run(job: Job = job, slow: Any = slow, jobs: str = jobs, ended: list[BaseException] = ended) -> None:
-            sink = slow.write.format("pimp").options(key=job.key, read_key="reader", jobs=jobs, chunkBytes="1024")
-            try:
-                sink.mode("append").save(job.url)
-            except Exception as error:  # noqa: BLE001 - the test looks at it
-                ended.append(error)
-
-        running = threading.Thread(target=run, daemon=True)
-        running.start()
-        assert job.consumer().metadata.content_type == "application/x-ndjson"
-        cancel(job)
-        running.join(100)
-        assert not running.is_alive(), f"the query with jobs={jobs} goes on"
-        assert len(ended) == 1
-        assert "the consumer has cancelled the job" in str(ended[0])
-        with pytest.raises(PimpError) as told:
-            job.consumer().read()
-        assert told.value.code == "FAILED"
-
-
-def _slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for at in range(batch.num_rows):
-            time.sleep(0.1)
-            yield batch.slice(at, 1)
-
-
-@pytest.mark.spark
 def test_micro_batches_are_there_once_and_in_their_order(spark: SparkSession, buffer: Buffer, tmp_path: Path) -> None:
     inbox = tmp_path / "inbox"
     inbox.mkdir()

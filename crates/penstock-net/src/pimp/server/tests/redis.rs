@@ -194,29 +194,6 @@ fn what_was_deleted_is_made_by_no_token_at_any_buffer() {
 }
 
 #[test]
-fn what_was_deleted_is_made_by_no_token_at_any_buffer() {
-    let Some(redis) = Redis::start() else { return };
-    let with_tokens = || Server::over(service_with(redis.store(), Some(SECRET.to_vec())), None);
-    let (one, other) = (with_tokens(), with_tokens());
-    let job = format!("/pimp/{}", id(1));
-    let token = bearer(&token(id(1), 100));
-    let token = [("authorization", token.as_str()), JSON];
-    let body = json!({"chunks": [metadata(id(1), "\"identity\"")]}).to_string();
-    let write = |server: &Server| server.ask("POST", &format!("{job}/chunks"), &token, body.as_bytes()).status;
-    assert_eq!(write(&one), 201);
-    assert_eq!(other.ask("DELETE", &job, &token, b"").status, 204);
-    for server in [&one, &other, &with_tokens()] {
-        assert_eq!((write(server), server.get(&job, &[]).status), (404, 404));
-    }
-    let store = redis.store();
-    assert!(block_on(store.load(id(1))).expect("runs").expect("readable").is_some_and(|job| job.is_deleted()));
-    assert_eq!(block_on(store.read(id(1), vec![0], u64::MAX)).expect("runs").expect("readable").len(), 0);
-    // Who says with which keys may make it again.
-    assert_eq!(other.ask("PUT", &job, &[WRITER, JSON], b"").status, 201);
-    assert_eq!(one.get(&job, &[]).status, 200);
-}
-
-#[test]
 fn a_redis_that_is_gone_is_503_until_it_is_there_again() {
     let Some(mut redis) = Redis::start() else { return };
     let server = redis.server();
