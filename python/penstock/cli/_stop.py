@@ -1,9 +1,13 @@
 """How a server is told to stop."""
 
 import signal
+import time
 from queue import Empty, SimpleQueue
 
 __all__ = ["Stop"]
+
+_LONGEST = 0.5
+"""Seconds."""
 
 
 class Stop:
@@ -30,8 +34,15 @@ class Stop:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for a signal, at most so long; say whether one came."""
-        try:
-            self._signals.get(timeout=seconds)
-        except Empty:
-            return False
-        return True
+        end = None if seconds is None else time.monotonic() + seconds
+        while True:
+            # A signal that comes between Python's last look for one and the wait does not interrupt it, and is handled
+            # when it ends: so no wait is long.
+            left = _LONGEST if end is None else min(_LONGEST, end - time.monotonic())
+            try:
+                self._signals.get(timeout=max(left, 0.0))
+            except Empty:
+                if end is not None and time.monotonic() >= end:
+                    return False
+            else:
+                return True
