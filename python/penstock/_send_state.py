@@ -5,11 +5,12 @@
     DIR/lock              held by the process that sends
     DIR/session/          the unfinished session, where there is one
     DIR/receipts/         receipts of its documents, KEY.json, until it has ended well
-    DIR/ending.json       every document is settled, and the session is about to end: {"receipts", "documents"}
+    DIR/ending.json       every document of a session is settled: {"session", "receipts", "documents"}
     DIR/documents.jsonl   what was delivered: for each document a line, of which the last one counts
 
-A session that has ended is not in ``session`` any more, or its file says so. So ``ending.json`` without a session that
-goes on says that nobody has shown the receipts yet, at whatever instant the process was killed.
+A session that has ended is not in ``session`` any more, or its file says so. So ``ending.json`` of another session
+than the one that goes on, if one does, says that nobody has shown the receipts yet, at whatever instant the process
+was killed.
 """
 
 import fcntl
@@ -78,11 +79,27 @@ class SendState:
             return None
         return line if line["key"] == _core.document_key(document, digest) else None
 
-    def ending(self, receipts: str | None, documents: Sequence[Mapping[str, Any]]) -> None:
-        """Write down that every document is settled; their receipts are in `receipts` then."""
+    def ending(self, session: str, receipts: str | None, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Write down that every document of a session is settled; their receipts are in `receipts` then."""
         _sync(self.receipts)
-        text = json.dumps({"receipts": receipts, "documents": list(documents)}, ensure_ascii=False)
-        _write(self._folder / "ending.json", text)
+        ending = {"session": session, "receipts": receipts, "documents": list(documents)}
+        _write(self._folder / "ending.json", json.dumps(ending, ensure_ascii=False))
+
+    def goes_on(self, session: str, storage: Mapping[str, str] | None) -> None:
+        """Take a session of an earlier process up again, which will tell of its documents once more.
+
+        What another session has left, because the process was killed when it had ended and this one had begun, is
+        shown first.
+
+        Raises:
+            OSError: As `ended`.
+            DocumentsError: As `ended`.
+        """
+        mark = self._folder / "ending.json"
+        if mark.exists() and _parse(mark.read_bytes(), mark).get("session") != session:
+            self.ended(storage)
+        else:
+            self.begin()
 
     def ended(self, storage: Mapping[str, str] | None) -> None:
         """Show the receipts of a session that has ended well, and keep its documents as delivered.

@@ -87,7 +87,7 @@ def test_receipts_that_nobody_has_shown_are_shown_by_the_next_run(send, tmp_path
     for line in lines:
         shutil.move(line["receipt"], staged)
     (tmp_path / "sending" / "documents.jsonl").unlink()
-    ending = {"receipts": str(shown), "documents": lines}
+    ending = {"session": lines[0]["session"], "receipts": str(shown), "documents": lines}
     (tmp_path / "sending" / "ending.json").write_text(json.dumps(ending))
     again = send()
     assert again.stdout.endswith("; 2 by an earlier run; nothing was left to send\n")
@@ -99,16 +99,29 @@ def test_receipts_that_nobody_has_shown_are_shown_by_the_next_run(send, tmp_path
 def test_a_line_that_was_cut_off_is_written_anew(tmp_path):
     kept = {"document": "a", "key": "0" * 32, "status": "COMPLETE"}
     with SendState(tmp_path / "kept") as state:
-        state.ending(None, [kept])
+        state.ending("one", None, [kept])
         state.ended(None)
     log = tmp_path / "kept" / "documents.jsonl"
     whole = log.read_bytes()
     for cut in range(len(whole)):
         log.write_bytes(whole + whole[:cut])
         with SendState(tmp_path / "kept") as state:
-            state.ending(None, [kept])
+            state.ending("one", None, [kept])
             state.ended(None)
         assert log.read_bytes() == whole * 2, cut
+
+
+def test_what_a_session_has_left_is_shown_though_the_next_one_goes_on(tmp_path):
+    """Its process was killed when it had ended and the next session had begun."""
+    kept = {"document": "a", "key": "0" * 32, "status": "COMPLETE"}
+    with SendState(tmp_path / "kept") as state:
+        state.ending("one", None, [kept])
+        state.goes_on("two", None)
+        assert json.loads((tmp_path / "kept" / "documents.jsonl").read_text()) == kept
+        state.ending("two", None, [kept | {"document": "b"}])
+        state.goes_on("two", None)
+        state.ended(None)
+    assert len((tmp_path / "kept" / "documents.jsonl").read_text().splitlines()) == 1
 
 
 def test_a_damaged_line_says_where_it_is(tmp_path):

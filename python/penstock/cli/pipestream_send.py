@@ -292,7 +292,7 @@ def _send_all(sending: _Sending, run: "_Run", where: "_Where") -> tuple[str, "_I
             run.finish()
             if (early := session.closed) is not None:
                 raise early.error()
-            run.settled(where.receipts)
+            run.settled(session.id, where.receipts)
     except PipeStreamError as error:
         run.unsettled()
         typer.echo(
@@ -320,7 +320,7 @@ def _begin(sending: _Sending, run: "_Run", where: "_Where") -> tuple["Session", 
         session.close()
         session = _connect(sending, state)
     if session.resumed:
-        state.begin()
+        state.goes_on(session.id, where.storage)
         return session, run.undelivered(sending.documents)
     # The one in the folder, if there was one, had ended.
     state.ended(where.storage)
@@ -405,10 +405,10 @@ class _Run:
         previous = None if self._earlier is None else self._earlier.find(name)
         self._on_their_way.append(sender.send(name, path, previous=previous))
 
-    def settled(self, receipts: str | None) -> None:
+    def settled(self, session: str, receipts: str | None) -> None:
         """Every document is settled; the session may end."""
         if self.state is not None:
-            self.state.ending(receipts, self._lines)
+            self.state.ending(session, receipts, self._lines)
 
     def unsettled(self) -> None:
         """The session has not ended well: nothing of it is to be shown."""
