@@ -96,10 +96,11 @@ class SendState:
             DocumentsError: As `ended`.
         """
         mark = self._folder / "ending.json"
-        if mark.exists() and _parse(mark.read_bytes(), mark).get("session") != session:
-            self.ended(storage)
-        else:
+        if not mark.exists():
             self.begin()
+        elif _parse(mark.read_bytes(), mark).get("session") != session:
+            self.ended(storage)
+        # Else it may be about to end, though this process has not heard so: what it has said of its documents stays.
 
     def ended(self, storage: Mapping[str, str] | None) -> None:
         """Show the receipts of a session that has ended well, and keep its documents as delivered.

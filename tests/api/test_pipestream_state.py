@@ -120,8 +120,9 @@ def test_what_a_session_has_left_is_shown_though_the_next_one_goes_on(tmp_path):
         assert json.loads((tmp_path / "kept" / "documents.jsonl").read_text()) == kept
         state.ending("two", None, [kept | {"document": "b"}])
         state.goes_on("two", None)
+        assert len((tmp_path / "kept" / "documents.jsonl").read_text().splitlines()) == 1
         state.ended(None)
-    assert len((tmp_path / "kept" / "documents.jsonl").read_text().splitlines()) == 1
+    assert len((tmp_path / "kept" / "documents.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_damaged_line_says_where_it_is(tmp_path):
