@@ -3,6 +3,7 @@
 import signal
 import threading
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ def _cancelled() -> PimpError:
     return PimpError("the consumer has cancelled the job", "io", "CANCELLED")
 
 
-class _Asking:
+class _Asking(ABC):
     """Asks once a second, in a thread of its own, whether anybody still wants a job, until nobody does or it ends."""
 
     def __init__(self, job: Job) -> None:
@@ -51,8 +52,9 @@ class _Asking:
             self._learn(error)
             return
 
+    @abstractmethod
     def _learn(self, error: PimpError) -> None:
-        raise NotImplementedError
+        """Nobody wants the job any more, and why."""
 
 
 class Watch(_Asking):
