@@ -2,9 +2,9 @@
 
 use std::ops::Bound;
 
-use super::connection::Held;
 use super::event::words;
 use super::outcome::{MAX_ATTEMPTS, Outcome};
+use super::output::DeadList;
 use super::task::{State, Tick};
 use super::{ConnectionId, Event, Queue};
 use crate::{DeadTask, DeadTasks, ErrorCode, Frame, Journal, Record, TaskId};
@@ -42,17 +42,32 @@ impl Queue {
         self.dead.orders.insert(task.id.0, task.order);
     }
 
-    /// DEAD_LIST: the oldest ones.
-    pub(super) fn dead_list(&mut self, id: ConnectionId) {
-        let octets = self.listed(self.dead.tasks.values());
-        self.answer(id, &Frame::DeadTasks(DeadTasks::of(&octets)));
+    /// DEAD_LIST and DEAD_AFTER: answered in their turn. The answer is large, so it is made when it can be written, and a
+    /// connection has one at a time.
+    pub(super) fn dead_list(&mut self, id: ConnectionId, list: DeadList) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.output.holds() {
+            connection.output.hold_list(list);
+        } else {
+            self.write_dead(id, list);
+        }
     }
 
-    /// DEAD_AFTER: those with higher IDs, which goes on wherever an answer has ended, whatever has left the list since.
-    pub(super) fn dead_after(&mut self, id: ConnectionId, task: TaskId) {
-        let behind = self.dead.orders.range((Bound::Excluded(task.0), Bound::Unbounded));
-        let octets = self.listed(behind.filter_map(|(_, order)| self.dead.tasks.get(order)));
-        self.answer(id, &Frame::DeadTasks(DeadTasks::of(&octets)));
+    /// Writes DEAD_TASKS: the oldest ones, or those with higher IDs, which goes on wherever an answer has ended, whatever has
+    /// left the list since.
+    pub(super) fn write_dead(&mut self, id: ConnectionId, list: DeadList) {
+        let bytes = match list {
+            DeadList::Oldest => self.listed(self.dead.tasks.values()),
+            DeadList::After(task) => {
+                let behind = self.dead.orders.range((Bound::Excluded(task.0), Bound::Unbounded));
+                self.listed(behind.filter_map(|(_, order)| self.dead.tasks.get(order)))
+            }
+        };
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.output.write(&Frame::DeadTasks(DeadTasks::of(&bytes)));
+            connection.output.listed();
+        }
+        self.mark(id);
     }
 
     /// Dead tasks, as many as have room in an answer.
@@ -92,7 +107,7 @@ impl Queue {
         self.remove(place);
         // Its record is the last one.
         let end = self.journal.as_ref().map_or(crate::Lsn(0), Journal::end);
-        self.answer_when_durable(id, Held::Control { id: task_id, lsn: end }, task_id);
+        self.answer_when_durable(id, task_id, end);
     }
 
     /// Takes a task from the dead list; tells whoever asks for one that is not there.
@@ -115,7 +130,7 @@ impl Queue {
             None => self.answer(id, &Frame::Ok(task)),
             Some(journal) => {
                 let (_, lsn) = journal.append(record, false);
-                self.answer_when_durable(id, Held::Control { id: task, lsn }, task);
+                self.answer_when_durable(id, task, lsn);
             }
         }
     }

@@ -8,7 +8,7 @@ use super::task::{State, Tick};
 use super::time::Timer;
 use super::{ConnectionId, Event, Queue};
 use crate::frame::write_task;
-use crate::{ErrorCode, Frame, Record, TaskId, Types};
+use crate::{ErrorCode, Frame, HEADER, Record, TaskId, Types};
 
 /// Types that one worker may subscribe to.
 const SUBSCRIPTIONS: usize = 256;
@@ -110,7 +110,7 @@ impl Queue {
         !self.stopping
             && self.connections.at(index).is_some_and(|connection| {
                 !connection.ending
-                    && connection.waiting() <= limit
+                    && connection.output.waiting() <= limit
                     && connection
                         .worker
                         .as_ref()
@@ -157,7 +157,8 @@ impl Queue {
         if let Some(task) = self.tasks.get(place)
             && let Ok(block) = self.pool.get(task.block)
         {
-            write_task(id, task.content(block), &mut connection.out);
+            let content = task.content(block);
+            write_task(id, content, connection.output.room(HEADER + TaskId::LENGTH + content.len(), 0));
         }
         if let Some(worker) = &mut connection.worker {
             self.idle -= usize::from(worker.holds.is_empty());

@@ -100,10 +100,10 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(super) fn refused(&mut self, code: ErrorCode) {
+    pub(super) fn refused(&mut self, code: ErrorCode, times: u64) {
         let index = usize::from(code.octet().saturating_sub(1));
         if let Some(counter) = self.errors.get_mut(index) {
-            *counter += 1;
+            *counter += times;
         }
     }
 }
