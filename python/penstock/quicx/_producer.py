@@ -52,7 +52,8 @@ class Outcome:
     id: int
     """The task."""
     failure: bytes | None = None
-    """Why it failed, as the worker said it, or ``max attempts``; None: it is done."""
+    """Why it failed, as the worker said it last; ``max attempts`` where the last worker was gone or silent; None: it is
+    done."""
 
     @property
     def ok(self) -> bool:

@@ -6,7 +6,7 @@ use super::event::words;
 use super::outcome::{MAX_ATTEMPTS, Outcome};
 use super::output::DeadList;
 use super::task::{State, Tick};
-use super::{ConnectionId, Event, Queue};
+use super::{Buried, ConnectionId, Event, Queue};
 use crate::{DeadTask, DeadTasks, ErrorCode, Frame, Journal, Record, TaskId};
 
 /// Octets of a reason that the dead list keeps, and of all together.
@@ -16,29 +16,34 @@ const REASONS: usize = 4 << 20;
 const LISTED: usize = 512 << 10;
 
 impl Queue {
-    /// A task has no attempts left: it goes to the dead list, where it keeps its ID and its block (decision 7).
-    pub(super) fn die(&mut self, now: Tick, place: u32, reason: &[u8]) {
-        let reason = reason.get(..REASON).unwrap_or(reason);
-        self.bury(place, reason);
+    /// A task has no attempts left: it goes to the dead list, where it keeps its ID and its block (decision 7). Those who
+    /// wait for it hear a worker's reason as it stands, and "max attempts" where no worker has given one (decision 8).
+    pub(super) fn die(&mut self, now: Tick, place: u32, whole: &[u8], verdict: bool) {
+        let reason = whole.get(..REASON).unwrap_or(whole);
+        self.bury(place, reason, verdict);
         let Some(task) = self.tasks.get(place) else { return };
         let (id, attempts, submitter) = (task.id, task.attempts, task.submitter);
         if let Some(journal) = &mut self.journal {
-            journal.append(&Record::Dead { id, attempts, reason }, false);
+            journal.append(&Record::Dead { id, attempts, reason, verdict }, false);
         }
         let kind = self.kinds.get(task.kind).map_or_else(String::new, |kind| words(&kind.name));
         self.counters.died += 1;
         self.events.push(Event::Dead { id, kind, attempts, reason: words(reason) });
-        self.resolve(now, id, submitter, Outcome::Failed(MAX_ATTEMPTS.into()));
+        let outcome = if verdict { whole } else { MAX_ATTEMPTS };
+        self.resolve(now, id, submitter, Outcome::Failed(outcome.into()));
     }
 
     /// Puts a task onto the dead list.
-    pub(super) fn bury(&mut self, place: u32, reason: &[u8]) {
+    pub(super) fn bury(&mut self, place: u32, reason: &[u8], verdict: bool) {
         self.forget_unique(place);
         let Some(task) = self.tasks.get_mut(place) else { return };
         task.state = State::Dead;
         let kept = reason.len().min(REASON).min(REASONS.saturating_sub(self.dead.octets));
         self.dead.octets += kept;
-        self.dead.tasks.insert(task.order, (place, reason.get(..kept).unwrap_or_default().into()));
+        // Nothing left of a reason is no reason.
+        let verdict = verdict && (kept > 0 || reason.is_empty());
+        let reason = reason.get(..kept).unwrap_or_default().into();
+        self.dead.tasks.insert(task.order, Buried { place, reason, verdict });
         self.dead.orders.insert(task.id.0, task.order);
     }
 
@@ -71,9 +76,9 @@ impl Queue {
     }
 
     /// Dead tasks, as many as have room in an answer.
-    fn listed<'q>(&'q self, dead: impl Iterator<Item = &'q (u32, Box<[u8]>)>) -> Vec<u8> {
+    fn listed<'q>(&'q self, dead: impl Iterator<Item = &'q Buried>) -> Vec<u8> {
         let mut octets = Vec::new();
-        for (place, reason) in dead {
+        for Buried { place, reason, verdict: _ } in dead {
             let Some(task) = self.tasks.get(*place) else { continue };
             let Some(kind) = self.kinds.get(task.kind) else { continue };
             let before = octets.len();
@@ -119,8 +124,7 @@ impl Queue {
             return None;
         };
         self.dead.orders.remove(&task_id.0);
-        let (_, reason) = self.dead.tasks.remove(&order)?;
-        self.dead.octets -= reason.len();
+        self.dead.octets -= self.dead.tasks.remove(&order)?.reason.len();
         place
     }
 

@@ -197,7 +197,7 @@ impl Queue {
             self.timers.insert((until, Timer::Task(place)));
             self.counters.retried += 1;
         } else if policy.retry_failed {
-            self.die(now, place, reason);
+            self.die(now, place, reason, true);
         } else {
             let submitter = task.submitter;
             self.counters.failed += 1;
@@ -249,7 +249,7 @@ impl Queue {
         let (kind, order) = (task.kind, task.order);
         let most = self.kinds.get(kind).map_or(u16::MAX, |kind| kind.policy.attempts);
         if task.attempts >= most {
-            self.die(now, place, why.as_bytes());
+            self.die(now, place, why.as_bytes(), false);
         } else {
             self.kinds.push(kind, order, place);
             self.offer(now, kind);

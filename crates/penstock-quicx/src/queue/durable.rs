@@ -120,8 +120,9 @@ impl Queue {
         let (id, order, attempts, once) = (task.id, task.order, task.attempts, task.once);
         let (segment, _) = journal.append(&Record::Submit { id, order, attempts, content, once }, false);
         if task.state == State::Dead {
-            let reason = self.dead.tasks.get(&order).map_or(&[][..], |(_, reason)| &**reason);
-            journal.append(&Record::Dead { id, attempts, reason }, false);
+            let dead = self.dead.tasks.get(&order);
+            let (reason, verdict) = dead.map_or((&[][..], false), |dead| (&*dead.reason, dead.verdict));
+            journal.append(&Record::Dead { id, attempts, reason, verdict }, false);
         }
         journal.gone(oldest, content.len());
         journal.born(segment, content.len());

@@ -89,12 +89,22 @@ pub struct Queue {
     stopping: bool,
 }
 
-/// The dead list: by order, with what is kept of the reasons, and the orders by ID.
+/// The dead list: by order, and the orders by ID.
 #[derive(Debug, Default)]
 struct Dead {
-    tasks: BTreeMap<u64, (u32, Box<[u8]>)>,
+    tasks: BTreeMap<u64, Buried>,
     orders: BTreeMap<u32, u64>,
     octets: usize,
+}
+
+/// A task on the dead list.
+#[derive(Debug)]
+struct Buried {
+    place: u32,
+    /// Why its last delivery was for nothing, as far as that is kept.
+    reason: Box<[u8]>,
+    /// Whether a worker has said so: then those who observe the task hear it.
+    verdict: bool,
 }
 
 impl Queue {
@@ -188,7 +198,7 @@ impl Queue {
         }
         self.remember_unique(place);
         match &task.dead {
-            Some(reason) => self.bury(place, reason),
+            Some(reason) => self.bury(place, reason, task.verdict),
             None => self.start(now, place),
         }
         Ok(())

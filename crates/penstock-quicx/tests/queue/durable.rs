@@ -226,6 +226,41 @@ fn a_key_that_was_merged_with_a_task_that_could_not_be_written_is_free_again() {
     assert_eq!(d.hears(producer), ["OK 2", "OK 3"]);
 }
 
+#[test]
+fn a_dead_task_has_its_workers_reason_after_restarts_and_when_it_is_written_again() {
+    let mut d = journaled();
+    d.config.default = Policy { attempts: 1, retry_failed: true, ..Policy::default() };
+    let mut d = d.restart();
+    let (producer, worker, lost) = (d.connect(), d.worker(1), d.worker(1));
+    d.send(producer, &[submit("a", b"1"), submit("a", b"2")]);
+    d.write();
+    assert_eq!(
+        (d.hears(worker), d.hears(lost)),
+        (vec!["WAIT".into(), "TASK 1 a 1".into()], vec!["WAIT".into(), "TASK 2 a 2".into()])
+    );
+    d.send(worker, &[failed(1, b"no such address")]);
+    d.queue.handle_closed(d.clock.instant(), lost);
+    d.write();
+    // Many others make the journal write the dead ones again.
+    for id in 3..300 {
+        d.send(producer, &[submit("a", b"payload")]);
+        d.write();
+        d.send(worker, &[done(id)]);
+        d.write();
+        (d.hears(producer), d.hears(worker));
+    }
+    assert!(!d.files.contains_key(&1));
+    for _ in 0..2 {
+        d.write();
+        d = d.restart();
+        let producer = d.connect();
+        assert_eq!(d.ask(producer, observe(1)), ["FAILED 1 no such address"]);
+        assert_eq!(d.ask(producer, observe(2)), ["FAILED 2 max attempts"]);
+        let list = "DEAD_TASKS [1 1 a no such address, 2 1 a the worker's connection ended]";
+        assert_eq!(d.ask(producer, Frame::DeadList), [list]);
+    }
+}
+
 /// One answer: DEAD_TASKS.
 const ANSWER: usize = 6 + (512 << 10);
 
@@ -239,6 +274,7 @@ fn with_dead() -> Dialogue {
         d.send(producer, &[submit("a", b"")]);
         d.write();
         d.send(worker, &[failed(id, &[b'x'; 1_024])]);
+        d.hears(producer);
     }
     d.write();
     d.queue.handle_closed(d.clock.instant(), worker);
