@@ -80,7 +80,8 @@ pub struct QueueConfig {
     pub policies: BTreeMap<String, Policy>,
     /// The only types that are taken. Default: all.
     pub allow: Option<BTreeSet<String>>,
-    /// How often workers that hold nothing are asked whether they are still there (decision 10). Default: never.
+    /// How often workers that hold nothing, and producers that say nothing, are asked whether they are still there (decision
+    /// 10). Default: never.
     pub heartbeat_interval: Option<Duration>,
     /// Types that there may be at once, of tasks and subscriptions: 4,096.
     pub types: usize,

@@ -39,9 +39,6 @@ pub(super) struct Worker {
     pub(super) turn: Option<Turn>,
     /// When it said last that it is at work.
     pub(super) renewed: Tick,
-    /// Heartbeats that it has not answered.
-    pub(super) unanswered: u8,
-    pub(super) beat: Option<Tick>,
 }
 
 impl Worker {
@@ -54,8 +51,6 @@ impl Worker {
             since: 0,
             turn: None,
             renewed: 0,
-            unanswered: 0,
-            beat: None,
         }
     }
 }
@@ -83,6 +78,11 @@ pub(super) struct Connection {
     /// IDs of the tasks that it observes.
     pub(super) observes: FastMap<u32, ()>,
     pub(super) worker: Option<Box<Worker>>,
+    /// When it is asked next whether it is there, if it is, and heartbeats that it has not answered.
+    pub(super) beat: Option<Tick>,
+    pub(super) unanswered: u8,
+    /// A producer: it has said something since it was asked last.
+    pub(super) heard: bool,
 }
 
 impl Connection {
@@ -125,6 +125,9 @@ impl Connections {
                 in_turn: false,
                 observes: FastMap::default(),
                 worker: None,
+                beat: None,
+                unanswered: 0,
+                heard: false,
             });
         }
         id

@@ -16,18 +16,14 @@ const SUBSCRIPTIONS: usize = 256;
 impl Queue {
     /// READY (decision 5): a registered worker stays one, and an idle one is answered.
     pub(super) fn ready(&mut self, now: Tick, id: ConnectionId) {
-        let (since, interval) = (self.moment(), self.config.heartbeat_interval);
+        let since = self.moment();
         let Some(worker) = self.worker(id) else { return };
         if !worker.holds.is_empty() {
             return;
         }
         if !worker.registered {
             (worker.registered, worker.since) = (true, since);
-            if let Some(interval) = interval {
-                let due = now + interval.as_micros() as u64;
-                worker.beat = Some(due);
-                self.timers.insert((due, Timer::Beat(id.index)));
-            }
+            self.begin_beats(now, id);
             self.workers += 1;
             self.idle += 1;
         }
@@ -163,8 +159,9 @@ impl Queue {
         if let Some(worker) = &mut connection.worker {
             self.idle -= usize::from(worker.holds.is_empty());
             worker.holds.push(place);
-            (worker.since, worker.unanswered) = (since, 0);
+            worker.since = since;
         }
+        connection.unanswered = 0;
         if let Some(id) = self.connections.id(index) {
             self.mark(id);
         }
@@ -263,13 +260,13 @@ impl Queue {
         self.forget_observer(id);
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.ending = true;
+        if let Some(due) = connection.beat.take() {
+            self.timers.remove(&(due, Timer::Beat(index)));
+        }
         let Some(mut worker) = connection.worker.take() else { return };
         if worker.registered {
             self.workers -= 1;
             self.idle -= usize::from(worker.holds.is_empty());
-        }
-        if let Some(due) = worker.beat {
-            self.timers.remove(&(due, Timer::Beat(index)));
         }
         for kind in worker.kinds.iter().flatten() {
             self.kinds.leave(*kind);

@@ -132,14 +132,14 @@ impl Queue {
 
     fn handle_frame(&mut self, now: Tick, id: ConnectionId, frame: Frame<'_>) {
         match frame {
-            Frame::Submit(submit) if self.is(id, Role::Producer, &frame) => self.submit(now, id, submit, None),
-            Frame::SubmitOnce(once) if self.is(id, Role::Producer, &frame) => {
+            Frame::Submit(submit) if self.is(now, id, Role::Producer, &frame) => self.submit(now, id, submit, None),
+            Frame::SubmitOnce(once) if self.is(now, id, Role::Producer, &frame) => {
                 self.submit(now, id, once.submit, Some(once.key));
             }
-            Frame::Observe(task) if self.is(id, Role::Producer, &frame) => self.observe(now, id, task),
-            Frame::Ready if self.is(id, Role::Worker, &frame) => self.ready(now, id),
-            Frame::Prefetch(prefetch) if self.is(id, Role::Worker, &frame) => self.prefetch(now, id, prefetch.0),
-            Frame::Subscribe(types) if self.is(id, Role::Worker, &frame) => self.subscribe(now, id, types),
+            Frame::Observe(task) if self.is(now, id, Role::Producer, &frame) => self.observe(now, id, task),
+            Frame::Ready if self.is(now, id, Role::Worker, &frame) => self.ready(now, id),
+            Frame::Prefetch(prefetch) if self.is(now, id, Role::Worker, &frame) => self.prefetch(now, id, prefetch.0),
+            Frame::Subscribe(types) if self.is(now, id, Role::Worker, &frame) => self.subscribe(now, id, types),
             Frame::Done(task) => self.worker_done(now, id, task),
             Frame::Failed(Failed { id: task, reason }) => self.worker_failed(now, id, task, reason),
             Frame::Heartbeat => self.heartbeat(now, id),
@@ -170,12 +170,17 @@ impl Queue {
     }
 
     /// Whether a connection has this role, or takes it now (decision 2).
-    fn is(&mut self, id: ConnectionId, role: Role, frame: &Frame<'_>) -> bool {
+    fn is(&mut self, now: Tick, id: ConnectionId, role: Role, frame: &Frame<'_>) -> bool {
         let Some(connection) = self.connections.get_mut(id) else { return false };
+        connection.heard = true;
+        let begins = connection.role == Role::Unknown && role == Role::Producer;
         if connection.role == Role::Unknown {
             connection.role = role;
         }
         let fits = connection.role == role;
+        if begins {
+            self.begin_beats(now, id);
+        }
         if !fits {
             let whose = match role {
                 Role::Producer => "a producer",
