@@ -39,7 +39,9 @@ impl Pulse {
 
     /// What is due now. While requests are not answered they are what is waited for, and only a heartbeat before them counts.
     pub(crate) fn beat(&mut self, now: Instant, idle: bool) -> Beat {
-        let Some(interval) = self.interval.filter(|_| self.due.is_some_and(|due| due <= now)) else { return Beat::None };
+        let Some(interval) = self.interval.filter(|_| self.due.is_some_and(|due| due <= now)) else {
+            return Beat::None;
+        };
         self.due = now.checked_add(interval);
         if self.unanswered >= UNANSWERED {
             return Beat::Silent;

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use penstock_quicx::{
-    Accepts, Client, ClientEvent, Decoded, Decoder, ErrorCode, Failure, Frame, Submit, Task, TaskId, Worker, WorkerEvent,
+    Accepts, Client, ClientEvent, Decoded, Decoder, ErrorCode, Failure, Frame, Submit, Task, TaskId, Worker,
+    WorkerEvent,
 };
 use penstock_testkit::clock::FakeClock;
 
@@ -180,7 +181,9 @@ fn a_producer_asks_while_nothing_else_waits_for_an_answer() {
         assert_eq!(pass(&mut client), none(), "a submit may wait for the disk as long as it takes");
     }
     client.handle_input(&encoded(&[Frame::Ok(TaskId(1))])).expect("taken");
-    assert!(matches!(client.poll_event(), Some(ClientEvent::Answered { ticket: found, answer: Ok(_) }) if found == ticket));
+    assert!(
+        matches!(client.poll_event(), Some(ClientEvent::Answered { ticket: found, answer: Ok(_) }) if found == ticket)
+    );
     // A daemon that does not know it is there too.
     assert_eq!(pass(&mut client), ["HEARTBEAT"]);
     client.handle_input(&encoded(&[REFUSED])).expect("taken");

@@ -101,9 +101,9 @@ class Producer:
         server_name: The name that the certificate must be for; by default the host.
         plain: Speak plain text to other machines too.
         timeout: Seconds that connecting may take.
-        heartbeat: Seconds between questions to the daemon, while nothing else waits for its answer, whether it is there; 0:
-            none. Three without an answer end the connection. Where a connection has ended, all that wait for something
-            hear so, and the next call makes another one.
+        heartbeat: Seconds between questions to the daemon whether it is there, while nothing else waits for its answer;
+            0: none. Three without an answer end the connection. Where a connection has ended, all calls that wait
+            raise, and the next call makes another one.
         spool: A folder, or a URI of an object store, that workers have too: payloads larger than ``spool_above`` are
             put there, and the task refers to them. By default none, and what does not fit into the daemon's largest
             class is refused.

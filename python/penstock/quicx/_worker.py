@@ -51,8 +51,8 @@ class TaskFailed(Exception):
 class Worker:
     """Takes tasks from a daemon, and runs functions: DONE when one returns, FAILED with the reason when it raises.
 
-    It works with any daemon of the protocol. One that does not know PREFETCH gives it one task at a time, whatever ``threads``
-    says; one that does not know SUBSCRIBE gives it tasks of any type, and those without a function fail.
+    It works with any daemon of the protocol. One that does not know PREFETCH gives it one task at a time, whatever
+    ``threads`` says; one that does not know SUBSCRIBE gives it tasks of any type, and those without a function fail.
 
     A task is delivered at least once: a worker that dies, or loses its connection, has its tasks done by others. While
     functions run, the daemon hears a heartbeat, so that it does not give their tasks to others.
@@ -61,8 +61,8 @@ class Worker:
         address: ``HOST:PORT`` of the daemon; the arguments up to ``timeout`` are those of `Producer`.
         threads: Functions that run at once.
         processes: Processes that run them, instead of threads. Functions must be importable then.
-        heartbeat: Seconds between heartbeats, idle or not; less than the daemon's ``task_timeout``. Three without an answer
-            end the connection.
+        heartbeat: Seconds between heartbeats, idle or not; less than the daemon's ``task_timeout``. Three without an
+            answer end the connection.
         spool: The folder, or the URI, of the producer's ``spool``.
         storage: Options of the object store.
         retry: Whether to connect again when the connection is lost, for as long as it takes.

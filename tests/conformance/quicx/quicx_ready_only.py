@@ -28,6 +28,8 @@ class ReadyOnly:
         self.greedy = 0
         """How often a worker that holds a task said READY."""
         self.connections = 0
+        self.ended = 0
+        """How many of these are over."""
         self.mute = False
         """Whether HEARTBEAT is left without an answer."""
         threading.Thread(target=self._accept, daemon=True).start()
@@ -69,6 +71,8 @@ class ReadyOnly:
                     kind, content = answer
                     connection.sendall(struct.pack(">BBI", 1, kind, len(content)) + content)
         with self.changed:
+            self.ended += 1
+            self.changed.notify_all()
             self.queue.extendleft(reversed(held.values()))
 
     def _handle(

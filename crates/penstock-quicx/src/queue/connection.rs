@@ -43,15 +43,7 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) const fn new() -> Self {
-        Self {
-            registered: false,
-            prefetch: 1,
-            kinds: None,
-            holds: Vec::new(),
-            since: 0,
-            turn: None,
-            renewed: 0,
-        }
+        Self { registered: false, prefetch: 1, kinds: None, holds: Vec::new(), since: 0, turn: None, renewed: 0 }
     }
 }
 

@@ -93,8 +93,8 @@ class Held:
         if self.taking.types and task.type not in self.taking.types:
             self.close()
             raise SparkError(
-                f"{self._where()} gives tasks of type {task.type}, which were not asked for: it does not know SUBSCRIBE, so leave out "
-                "the option types"
+                f"{self._where()} gives tasks of type {task.type}, which were not asked for: it does not know "
+                "SUBSCRIBE, so leave out the option types"
             )
         return task
 
