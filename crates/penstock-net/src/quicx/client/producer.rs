@@ -300,8 +300,9 @@ impl Driver {
             }
         };
         over.because(&error);
-        self.fail(&error);
+        // Those who hear of it and ask again need another connection.
         commands.close();
+        self.fail(&error);
         while let Some(command) = commands.recv().await {
             refuse(command, &error);
         }
