@@ -128,7 +128,7 @@ enum Request {
     Stats,
     DeadList,
     Heartbeat,
-    /// A HEARTBEAT that nobody asked for: whether an idle connection is still one.
+    /// A HEARTBEAT of our own: it finds out whether the daemon is still there.
     Pulse,
     /// A HEARTBEAT behind each OBSERVE. That one has no answer of its own when it is accepted, and a refusal does not say
     /// what it is for: whether it comes before the PONG tells.

@@ -107,7 +107,7 @@ impl Worker {
         Frame::Ready.encode(&mut self.out)
     }
 
-    /// Takes no more tasks: says READY no more, and subscribes to a type that nobody submits. What is held can still be
+    /// Takes no more tasks: says READY no more, and subscribes to a type that is never submitted. What is held can still be
     /// answered for.
     pub fn rest(&mut self) -> Result<()> {
         (self.resting, self.ready) = (true, None);

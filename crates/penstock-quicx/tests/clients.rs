@@ -83,7 +83,7 @@ impl Dialogue {
 }
 
 #[test]
-fn a_worker_says_ready_again_after_wait_from_50_ms_to_1_s_and_begins_anew_with_a_task() {
+fn a_worker_says_ready_again_after_wait_from_50_ms_to_1_s_and_from_50_ms_again_after_a_task() {
     let mut d = Dialogue::begun(&[Frame::Wait]);
     for millis in [50, 100, 200, 400, 800, 1_000, 1_000] {
         assert_eq!((d.pass().as_millis(), d.says()), (millis, vec!["READY"]));
@@ -172,7 +172,7 @@ fn a_producer_asks_while_nothing_else_waits_for_an_answer() {
         names(client.poll_transmit())
     };
     assert_eq!(pass(&mut client), ["HEARTBEAT"]);
-    // What is asked meanwhile is answered behind it, and nobody hears of a heartbeat that he has not asked for.
+    // The answer to a request comes behind PONG, which is no event.
     let ticket = client.submit(b"a", b"x").expect("valid");
     assert_eq!(names(client.poll_transmit()), ["SUBMIT"]);
     client.handle_input(&encoded(&[Frame::Pong])).expect("taken");

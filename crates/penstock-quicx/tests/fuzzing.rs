@@ -3,7 +3,7 @@
 use penstock_quicx::fuzzing::quicx_queue;
 use proptest::prelude::*;
 
-/// An operation: what, for whom, how often, and one more byte.
+/// An operation: what, which peer, how often, and one more byte.
 fn operation() -> impl Strategy<Value = [u8; 4]> {
     let requests = (0..16_u8, any::<u8>(), any::<u8>(), any::<u8>()).prop_map(<[u8; 4]>::from);
     let others = (16..24_u8, any::<u8>(), any::<u8>(), any::<u8>()).prop_map(<[u8; 4]>::from);

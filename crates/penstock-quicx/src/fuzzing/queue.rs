@@ -22,7 +22,7 @@ const ANSWER: usize = 512;
 /// Requests, bytes of any kind, reads, ends, a disk that is slow, full or gone, and time, as the input says. Whatever comes, the
 /// buffers of a connection have room for its output and one answer, and nothing is held for those who are gone.
 ///
-/// An operation is a byte that says what, one for whom, one for how often, and one more:
+/// An operation has four bytes, what, which peer, how often, and one more:
 ///
 /// ```text
 /// what % 24   0-15 a request   16 bytes of the input as they are   17 reads   18 ends   19 closes

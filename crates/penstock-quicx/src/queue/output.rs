@@ -122,7 +122,7 @@ impl Output {
         let _ = frame.encode(&mut self.held);
     }
 
-    /// Sends what nobody has to wait for, and what is limited by whoever sends it.
+    /// Sends a frame at once; the caller limits how much it sends.
     pub(super) fn write(&mut self, frame: &Frame<'_>) {
         let _ = frame.encode(self.room(frame.length(), 0));
     }

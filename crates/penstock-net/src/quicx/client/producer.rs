@@ -55,7 +55,7 @@ pub struct Producer(PerProcess<Line>);
 struct Line {
     options: ProducerOptions,
     current: Mutex<Arc<Handle>>,
-    /// Held by whoever connects.
+    /// Held while a connection is made.
     connecting: Turn<()>,
     closed: AtomicBool,
 }

@@ -168,7 +168,7 @@ pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), octets: &[u8])
     Ok(written)
 }
 
-/// Waits for a moment, or for ever.
+/// Waits for a moment; without one it never ends.
 pub(super) async fn until(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due.into()).await,
