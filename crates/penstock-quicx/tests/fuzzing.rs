@@ -1,5 +1,7 @@
 //! What the fuzz target of the queue does, on stable, with scripts that are made up and with some that are known to be hard.
 
+use std::time::Instant;
+
 use penstock_quicx::fuzzing::quicx_queue;
 use proptest::prelude::*;
 
@@ -20,12 +22,12 @@ proptest! {
         journaled in any::<bool>(),
         script in prop::collection::vec(operation(), 1..200),
     ) {
-        quicx_queue(&[&[u8::from(journaled)], script.concat().as_slice()].concat());
+        quicx_queue(Instant::now(), &[&[u8::from(journaled)], script.concat().as_slice()].concat());
     }
 
     #[test]
     fn arbitrary_bytes_do_no_harm(script in prop::collection::vec(any::<u8>(), 0..600)) {
-        quicx_queue(&script);
+        quicx_queue(Instant::now(), &script);
     }
 }
 
@@ -54,7 +56,7 @@ fn answers_behind_one_that_waits_for_the_disk_have_no_more_room_than_all_others(
                 let attack =
                     [waits, disk, [flood, 2, 255, 0], [flood, 2, 255, 0], disk, [flood, 2, 255, 0], [20, 0, 0, 0]];
                 let script = [&[1], DEAD.concat().as_slice(), attack.concat().as_slice()].concat();
-                quicx_queue(&script);
+                quicx_queue(Instant::now(), &script);
             }
         }
     }

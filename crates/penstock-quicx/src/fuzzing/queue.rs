@@ -28,9 +28,9 @@ const ANSWER: usize = 512;
 /// what % 24   0-15 a request   16 bytes of the input as they are   17 reads   18 ends   19 closes
 ///             20 durable   21 the write fails   22 time   23 half a request
 /// ```
-pub fn quicx_queue(input: &[u8]) {
+pub fn quicx_queue(now: Instant, input: &[u8]) {
     let Some((journaled, script)) = input.split_first() else { return };
-    let Some(mut world) = World::new(*journaled > 0) else { return };
+    let Some(mut world) = World::new(now, *journaled > 0) else { return };
     let mut rest = script;
     while let Some(([what, who, times, more], behind)) = rest.split_first_chunk() {
         rest = behind;
@@ -100,7 +100,7 @@ struct World {
 }
 
 impl World {
-    fn new(journaled: bool) -> Option<Self> {
+    fn new(now: Instant, journaled: bool) -> Option<Self> {
         let policy = Policy { attempts: 2, ..Policy::default() };
         let config = QueueConfig {
             pool: PoolConfig::with_bytes(128 << 10),
@@ -115,7 +115,6 @@ impl World {
             heartbeat_interval: Some(Duration::from_secs(5)),
             ..QueueConfig::default()
         };
-        let now = Instant::now();
         let queue = if journaled {
             Queue::with_journal(now, config, Journal::new(4 << 10, []))
         } else {
