@@ -51,7 +51,7 @@ def test_a_command_runs_for_each_task_and_what_fails_is_dead_at_last(start, quic
     worker = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE)
     with Producer(address) as producer:
         assert producer.observe(1, 60).ok
-        assert producer.observe(int(quicx("submit", "add", "no", *to).out), 60).failure == b"max attempts"
+        assert producer.observe(int(quicx("submit", "add", "no", *to).out), 60).failure == b"not no\n"
     worker.send_signal(signal.SIGTERM)
     worker.communicate(timeout=60)
     assert worker.returncode == 0
@@ -97,7 +97,7 @@ def test_purge_forgets_the_dead_and_removes_old_payloads_alone(start, quicx, tmp
 
         worker.start()
         dead = [producer.future("a", bytes([number]) * 5_000) for number in range(3)]
-        assert [future.result(60).failure for future in dead] == [b"max attempts"] * 3
+        assert [future.result(60).failure for future in dead] == [b"ValueError: 5000"] * 3
         assert len(producer.dead()) == 3
         large = sorted(spool.iterdir())
         assert len(large) == 3

@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use penstock_wire::ErrorKind;
 
+use crate::pulse::{Beat, Pulse};
 use crate::{Accepts, Decoder, Error, ErrorCode, Failed, Frame, Result, StatsResponse, Submit, SubmitOnce, TaskId};
 
 /// A request, by the order in which they are made, from 0.
@@ -81,6 +83,8 @@ pub enum ClientEvent {
         /// Why it failed; none: it is done.
         failure: Option<Vec<u8>>,
     },
+    /// The daemon has left three heartbeats without an answer: the connection is over.
+    Silent,
 }
 
 /// Tasks to be submitted together.
@@ -124,6 +128,8 @@ enum Request {
     Stats,
     DeadList,
     Heartbeat,
+    /// A HEARTBEAT of our own: it finds out whether the daemon is still there.
+    Pulse,
     /// A HEARTBEAT behind each OBSERVE. That one has no answer of its own when it is accepted, and a refusal does not say
     /// what it is for: whether it comes before the PONG tells.
     Fence,
@@ -139,6 +145,7 @@ pub struct Client {
     answered: u64,
     next: u64,
     events: VecDeque<ClientEvent>,
+    pulse: Pulse,
 }
 
 impl Default for Client {
@@ -157,7 +164,31 @@ impl Client {
             answered: 0,
             next: 0,
             events: VecDeque::new(),
+            pulse: Pulse::NONE,
         }
+    }
+
+    /// Asks at this interval, while nothing else waits for an answer, whether the daemon is there.
+    pub fn beat_every(&mut self, now: Instant, interval: Duration) {
+        self.pulse = Pulse::new(now, interval);
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        self.pulse.due()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) -> Result<()> {
+        match self.pulse.beat(now, self.outstanding() == 0) {
+            Beat::None => {}
+            Beat::Send => {
+                Frame::Heartbeat.encode(&mut self.out)?;
+                self.expected.push_back(Request::Pulse);
+            }
+            Beat::Silent => self.events.push_back(ClientEvent::Silent),
+        }
+        Ok(())
     }
 
     /// Submits a task. Fails as a misuse where the type is not one, and sends nothing then.
@@ -302,10 +333,11 @@ impl Client {
     }
 
     fn pong(&mut self) -> Result<()> {
+        self.pulse.answered();
         if self.expected.pop_front_if(|request| *request == Request::Observe).is_some() {
             self.answer(Ok(Answer::Observed));
         }
-        if self.expected.pop_front_if(|request| *request == Request::Fence).is_some() {
+        if self.expected.pop_front_if(|request| matches!(request, Request::Fence | Request::Pulse)).is_some() {
             return Ok(());
         }
         self.take(Request::Heartbeat, Answer::Alive)
@@ -315,6 +347,11 @@ impl Client {
         let message = message.get(..1_024).unwrap_or(message);
         let refused = Refused { code, message: String::from_utf8_lossy(message).into_owned() };
         match self.expected.pop_front_if(|request| *request != Request::Fence) {
+            // It is there, whatever it makes of HEARTBEAT.
+            Some(Request::Pulse) => {
+                self.pulse.answered();
+                Ok(())
+            }
             Some(_) => {
                 self.answer(Err(refused));
                 Ok(())

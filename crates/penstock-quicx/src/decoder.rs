@@ -91,6 +91,13 @@ impl Decoder {
         self.kept.capacity()
     }
 
+    /// Gives up the frame that was given last.
+    pub(crate) fn forget_given(&mut self) {
+        if std::mem::take(&mut self.given) {
+            self.kept = Vec::new();
+        }
+    }
+
     /// Skips the rest of a frame that is not whole, and forgets what has come of it; says whether there was one.
     pub(crate) fn abandon(&mut self) -> bool {
         let State::Payload { keep, skip, .. } = self.state else { return false };
@@ -113,9 +120,7 @@ impl Decoder {
 
     /// The next frame in what arrived, from which what was read is taken away; None when all of it was.
     pub fn next_frame<'d, 'i: 'd>(&'d mut self, input: &mut &'i [u8]) -> Option<Decoded<'d>> {
-        if std::mem::take(&mut self.given) {
-            self.kept = Vec::new();
-        }
+        self.forget_given();
         loop {
             match self.state {
                 State::Header => {
@@ -146,7 +151,13 @@ impl Decoder {
                         return Some(decode(opcode, take(input, keep)));
                     }
                     let missing = keep - self.kept.len();
-                    self.kept.extend_from_slice(take(input, missing));
+                    let fresh = take(input, missing);
+                    // It doubles as it comes, and has no more room than the whole needs.
+                    if self.kept.capacity() - self.kept.len() < fresh.len() {
+                        let room = (self.kept.capacity() * 2).clamp(self.kept.len() + fresh.len(), keep);
+                        self.kept.reserve_exact(room - self.kept.len());
+                    }
+                    self.kept.extend_from_slice(fresh);
                     if self.kept.len() < keep {
                         return None;
                     }

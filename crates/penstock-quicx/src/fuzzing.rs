@@ -1,5 +1,9 @@
 //! What the fuzz targets in `/fuzz` do with arbitrary octets. Stable tests call the same functions.
 
+mod queue;
+
+pub use queue::quicx_queue;
+
 use crate::{Accepts, Decoded, Decoder, Recovery};
 
 /// A client's stream, cut as the first octet says: the same frames and refusals as when it comes whole, and each frame reads

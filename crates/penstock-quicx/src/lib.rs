@@ -18,6 +18,7 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 mod journal;
+mod pulse;
 mod queue;
 mod worker;
 

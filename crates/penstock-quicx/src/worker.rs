@@ -1,8 +1,15 @@
 //! The machine of workers.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
+use penstock_wire::FastMap;
+
+use crate::pulse::{Beat, Pulse};
 use crate::{Accepts, Decoder, Error, Failed, Frame, Prefetch, Refused, Result, TaskId, Types};
+
+/// How long a worker waits after WAIT before it says READY again: at first, and at most.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// What a worker learns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,32 +23,70 @@ pub enum WorkerEvent {
         /// What it is.
         payload: Vec<u8>,
     },
-    /// There is no work: it comes by itself.
-    Wait,
-    /// The daemon has answered a heartbeat, and has read all that was sent before it.
-    Alive,
+    /// The daemon has answered so many heartbeats, and has read all that was sent before the last of them.
+    Alive(u64),
+    /// The daemon has left three heartbeats without an answer: the connection is over.
+    Silent,
+    /// The daemon does not know PREFETCH and SUBSCRIBE: it gives one task for each READY, of any type.
+    OneByOne,
     /// The daemon has refused something: a task that was answered for too late, most of all.
     Refused(Refused),
 }
 
+/// What the daemon makes of PREFETCH and SUBSCRIBE, which are ours.
+#[derive(Debug)]
+enum Extensions {
+    /// Unknown as long as READY is not answered: so many of them were sent and refused, the first for this.
+    Asked { sent: u8, refused: u8, first: Option<Refused> },
+    /// It knows them, or it passes over what it does not know: then READY is what makes it go on.
+    Known,
+    /// It has refused them.
+    Refused,
+}
+
 /// A worker's end of a connection.
+///
+/// ```text
+///            TASK                       DONE, FAILED: nothing more is held
+/// READY ─┬────────▶ holds tasks ─────┬─▶ pushed to, or READY 50 ms later
+///   ▲    │ WAIT                      └─▶ READY at once, where the daemon has refused PREFETCH
+///   └────┘ 50 ms, then twice as long each time, 1 s at the most
+/// ```
 #[derive(Debug)]
 pub struct Worker {
     decoder: Decoder,
     out: Vec<u8>,
     events: VecDeque<WorkerEvent>,
-}
-
-impl Default for Worker {
-    fn default() -> Self {
-        Self::new()
-    }
+    holds: FastMap<u32, ()>,
+    extensions: Extensions,
+    /// When READY is said again, and how long after the next WAIT.
+    ready: Option<Instant>,
+    back_off: Duration,
+    /// No more tasks are taken.
+    resting: bool,
+    pulse: Pulse,
+    /// Heartbeats sent and answered.
+    sent: u64,
+    answered: u64,
 }
 
 impl Worker {
-    /// A connection on which nothing was sent yet.
-    pub const fn new() -> Self {
-        Self { decoder: Decoder::new(Accepts::ToClient), out: Vec::new(), events: VecDeque::new() }
+    /// A connection on which nothing was sent yet. The daemon hears a heartbeat at this interval, so that it knows that the
+    /// worker is at work on what it holds, and this end that the daemon is there.
+    pub fn new(now: Instant, heartbeat: Duration) -> Self {
+        Self {
+            decoder: Decoder::new(Accepts::ToClient),
+            out: Vec::new(),
+            events: VecDeque::new(),
+            holds: FastMap::default(),
+            extensions: Extensions::Asked { sent: 0, refused: 0, first: None },
+            ready: None,
+            back_off: BACK_OFF.0,
+            resting: false,
+            pulse: Pulse::new(now, heartbeat),
+            sent: 0,
+            answered: 0,
+        }
     }
 
     /// Takes tasks of these types, or of all, so many at once, and begins.
@@ -51,33 +96,105 @@ impl Worker {
         if prefetch == 0 {
             return Err(Error::misuse("a worker holds 1 task or more"));
         }
-        let mut octets = Vec::new();
-        let types = Types::collect(types, &mut octets)?;
-        Frame::Subscribe(types).encode(&mut self.out)?;
+        let mut sent = 1;
+        if !types.is_empty() {
+            let mut octets = Vec::new();
+            Frame::Subscribe(Types::collect(types, &mut octets)?).encode(&mut self.out)?;
+            sent += 1;
+        }
+        self.extensions = Extensions::Asked { sent, refused: 0, first: None };
         Frame::Prefetch(Prefetch(prefetch)).encode(&mut self.out)?;
         Frame::Ready.encode(&mut self.out)
     }
 
-    /// Takes no more tasks: subscribes to a type that nobody submits. What is held can still be answered for.
+    /// Takes no more tasks: says READY no more, and subscribes to a type that is never submitted. What is held can still be
+    /// answered for.
     pub fn rest(&mut self) -> Result<()> {
-        let mut octets = Vec::new();
-        Frame::Subscribe(Types::collect(&[b"\0"], &mut octets)?).encode(&mut self.out)
+        (self.resting, self.ready) = (true, None);
+        match self.extensions {
+            Extensions::Refused => Ok(()),
+            Extensions::Asked { .. } | Extensions::Known => {
+                let mut octets = Vec::new();
+                Frame::Subscribe(Types::collect(&[b"\0"], &mut octets)?).encode(&mut self.out)
+            }
+        }
     }
 
-    /// A task is done.
-    pub fn done(&mut self, id: TaskId) -> Result<()> {
-        Frame::Done(id).encode(&mut self.out)
+    /// Whether it holds a task.
+    pub fn holds(&self, id: TaskId) -> bool {
+        self.holds.contains_key(&id.0)
     }
 
-    /// A task has failed. The daemon keeps 64 KiB of the reason.
-    pub fn failed(&mut self, id: TaskId, reason: &[u8]) -> Result<()> {
+    /// A task is done. Fails as a misuse where it is not held.
+    pub fn done(&mut self, now: Instant, id: TaskId) -> Result<()> {
+        self.let_go(id)?;
+        Frame::Done(id).encode(&mut self.out)?;
+        self.go_on(now)
+    }
+
+    /// A task has failed. The daemon keeps 64 KiB of the reason. Fails as a misuse where it is not held.
+    pub fn failed(&mut self, now: Instant, id: TaskId, reason: &[u8]) -> Result<()> {
+        self.let_go(id)?;
         let reason = reason.get(..crate::REASON).unwrap_or(reason);
-        Frame::Failed(Failed { id, reason }).encode(&mut self.out)
+        Frame::Failed(Failed { id, reason }).encode(&mut self.out)?;
+        self.go_on(now)
     }
 
-    /// Says that it is at work on what it holds.
-    pub fn heartbeat(&mut self) -> Result<()> {
-        Frame::Heartbeat.encode(&mut self.out)
+    fn let_go(&mut self, id: TaskId) -> Result<()> {
+        let held = self.holds.remove(&id.0);
+        held.ok_or_else(|| Error::misuse(format!("task {id} is not held by this worker")))
+    }
+
+    /// Where nothing is held any more, the next task comes by itself, or is asked for.
+    fn go_on(&mut self, now: Instant) -> Result<()> {
+        if !self.holds.is_empty() || self.resting {
+            return Ok(());
+        }
+        match self.extensions {
+            Extensions::Refused => Frame::Ready.encode(&mut self.out),
+            Extensions::Asked { .. } | Extensions::Known => {
+                self.ready = now.checked_add(self.back_off);
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks for a task now, where the daemon gives none by itself and nothing is held.
+    pub fn ask(&mut self) -> Result<()> {
+        match self.extensions {
+            Extensions::Refused if self.holds.is_empty() && !self.resting => {
+                self.ready = None;
+                Frame::Ready.encode(&mut self.out)
+            }
+            Extensions::Asked { .. } | Extensions::Known | Extensions::Refused => Ok(()),
+        }
+    }
+
+    /// Asks whether the daemon is there, and has read all that was sent; gives the number of the heartbeat, from 1.
+    pub fn heartbeat(&mut self) -> Result<u64> {
+        Frame::Heartbeat.encode(&mut self.out)?;
+        self.sent += 1;
+        Ok(self.sent)
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.ready.into_iter().chain(self.pulse.due()).min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) -> Result<()> {
+        if self.ready.take_if(|due| *due <= now).is_some() {
+            Frame::Ready.encode(&mut self.out)?;
+        }
+        match self.pulse.beat(now, true) {
+            Beat::None => {}
+            Beat::Send => {
+                self.heartbeat()?;
+            }
+            Beat::Silent => self.events.push_back(WorkerEvent::Silent),
+        }
+        Ok(())
     }
 
     /// What is to be written; it is taken.
@@ -91,27 +208,40 @@ impl Worker {
     }
 
     /// Octets have come. Fails, and the connection is over, where the daemon breaks a rule.
-    pub fn handle_input(&mut self, octets: &[u8]) -> Result<()> {
+    pub fn handle_input(&mut self, now: Instant, octets: &[u8]) -> Result<()> {
         let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Accepts::ToClient));
-        let result = decoder.each_frame(octets, |frame| self.handle_frame(frame));
+        let result = decoder.each_frame(octets, |frame| self.handle_frame(now, frame));
         self.decoder = decoder;
         result
     }
 
-    fn handle_frame(&mut self, frame: Frame<'_>) -> Result<()> {
+    fn handle_frame(&mut self, now: Instant, frame: Frame<'_>) -> Result<()> {
         match frame {
             Frame::Task(task) => {
+                self.ready_was_answered()?;
+                (self.ready, self.back_off) = (None, BACK_OFF.0);
+                self.holds.insert(task.id.0, ());
                 let kind = String::from_utf8_lossy(task.submit.kind).into_owned();
                 self.events.push_back(WorkerEvent::Task { id: task.id, kind, payload: task.submit.payload.to_vec() });
             }
-            Frame::Wait => self.events.push_back(WorkerEvent::Wait),
+            Frame::Wait => {
+                self.ready_was_answered()?;
+                if self.holds.is_empty() && !self.resting {
+                    self.ready = now.checked_add(self.back_off);
+                    self.back_off = (self.back_off * 2).min(BACK_OFF.1);
+                }
+            }
             Frame::Error(failure) => {
                 let message = failure.message.get(..1_024).unwrap_or(failure.message);
                 let message = String::from_utf8_lossy(message).into_owned();
-                self.events.push_back(WorkerEvent::Refused(Refused { code: failure.code, message }));
+                self.refused(Refused { code: failure.code, message });
             }
             Frame::Heartbeat => Frame::Pong.encode(&mut self.out)?,
-            Frame::Pong => self.events.push_back(WorkerEvent::Alive),
+            Frame::Pong => {
+                self.pulse.answered();
+                self.answered += 1;
+                self.events.push_back(WorkerEvent::Alive(self.answered));
+            }
             Frame::Submit(_)
             | Frame::SubmitOnce(_)
             | Frame::Ok(_)
@@ -129,6 +259,31 @@ impl Worker {
             | Frame::DeadDrop(_)
             | Frame::DeadAfter(_)
             | Frame::Stop => return Err(Error::violation(format!("{} is not for workers", frame.opcode()))),
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, refusal: Refused) {
+        match &mut self.extensions {
+            Extensions::Asked { refused, first, .. } => {
+                *refused = refused.saturating_add(1);
+                first.get_or_insert(refusal);
+            }
+            Extensions::Known | Extensions::Refused => self.events.push_back(WorkerEvent::Refused(refusal)),
+        }
+    }
+
+    /// What was refused before the first answer to READY is PREFETCH and SUBSCRIBE: both, by a daemon that does not know them.
+    /// One that has refused SUBSCRIBE alone would give us others' tasks.
+    fn ready_was_answered(&mut self) -> Result<()> {
+        let Extensions::Asked { sent, refused, first } = &mut self.extensions else { return Ok(()) };
+        match first.take() {
+            None => self.extensions = Extensions::Known,
+            Some(_) if refused >= sent => {
+                self.extensions = Extensions::Refused;
+                self.events.push_back(WorkerEvent::OneByOne);
+            }
+            Some(first) => return Err(Error::violation(format!("SUBSCRIBE was refused: {first}"))),
         }
         Ok(())
     }

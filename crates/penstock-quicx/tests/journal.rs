@@ -83,7 +83,7 @@ impl World {
             }),
             Operation::Dead(at, reason) => self.change(*at, |id, task| {
                 task.2 = Some(reason.clone());
-                Record::Dead { id, attempts: task.1, reason }
+                Record::Dead { id, attempts: task.1, reason, verdict: reason.len() > 20 }
             }),
             Operation::Requeue(at) => {
                 let order = u64::from(self.next) + 1_000_000;
@@ -201,7 +201,7 @@ impl World {
                 let mut between = self.model.clone();
                 between.get_mut(&id.0).expect("placed").2 = None;
                 self.history.push(between);
-                self.append(&Record::Dead { id, attempts, reason }, false);
+                self.append(&Record::Dead { id, attempts, reason, verdict: reason.len() > 20 }, false);
             }
             self.journal.gone(oldest, content.len());
             self.journal.born(segment, content.len());
@@ -222,6 +222,7 @@ impl World {
         let mut held = Model::new();
         for octets in files.values() {
             for (task, content) in recovery.content(octets) {
+                assert_eq!(task.verdict, task.dead.as_ref().is_some_and(|reason| reason.len() > 20));
                 held.insert(task.id.0, (task.order, task.attempts, task.dead.clone(), content.to_vec()));
             }
         }

@@ -17,9 +17,9 @@ from penstock.aio._loop import futures, result, seconds_or
 from penstock.errors import QuicxError
 from penstock.quicx._daemon import DaemonCounters
 from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, Policy, ReachOptions, start_options
-from penstock.quicx._producer import DeadTask, Outcome, Stats, check_id, check_key, check_keys, ids_of
+from penstock.quicx._producer import DeadTask, Outcome, Stats, check_heartbeat, check_id, check_key, check_keys, ids_of
 from penstock.quicx._spool import Spool, Spooled, content_of, spooled
-from penstock.quicx._worker import Task, TaskFailed, reason_of
+from penstock.quicx._worker import Task, TaskFailed, function_for, reason_of
 
 __all__ = [
     "Daemon",
@@ -192,7 +192,7 @@ class Producer(_Reaching):
     [1, 2]
     """
 
-    __slots__ = ("_native", "_spool")
+    __slots__ = ("_heartbeat", "_native", "_spool")
 
     def __init__(
         self,
@@ -207,6 +207,7 @@ class Producer(_Reaching):
         server_name: str | None = None,
         plain: bool = False,
         timeout: float = 10.0,
+        heartbeat: float = 15.0,
         spool: PathLike | None = None,
         spool_above: int = 3_072,
         storage: Mapping[str, str] | None = None,
@@ -226,12 +227,13 @@ class Producer(_Reaching):
                 timeout=timeout,
             )
         )
+        self._heartbeat = check_heartbeat(heartbeat)
         self._spool = Spool.at(spool, spool_above, storage)
         self._native: _core.QuicxProducer | None = None
 
     async def _start(self) -> Self:
         if self._native is None:
-            self._native = await result(_core.quicx_produce(futures(), self._options))
+            self._native = await result(_core.quicx_produce(futures(), self._options, self._heartbeat))
         return self
 
     def __await__(self) -> Generator[Any, Any, Self]:
@@ -491,11 +493,12 @@ class Worker(_Reaching):
     async def _run(self, native: "_core.QuicxWorker", task: Task) -> None:
         failure: bytes | None = None
         try:
+            function = function_for(self._functions, task.type)
             if self._spool is None:
                 payload = content_of(None, task.payload)
             else:
                 payload = await asyncio.to_thread(self._spool.get, task.payload)
-            await self._functions[task.type](payload)
+            await function(payload)
         except Exception as error:  # noqa: BLE001 - it is the task's, and the submitter hears it
             failure = reason_of(error)
         try:

@@ -26,6 +26,10 @@ def _work(
         typer.Argument(metavar="-- COMMAND...", help="Run for each task, with its payload on standard input."),
     ],
     concurrency: Annotated[int, typer.Option(min=1, max=65_535, help="Commands at once.")] = 1,
+    heartbeat: Annotated[
+        float,
+        typer.Option(metavar="S", min=0.001, help="Seconds between questions to the daemon; three unanswered end it."),
+    ] = 15.0,
     spool: SpoolOption = None,
     storage: StorageOption = None,
     connect: ConnectOption = DEFAULT,
@@ -55,7 +59,7 @@ def _work(
             reason = done.stderr[-_REASON:].decode("utf-8", "backslashreplace")
             raise TaskFailed(reason or f"exit code {done.returncode}")
 
-    worker = Worker(threads=concurrency, spool=spool, storage=stored, **options)
+    worker = Worker(threads=concurrency, heartbeat=heartbeat, spool=spool, storage=stored, **options)
     worker.task(type)(run)
     worker.start()
     stop.wait()

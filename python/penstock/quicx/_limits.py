@@ -19,6 +19,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "back_off": (1, 1e9),
     "task_timeout": _SECONDS,
     "heartbeat_interval": _SECONDS,
+    "heartbeat": _SECONDS,
     "drain": _SECONDS,
     "delay": _SECONDS,
     "start_delay": _SECONDS,

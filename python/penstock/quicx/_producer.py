@@ -11,10 +11,22 @@ from typing import NoReturn, Self
 
 from penstock import _core
 from penstock.errors import ErrorKind, QuicxError
+from penstock.quicx._limits import check_number
 from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, ReachOptions
 from penstock.quicx._spool import Spool, Spooled, spooled
 
-__all__ = ["KEY", "DeadTask", "Outcome", "Producer", "Stats", "check_id", "check_key", "check_keys", "ids_of"]
+__all__ = [
+    "KEY",
+    "DeadTask",
+    "Outcome",
+    "Producer",
+    "Stats",
+    "check_heartbeat",
+    "check_id",
+    "check_key",
+    "check_keys",
+    "ids_of",
+]
 
 KEY = 16
 """Octets of a key."""
@@ -52,7 +64,8 @@ class Outcome:
     id: int
     """The task."""
     failure: bytes | None = None
-    """Why it failed, as the worker said it, or ``max attempts``; None: it is done."""
+    """Why it failed, as the worker said it last; ``max attempts`` where the last worker was gone or silent; None: it is
+    done."""
 
     @property
     def ok(self) -> bool:
@@ -88,6 +101,9 @@ class Producer:
         server_name: The name that the certificate must be for; by default the host.
         plain: Speak plain text to other machines too.
         timeout: Seconds that connecting may take.
+        heartbeat: Seconds between questions to the daemon whether it is there, while nothing else waits for its answer;
+            0: none. Three without an answer end the connection. Where a connection has ended, all calls that wait
+            raise, and the next call makes another one.
         spool: A folder, or a URI of an object store, that workers have too: payloads larger than ``spool_above`` are
             put there, and the task refers to them. By default none, and what does not fit into the daemon's largest
             class is refused.
@@ -117,6 +133,7 @@ class Producer:
         server_name: str | None = None,
         plain: bool = False,
         timeout: float = 10.0,
+        heartbeat: float = 15.0,
         spool: PathLike | None = None,
         spool_above: int = 3_072,
         storage: Mapping[str, str] | None = None,
@@ -140,7 +157,7 @@ class Producer:
             timeout=timeout,
         ).check()
         self._spool = Spool.at(spool, spool_above, storage)
-        self._native: _core.QuicxProducer | None = _core.QuicxProducer(options)
+        self._native: _core.QuicxProducer | None = _core.QuicxProducer(options, check_heartbeat(heartbeat))
         self._futures: dict[int, list[Future[Outcome]]] = {}
         self._lock = Lock()
         self._thread: Thread | None = None
@@ -347,6 +364,12 @@ class Producer:
     def __reduce__(self) -> NoReturn:
         """Refuse a pickle."""
         raise TypeError("a Producer is a live connection and cannot be pickled")
+
+
+def check_heartbeat(seconds: float) -> float:
+    """Give an interval that may be one."""
+    check_number("heartbeat", seconds)
+    return seconds
 
 
 def check_id(id: int) -> int:  # noqa: A002

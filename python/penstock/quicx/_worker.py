@@ -14,12 +14,13 @@ from penstock.errors import QuicxError
 from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, ReachOptions
 from penstock.quicx._spool import Spool, content_of
 
-__all__ = ["Task", "TaskFailed", "Worker", "reason_of"]
+__all__ = ["Task", "TaskFailed", "Worker", "function_for", "reason_of"]
 
 _log = logging.getLogger(__name__)
 
 _Function = Callable[[bytes], object]
 _F = TypeVar("_F", bound=_Function)
+_Any = TypeVar("_Any")
 
 # How often the loop looks whether it is told to stop.
 _LOOK = 0.1
@@ -50,6 +51,9 @@ class TaskFailed(Exception):
 class Worker:
     """Takes tasks from a daemon, and runs functions: DONE when one returns, FAILED with the reason when it raises.
 
+    It works with any daemon of the protocol. One that does not know PREFETCH gives it one task at a time, whatever
+    ``threads`` says; one that does not know SUBSCRIBE gives it tasks of any type, and those without a function fail.
+
     A task is delivered at least once: a worker that dies, or loses its connection, has its tasks done by others. While
     functions run, the daemon hears a heartbeat, so that it does not give their tasks to others.
 
@@ -57,7 +61,8 @@ class Worker:
         address: ``HOST:PORT`` of the daemon; the arguments up to ``timeout`` are those of `Producer`.
         threads: Functions that run at once.
         processes: Processes that run them, instead of threads. Functions must be importable then.
-        heartbeat: Seconds between heartbeats; less than the daemon's ``task_timeout``.
+        heartbeat: Seconds between heartbeats, idle or not; less than the daemon's ``task_timeout``. Three without an
+            answer end the connection.
         spool: The folder, or the URI, of the producer's ``spool``.
         storage: Options of the object store.
         retry: Whether to connect again when the connection is lost, for as long as it takes.
@@ -256,11 +261,9 @@ class Worker:
 
     def _begin(self, native: "_core.QuicxWorker", executor: Executor, task: Task) -> None:
         self._settle(native, 0.0)
-        function = self._functions.get(task.type)
         try:
+            function = function_for(self._functions, task.type)
             payload = content_of(self._spool, task.payload)
-            if function is None:
-                raise TaskFailed(f"there is no function for tasks of type {task.type}")
         except (QuicxError, TaskFailed) as error:
             native.failed(task.id, reason_of(error), None)
             return
@@ -325,6 +328,18 @@ class Worker:
 def _call(function: _Function, payload: bytes) -> None:
     """Run a function, here or in a process of the pool. What it returns is for nobody."""
     function(payload)
+
+
+def function_for(functions: Mapping[str, _Any], type: str) -> _Any:  # noqa: A002
+    """Give the function for a type of tasks.
+
+    Raises:
+        TaskFailed: There is none, so the task fails: the daemon does not know SUBSCRIBE.
+    """
+    function = functions.get(type)
+    if function is None:
+        raise TaskFailed(f"there is no function for tasks of type {type}")
+    return function
 
 
 def reason_of(error: BaseException) -> bytes:

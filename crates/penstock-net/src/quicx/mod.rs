@@ -13,7 +13,9 @@
 mod client;
 mod daemon;
 
-pub use self::client::{ConnectOptions, Outcome, Producer, Submitted, Target, Task, Worker, WorkerOptions};
+pub use self::client::{
+    ConnectOptions, Outcome, Producer, ProducerOptions, Submitted, Target, Task, Worker, WorkerOptions,
+};
 pub use self::daemon::{Daemon, DaemonOptions};
 pub use penstock_quicx::{
     AllocError, Answer, Batch, Block, BlockError, Buried, Counters, ErrorCode, Policy, Pool, PoolConfig, QueueConfig,

@@ -33,8 +33,8 @@ pub(crate) fn quicx_stop(futures: &Futures, daemon: Py<QuicxDaemon>, drain: f64)
 
 /// Connects a producer.
 #[pyfunction]
-pub(crate) fn quicx_produce(futures: &Futures, options: ReachOptions) -> Operation {
-    futures.start(async move { QuicxProducer::connect(&options).await.map_err(|error| raised(&error)) })
+pub(crate) fn quicx_produce(futures: &Futures, options: ReachOptions, heartbeat: f64) -> Operation {
+    futures.start(async move { QuicxProducer::connect(&options, heartbeat).await.map_err(|error| raised(&error)) })
 }
 
 /// Submits a task.

@@ -66,7 +66,7 @@ fn seconds(name: &str, value: f64) -> Result<Duration> {
 }
 
 /// 0 is never.
-fn interval(name: &str, value: f64) -> Result<Option<Duration>> {
+pub(super) fn interval(name: &str, value: f64) -> Result<Option<Duration>> {
     seconds(name, value).map(|duration| Some(duration).filter(|duration| !duration.is_zero()))
 }
 

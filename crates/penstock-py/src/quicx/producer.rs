@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use penstock_net::quicx::{self as net, Batch, Outcome, Submitted, TaskId};
+use penstock_net::quicx::{self as net, Batch, Outcome, ProducerOptions, Submitted, TaskId};
 use penstock_net::{Error, Result, runtime};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use tokio::sync::{Mutex, mpsc};
 
-use super::options::ReachOptions;
+use super::options::{ReachOptions, interval};
 use super::{StatsTuple, raised, stats_tuple, wait, wait_at_most};
 use crate::pipestream::waiting::Timeout;
 
@@ -34,8 +34,8 @@ pub(crate) struct QuicxProducer {
 #[pymethods]
 impl QuicxProducer {
     #[new]
-    fn new(py: Python<'_>, options: ReachOptions) -> PyResult<Self> {
-        wait(py, Timeout::NEVER, Self::connect(&options))
+    fn new(py: Python<'_>, options: ReachOptions, heartbeat: f64) -> PyResult<Self> {
+        wait(py, Timeout::NEVER, Self::connect(&options, heartbeat))
     }
 
     #[pyo3(signature = (kind, payload, key, timeout))]
@@ -124,8 +124,10 @@ impl QuicxProducer {
 }
 
 impl QuicxProducer {
-    pub(crate) async fn connect(options: &ReachOptions) -> Result<Self> {
-        let producer = Arc::new(net::Producer::connect(options.net()?).await?);
+    /// The heartbeat is in seconds; 0: none.
+    pub(crate) async fn connect(options: &ReachOptions, heartbeat: f64) -> Result<Self> {
+        let options = ProducerOptions { connect: options.net()?, heartbeat: interval("heartbeat", heartbeat)? };
+        let producer = Arc::new(net::Producer::connect(options).await?);
         let (watched, outcomes) = mpsc::unbounded_channel();
         Ok(Self { producer, watched, outcomes: Mutex::new(outcomes) })
     }

@@ -163,6 +163,11 @@ impl<'a> Frame<'a> {
         }
     }
 
+    /// Bytes of the whole frame.
+    pub(crate) fn length(&self) -> usize {
+        HEADER + self.payload()
+    }
+
     /// Octets of the payload.
     fn payload(&self) -> usize {
         match self {

@@ -78,6 +78,8 @@ struct Segment {
 struct Batch {
     segment: u64,
     octets: Vec<u8>,
+    /// What is before it.
+    begin: Lsn,
     /// The records without those of submits: what must be written again after a failure.
     control: Vec<u8>,
     end: Lsn,
@@ -130,6 +132,11 @@ impl Journal {
         self.end
     }
 
+    /// Where the batch begins that is appended to now: what is behind that is durable at once, or not at all.
+    pub fn gathers_from(&self) -> Lsn {
+        self.gathering.back().map_or(self.end, |batch| batch.begin)
+    }
+
     /// Whether the last append failed and [`retry`](Self::retry) was not called since. Submits are to be refused.
     pub const fn is_failed(&self) -> bool {
         self.failed
@@ -152,7 +159,8 @@ impl Journal {
     fn gather(&mut self, number: u64) {
         let mut octets = Vec::new();
         encode_segment_header(number, &mut octets);
-        self.gathering.push_back(Batch { segment: number, octets, control: Vec::new(), end: self.end });
+        let (begin, end) = (self.end, self.end);
+        self.gathering.push_back(Batch { segment: number, octets, begin, control: Vec::new(), end });
     }
 
     /// Appends a record; gives the segment it is in and what must be durable before it counts.
@@ -162,7 +170,8 @@ impl Journal {
         }
         let number = self.segments.back().map_or(0, |segment| segment.number);
         if self.gathering.back().is_none_or(|batch| batch.segment != number) {
-            let batch = Batch { segment: number, octets: Vec::new(), control: Vec::new(), end: self.end };
+            let (begin, end) = (self.end, self.end);
+            let batch = Batch { segment: number, octets: Vec::new(), begin, control: Vec::new(), end };
             self.gathering.push_back(batch);
         }
         let mut octets = 0;
@@ -219,7 +228,7 @@ impl Journal {
         {
             return Some(Write::Remove { segment: oldest.number });
         }
-        let Batch { segment, octets, control, end } = self.gathering.pop_front()?;
+        let Batch { segment, octets, control, end, begin: _ } = self.gathering.pop_front()?;
         self.under_way = Some(UnderWay { segment, octets: octets.len(), control, end });
         Some(Write::Append { segment, octets, end })
     }

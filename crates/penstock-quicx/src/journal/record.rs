@@ -14,8 +14,8 @@ const SEARCH: usize = 64;
 
 /// What a segment begins with: so that neither another file nor another format is taken for one.
 const MAGIC: [u8; 6] = *b"QUICXJ";
-/// Format 1 had no SUBMIT_ONCE.
-const FORMAT: u16 = 2;
+/// Format 1 had no SUBMIT_ONCE, format 2 no FAILED.
+const FORMAT: u16 = 3;
 /// Octets of a segment's header: magic, format, number.
 pub(crate) const SEGMENT_HEADER: usize = 16;
 
@@ -29,6 +29,7 @@ pub(crate) const SEGMENT_HEADER: usize = 16;
 ///   4 DEAD       attempts (2)  reason
 ///   5 REQUEUED   order (8)
 ///   6 SUBMIT_ONCE  as SUBMIT, and the key (16) at the end of the content
+///   7 FAILED     as DEAD, and the reason is a worker's
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<'a> {
@@ -65,6 +66,8 @@ pub enum Record<'a> {
         attempts: u16,
         /// Why.
         reason: &'a [u8],
+        /// Whether a worker has said so.
+        verdict: bool,
     },
     /// It has left the dead list for the end of the queue.
     Requeued {
@@ -112,8 +115,8 @@ impl<'a> Record<'a> {
                 writer.u8(3);
                 writer.u32(id.0);
             }
-            Self::Dead { id, attempts, reason } => {
-                writer.u8(4);
+            Self::Dead { id, attempts, reason, verdict } => {
+                writer.u8(if *verdict { 7 } else { 4 });
                 writer.u32(id.0);
                 writer.u16(*attempts);
                 writer.bytes(reason);
@@ -143,9 +146,9 @@ impl<'a> Record<'a> {
             }
             2 => Self::Delivered { id, attempts: reader.u16()? },
             3 => Self::Gone { id },
-            4 => {
+            4 | 7 => {
                 let attempts = reader.u16()?;
-                Self::Dead { id, attempts, reason: reader.take(reader.remaining())? }
+                Self::Dead { id, attempts, reason: reader.take(reader.remaining())?, verdict: kind == 7 }
             }
             5 => Self::Requeued { id, order: reader.u64()? },
             _ => return Ok(None),
@@ -219,13 +222,24 @@ pub struct Records<'a> {
     behind: u64,
     /// Octets whose checksum may still be taken in search of a record: what looks like thousands must not cost for ever.
     budget: usize,
+    /// The same, in search of a length with one wrong bit.
+    bits: usize,
 }
 
 impl<'a> Records<'a> {
     /// Those behind a segment's header.
     pub(crate) fn new(segment: &'a [u8]) -> Self {
         let budget = segment.len().saturating_mul(SEARCH);
-        Self { segment, at: SEGMENT_HEADER, offset: SEGMENT_HEADER, damaged: None, passed: 0, behind: 0, budget }
+        Self {
+            segment,
+            at: SEGMENT_HEADER,
+            offset: SEGMENT_HEADER,
+            damaged: None,
+            passed: 0,
+            behind: 0,
+            budget,
+            bits: budget,
+        }
     }
 
     /// Where the record begins that was given last.
@@ -242,8 +256,24 @@ impl<'a> Records<'a> {
         Some(Damage { segment, offset, octets: self.passed + rest as u64, behind: self.behind, cut })
     }
 
+    /// Where a record ends whose length has one wrong bit: a wrong length may lead to another record by chance.
+    fn end_but_for_a_bit(&mut self) -> Option<usize> {
+        let (length, rest) = self.segment.get(self.offset..)?.split_first_chunk::<4>()?;
+        let (sum, bodies) = rest.split_first_chunk::<4>()?;
+        (0..32).find_map(|bit| {
+            let right = u32::from_be_bytes(*length) ^ (1 << bit);
+            let bytes = usize::try_from(right).ok().filter(|bytes| (SHORTEST..=LONGEST).contains(bytes))?;
+            let body = bodies.get(..bytes)?;
+            self.bits = self.bits.checked_sub(bytes)?;
+            (checksum(right.to_be_bytes(), body) == u32::from_be_bytes(*sum)).then_some(self.offset + HEAD + bytes)
+        })
+    }
+
     /// Where the next whole record begins behind something that is none.
     fn search(&mut self) -> Option<usize> {
+        if let Some(end) = self.end_but_for_a_bit() {
+            return (end < self.segment.len()).then_some(end);
+        }
         if let Some(end) = end_of(self.segment, self.offset)
             && (end == self.segment.len() || record_at(self.segment, end).is_some())
         {
@@ -290,7 +320,7 @@ fn end_of(segment: &[u8], place: usize) -> Option<usize> {
 /// A body that is there, and begins like one.
 fn body_at(segment: &[u8], place: usize) -> Option<&[u8]> {
     let body = segment.get(place + HEAD..end_of(segment, place)?)?;
-    body.first().is_some_and(|kind| (1..=6).contains(kind)).then_some(body)
+    body.first().is_some_and(|kind| (1..=7).contains(kind)).then_some(body)
 }
 
 /// A whole record, and where it ends.
@@ -306,13 +336,14 @@ fn record_at(segment: &[u8], place: usize) -> Option<(Record<'_>, usize)> {
 mod tests {
     use super::*;
 
-    fn records() -> [Record<'static>; 6] {
+    fn records() -> [Record<'static>; 7] {
         let id = TaskId(7);
         [
             Record::Submit { id, order: 9, attempts: 1, content: b"\x01ahello", once: false },
             Record::Submit { id, order: 9, attempts: 0, content: b"\x01ahello0123456789abcdef", once: true },
             Record::Delivered { id, attempts: 2 },
-            Record::Dead { id, attempts: 2, reason: b"why" },
+            Record::Dead { id, attempts: 2, reason: b"why", verdict: false },
+            Record::Dead { id, attempts: 2, reason: b"no such address", verdict: true },
             Record::Requeued { id, order: 10 },
             Record::Gone { id },
         ]
@@ -401,8 +432,11 @@ mod tests {
 
     #[test]
     fn another_file_or_format_is_not_a_segment() {
-        assert_eq!(decode_segment_header(b"QUICXJ\x00\x01\0\0\0\0\0\0\0\x01"), Ok(1));
         assert_eq!(decode_segment_header(b"#!/bin/sh"), Err(BadSegment::Foreign));
-        assert_eq!(decode_segment_header(b"QUICXJ\x00\x03\0\0\0\0\0\0\0\x01"), Err(BadSegment::Format(3)));
+        for format in [1, 2, 3] {
+            let header = [b"QUICXJ\0".as_slice(), &[format], b"\0\0\0\0\0\0\0\x01"].concat();
+            assert_eq!(decode_segment_header(&header), Ok(1));
+        }
+        assert_eq!(decode_segment_header(b"QUICXJ\x00\x04\0\0\0\0\0\0\0\x01"), Err(BadSegment::Format(4)));
     }
 }

@@ -16,6 +16,8 @@ pub struct Recovered {
     pub attempts: u16,
     /// Why it is on the dead list, if it is.
     pub dead: Option<Vec<u8>>,
+    /// Whether that is what a worker has said.
+    pub verdict: bool,
     /// Its place in the order of submission.
     pub order: u64,
     /// Octets of its type and payload, and of its key.
@@ -49,7 +51,7 @@ impl Recovery {
             Err(BadSegment::Short) => return Ok(None),
             Err(BadSegment::Foreign) => return Err(Error::malformed("the file is no segment of a journal")),
             Err(BadSegment::Format(format)) => {
-                return Err(Error::malformed(format!("the journal has format {format}; this is for 1 and 2")));
+                return Err(Error::malformed(format!("the journal has format {format}; this is for 1 to 3")));
             }
         };
         if self.segments.last_key_value().is_some_and(|(last, _)| *last >= number) {
@@ -69,17 +71,19 @@ impl Recovery {
         match (record, task) {
             (Record::Submit { id, order, attempts, content, once }, _) => {
                 let (id, order, attempts, octets, once) = (*id, *order, *attempts, content.len(), *once);
-                self.tasks.insert(id.0, Recovered { id, attempts, dead: None, order, octets, once, segment, offset });
+                let (dead, verdict) = (None, false);
+                let task = Recovered { id, attempts, dead, verdict, order, octets, once, segment, offset };
+                self.tasks.insert(id.0, task);
             }
             (Record::Gone { id }, _) => {
                 self.tasks.remove(&id.0);
             }
             (Record::Delivered { attempts, .. }, Some(task)) => task.attempts = *attempts,
-            (Record::Dead { attempts, reason, .. }, Some(task)) => {
-                (task.attempts, task.dead) = (*attempts, Some(reason.to_vec()));
+            (Record::Dead { attempts, reason, verdict, .. }, Some(task)) => {
+                (task.attempts, task.dead, task.verdict) = (*attempts, Some(reason.to_vec()), *verdict);
             }
             (Record::Requeued { order, .. }, Some(task)) => {
-                (task.order, task.attempts, task.dead) = (*order, 0, None);
+                (task.order, task.attempts, task.dead, task.verdict) = (*order, 0, None, false);
             }
             // Of a task whose segment went because it was gone.
             (Record::Delivered { .. } | Record::Dead { .. } | Record::Requeued { .. }, None) => {}

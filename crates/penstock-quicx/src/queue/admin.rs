@@ -2,11 +2,11 @@
 
 use std::ops::Bound;
 
-use super::connection::Held;
 use super::event::words;
 use super::outcome::{MAX_ATTEMPTS, Outcome};
+use super::output::DeadList;
 use super::task::{State, Tick};
-use super::{ConnectionId, Event, Queue};
+use super::{Buried, ConnectionId, Event, Queue};
 use crate::{DeadTask, DeadTasks, ErrorCode, Frame, Journal, Record, TaskId};
 
 /// Octets of a reason that the dead list keeps, and of all together.
@@ -16,49 +16,69 @@ const REASONS: usize = 4 << 20;
 const LISTED: usize = 512 << 10;
 
 impl Queue {
-    /// A task has no attempts left: it goes to the dead list, where it keeps its ID and its block (decision 7).
-    pub(super) fn die(&mut self, now: Tick, place: u32, reason: &[u8]) {
-        let reason = reason.get(..REASON).unwrap_or(reason);
-        self.bury(place, reason);
+    /// A task has no attempts left: it goes to the dead list, where it keeps its ID and its block (decision 7). Those who
+    /// wait for it hear a worker's reason as it stands, and "max attempts" where no worker has given one (decision 8).
+    pub(super) fn die(&mut self, now: Tick, place: u32, whole: &[u8], verdict: bool) {
+        let reason = whole.get(..REASON).unwrap_or(whole);
+        self.bury(place, reason, verdict);
         let Some(task) = self.tasks.get(place) else { return };
         let (id, attempts, submitter) = (task.id, task.attempts, task.submitter);
         if let Some(journal) = &mut self.journal {
-            journal.append(&Record::Dead { id, attempts, reason }, false);
+            journal.append(&Record::Dead { id, attempts, reason, verdict }, false);
         }
         let kind = self.kinds.get(task.kind).map_or_else(String::new, |kind| words(&kind.name));
         self.counters.died += 1;
         self.events.push(Event::Dead { id, kind, attempts, reason: words(reason) });
-        self.resolve(now, id, submitter, Outcome::Failed(MAX_ATTEMPTS.into()));
+        let outcome = if verdict { whole } else { MAX_ATTEMPTS };
+        self.resolve(now, id, submitter, Outcome::Failed(outcome.into()));
     }
 
     /// Puts a task onto the dead list.
-    pub(super) fn bury(&mut self, place: u32, reason: &[u8]) {
+    pub(super) fn bury(&mut self, place: u32, reason: &[u8], verdict: bool) {
         self.forget_unique(place);
         let Some(task) = self.tasks.get_mut(place) else { return };
         task.state = State::Dead;
         let kept = reason.len().min(REASON).min(REASONS.saturating_sub(self.dead.octets));
         self.dead.octets += kept;
-        self.dead.tasks.insert(task.order, (place, reason.get(..kept).unwrap_or_default().into()));
+        // Nothing left of a reason is no reason.
+        let verdict = verdict && (kept > 0 || reason.is_empty());
+        let reason = reason.get(..kept).unwrap_or_default().into();
+        self.dead.tasks.insert(task.order, Buried { place, reason, verdict });
         self.dead.orders.insert(task.id.0, task.order);
     }
 
-    /// DEAD_LIST: the oldest ones.
-    pub(super) fn dead_list(&mut self, id: ConnectionId) {
-        let octets = self.listed(self.dead.tasks.values());
-        self.answer(id, &Frame::DeadTasks(DeadTasks::of(&octets)));
+    /// DEAD_LIST and DEAD_AFTER: answered in their turn. The answer is large, so it is made when it can be written, and a
+    /// connection has one at a time.
+    pub(super) fn dead_list(&mut self, id: ConnectionId, list: DeadList) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.output.holds() {
+            connection.output.hold_list(list);
+        } else {
+            self.write_dead(id, list);
+        }
     }
 
-    /// DEAD_AFTER: those with higher IDs, which goes on wherever an answer has ended, whatever has left the list since.
-    pub(super) fn dead_after(&mut self, id: ConnectionId, task: TaskId) {
-        let behind = self.dead.orders.range((Bound::Excluded(task.0), Bound::Unbounded));
-        let octets = self.listed(behind.filter_map(|(_, order)| self.dead.tasks.get(order)));
-        self.answer(id, &Frame::DeadTasks(DeadTasks::of(&octets)));
+    /// Writes DEAD_TASKS: the oldest ones, or those with higher IDs, which goes on wherever an answer has ended, whatever has
+    /// left the list since.
+    pub(super) fn write_dead(&mut self, id: ConnectionId, list: DeadList) {
+        let bytes = match list {
+            DeadList::Oldest => self.listed(self.dead.tasks.values()),
+            DeadList::After(task) => {
+                let behind = self.dead.orders.range((Bound::Excluded(task.0), Bound::Unbounded));
+                self.listed(behind.filter_map(|(_, order)| self.dead.tasks.get(order)))
+            }
+        };
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.output.write(&Frame::DeadTasks(DeadTasks::of(&bytes)));
+            connection.output.listed();
+        }
+        self.mark(id);
     }
 
     /// Dead tasks, as many as have room in an answer.
-    fn listed<'q>(&'q self, dead: impl Iterator<Item = &'q (u32, Box<[u8]>)>) -> Vec<u8> {
+    fn listed<'q>(&'q self, dead: impl Iterator<Item = &'q Buried>) -> Vec<u8> {
         let mut octets = Vec::new();
-        for (place, reason) in dead {
+        for Buried { place, reason, verdict: _ } in dead {
             let Some(task) = self.tasks.get(*place) else { continue };
             let Some(kind) = self.kinds.get(task.kind) else { continue };
             let before = octets.len();
@@ -92,7 +112,7 @@ impl Queue {
         self.remove(place);
         // Its record is the last one.
         let end = self.journal.as_ref().map_or(crate::Lsn(0), Journal::end);
-        self.answer_when_durable(id, Held::Control { id: task_id, lsn: end }, task_id);
+        self.answer_when_durable(id, task_id, end);
     }
 
     /// Takes a task from the dead list; tells whoever asks for one that is not there.
@@ -104,8 +124,7 @@ impl Queue {
             return None;
         };
         self.dead.orders.remove(&task_id.0);
-        let (_, reason) = self.dead.tasks.remove(&order)?;
-        self.dead.octets -= reason.len();
+        self.dead.octets -= self.dead.tasks.remove(&order)?.reason.len();
         place
     }
 
@@ -115,7 +134,7 @@ impl Queue {
             None => self.answer(id, &Frame::Ok(task)),
             Some(journal) => {
                 let (_, lsn) = journal.append(record, false);
-                self.answer_when_durable(id, Held::Control { id: task, lsn }, task);
+                self.answer_when_durable(id, task, lsn);
             }
         }
     }

@@ -80,7 +80,8 @@ pub struct QueueConfig {
     pub policies: BTreeMap<String, Policy>,
     /// The only types that are taken. Default: all.
     pub allow: Option<BTreeSet<String>>,
-    /// How often workers that hold nothing are asked whether they are still there (decision 10). Default: never.
+    /// How often workers that hold nothing, and producers that say nothing, are asked whether they are still there (decision
+    /// 10). Default: never.
     pub heartbeat_interval: Option<Duration>,
     /// Types that there may be at once, of tasks and subscriptions: 4,096.
     pub types: usize,
@@ -90,7 +91,7 @@ pub struct QueueConfig {
     pub outcome_time: Duration,
     /// Keys of tasks that are over which are remembered (SUBMIT_ONCE): 262,144.
     pub keys: usize,
-    /// Octets of answers that may wait for a connection before nothing more is read from it: 64 KiB.
+    /// Bytes of answers that may wait for a connection, or for the disk before that, until nothing more is read from it: 64 KiB.
     pub output: usize,
     /// Octets that may wait for a connection at all; then it is cut off: 1 MiB.
     pub output_limit: usize,

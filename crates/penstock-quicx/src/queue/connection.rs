@@ -1,12 +1,11 @@
 //! Connections: who they are, what waits to be written to them.
 
-use std::collections::VecDeque;
-
 use penstock_wire::FastMap;
 
 use super::kinds::Turn;
+use super::output::Output;
 use super::task::Tick;
-use crate::{Accepts, Decoder, Frame, Lsn, TaskId};
+use crate::{Accepts, Decoder};
 
 /// A connection of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,17 +21,6 @@ pub(super) enum Role {
     Unknown,
     Producer,
     Worker,
-}
-
-/// An answer that waits for the disk, or for one that does (decision 4).
-#[derive(Debug)]
-pub(super) enum Held {
-    /// OK for a task; refused if its record cannot be written.
-    Submit { id: TaskId, lsn: Lsn },
-    /// OK for what is written sooner or later.
-    Control { id: TaskId, lsn: Lsn },
-    /// Answers behind them.
-    Octets(Vec<u8>),
 }
 
 /// What is known of a worker.
@@ -51,24 +39,11 @@ pub(super) struct Worker {
     pub(super) turn: Option<Turn>,
     /// When it said last that it is at work.
     pub(super) renewed: Tick,
-    /// Heartbeats that it has not answered.
-    pub(super) unanswered: u8,
-    pub(super) beat: Option<Tick>,
 }
 
 impl Worker {
     pub(super) const fn new() -> Self {
-        Self {
-            registered: false,
-            prefetch: 1,
-            kinds: None,
-            holds: Vec::new(),
-            since: 0,
-            turn: None,
-            renewed: 0,
-            unanswered: 0,
-            beat: None,
-        }
+        Self { registered: false, prefetch: 1, kinds: None, holds: Vec::new(), since: 0, turn: None, renewed: 0 }
     }
 }
 
@@ -79,10 +54,7 @@ pub(super) struct Connection {
     pub(super) role: Role,
     /// It may stop the daemon.
     pub(super) trusted: bool,
-    /// To be written; so many octets of it were.
-    pub(super) out: Vec<u8>,
-    pub(super) sent: usize,
-    pub(super) held: VecDeque<Held>,
+    pub(super) output: Output,
     /// What came and is not read, because too much waits to be written.
     pub(super) rest: Vec<u8>,
     /// Nothing more is read; it ends when all is written.
@@ -98,50 +70,17 @@ pub(super) struct Connection {
     /// IDs of the tasks that it observes.
     pub(super) observes: FastMap<u32, ()>,
     pub(super) worker: Option<Box<Worker>>,
+    /// When it is asked next whether it is there, if it is, and heartbeats that it has not answered.
+    pub(super) beat: Option<Tick>,
+    pub(super) unanswered: u8,
+    /// A producer: it has said something since it was asked last.
+    pub(super) heard: bool,
 }
 
 impl Connection {
-    /// Octets that wait to be written.
-    pub(super) const fn waiting(&self) -> usize {
-        self.out.len() - self.sent
-    }
-
-    /// Appends a frame. Those that a daemon makes always fit their layouts.
-    pub(super) fn write(&mut self, frame: &Frame<'_>) {
-        let _ = frame.encode(&mut self.out);
-    }
-
-    /// Appends an answer, behind those that wait for the disk.
-    pub(super) fn answer(&mut self, frame: &Frame<'_>) {
-        let to = match self.held.back_mut() {
-            None => &mut self.out,
-            Some(Held::Octets(octets)) => octets,
-            Some(Held::Submit { .. } | Held::Control { .. }) => {
-                self.held.push_back(Held::Octets(Vec::new()));
-                match self.held.back_mut() {
-                    Some(Held::Octets(octets)) => octets,
-                    Some(Held::Submit { .. } | Held::Control { .. }) | None => return,
-                }
-            }
-        };
-        let _ = frame.encode(to);
-    }
-
-    /// So many octets were written.
-    pub(super) fn written(&mut self, octets: usize) {
-        self.sent = (self.sent + octets).min(self.out.len());
-        if self.sent == self.out.len() {
-            // What was large is not kept.
-            if self.out.capacity() > 8 << 10 {
-                self.out = Vec::new()
-            } else {
-                self.out.clear()
-            }
-            self.sent = 0;
-        } else if self.sent > 64 << 10 {
-            self.out.drain(..self.sent);
-            self.sent = 0;
-        }
+    /// Bytes of its buffers: what waits to be written, and for the disk, and what has come and is not read.
+    pub(super) fn buffered(&self) -> usize {
+        self.output.capacity() + self.decoder.kept() + self.rest.capacity()
     }
 }
 
@@ -154,7 +93,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn insert(&mut self, accepts: Accepts, trusted: bool) -> ConnectionId {
+    pub(super) fn insert(&mut self, accepts: Accepts, trusted: bool, limit: usize) -> ConnectionId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
             (self.places.len() - 1) as u32
@@ -168,9 +107,7 @@ impl Connections {
                 decoder: Decoder::new(accepts),
                 role: Role::Unknown,
                 trusted,
-                out: Vec::new(),
-                sent: 0,
-                held: VecDeque::new(),
+                output: Output::new(limit),
                 rest: Vec::new(),
                 ending: false,
                 dirty: false,
@@ -180,6 +117,9 @@ impl Connections {
                 in_turn: false,
                 observes: FastMap::default(),
                 worker: None,
+                beat: None,
+                unanswered: 0,
+                heard: false,
             });
         }
         id

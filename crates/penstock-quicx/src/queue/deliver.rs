@@ -8,7 +8,7 @@ use super::task::{State, Tick};
 use super::time::Timer;
 use super::{ConnectionId, Event, Queue};
 use crate::frame::write_task;
-use crate::{ErrorCode, Frame, Record, TaskId, Types};
+use crate::{ErrorCode, Frame, HEADER, Record, TaskId, Types};
 
 /// Types that one worker may subscribe to.
 const SUBSCRIPTIONS: usize = 256;
@@ -16,18 +16,14 @@ const SUBSCRIPTIONS: usize = 256;
 impl Queue {
     /// READY (decision 5): a registered worker stays one, and an idle one is answered.
     pub(super) fn ready(&mut self, now: Tick, id: ConnectionId) {
-        let (since, interval) = (self.moment(), self.config.heartbeat_interval);
+        let since = self.moment();
         let Some(worker) = self.worker(id) else { return };
         if !worker.holds.is_empty() {
             return;
         }
         if !worker.registered {
             (worker.registered, worker.since) = (true, since);
-            if let Some(interval) = interval {
-                let due = now + interval.as_micros() as u64;
-                worker.beat = Some(due);
-                self.timers.insert((due, Timer::Beat(id.index)));
-            }
+            self.begin_beats(now, id);
             self.workers += 1;
             self.idle += 1;
         }
@@ -110,7 +106,7 @@ impl Queue {
         !self.stopping
             && self.connections.at(index).is_some_and(|connection| {
                 !connection.ending
-                    && connection.waiting() <= limit
+                    && connection.output.waiting() <= limit
                     && connection
                         .worker
                         .as_ref()
@@ -157,13 +153,15 @@ impl Queue {
         if let Some(task) = self.tasks.get(place)
             && let Ok(block) = self.pool.get(task.block)
         {
-            write_task(id, task.content(block), &mut connection.out);
+            let content = task.content(block);
+            write_task(id, content, connection.output.room(HEADER + TaskId::LENGTH + content.len(), 0));
         }
         if let Some(worker) = &mut connection.worker {
             self.idle -= usize::from(worker.holds.is_empty());
             worker.holds.push(place);
-            (worker.since, worker.unanswered) = (since, 0);
+            worker.since = since;
         }
+        connection.unanswered = 0;
         if let Some(id) = self.connections.id(index) {
             self.mark(id);
         }
@@ -196,7 +194,7 @@ impl Queue {
             self.timers.insert((until, Timer::Task(place)));
             self.counters.retried += 1;
         } else if policy.retry_failed {
-            self.die(now, place, reason);
+            self.die(now, place, reason, true);
         } else {
             let submitter = task.submitter;
             self.counters.failed += 1;
@@ -248,7 +246,7 @@ impl Queue {
         let (kind, order) = (task.kind, task.order);
         let most = self.kinds.get(kind).map_or(u16::MAX, |kind| kind.policy.attempts);
         if task.attempts >= most {
-            self.die(now, place, why.as_bytes());
+            self.die(now, place, why.as_bytes(), false);
         } else {
             self.kinds.push(kind, order, place);
             self.offer(now, kind);
@@ -262,13 +260,13 @@ impl Queue {
         self.forget_observer(id);
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.ending = true;
+        if let Some(due) = connection.beat.take() {
+            self.timers.remove(&(due, Timer::Beat(index)));
+        }
         let Some(mut worker) = connection.worker.take() else { return };
         if worker.registered {
             self.workers -= 1;
             self.idle -= usize::from(worker.holds.is_empty());
-        }
-        if let Some(due) = worker.beat {
-            self.timers.remove(&(due, Timer::Beat(index)));
         }
         for kind in worker.kinds.iter().flatten() {
             self.kinds.leave(*kind);

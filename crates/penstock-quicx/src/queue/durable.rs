@@ -3,10 +3,9 @@
 use std::time::Instant;
 
 use super::Queue;
-use super::connection::Held;
 use super::task::{State, Tick};
 use super::time::Timer;
-use crate::{ErrorCode, Failure, Frame, Journal, Lsn, Record};
+use crate::{ErrorCode, Journal, Lsn, Record};
 
 /// What is looked at, and what is written, of a segment that is written again, for each write of the journal: tasks, octets.
 const SCANNED: u32 = 65_536;
@@ -20,7 +19,7 @@ impl Queue {
         journal.handle_durable();
         let durable = journal.durable();
         self.events.journal_works();
-        self.answer_durable(durable);
+        self.answer_durable();
         while let Some((lsn, place)) = self.accepting.front().copied()
             && lsn <= durable
         {
@@ -56,52 +55,30 @@ impl Queue {
         let refused = cancelled.len();
         let Some(journal) = &mut self.journal else { return };
         let end = journal.handle_failed(cancelled);
-        let durable = journal.durable();
         self.events.journal_has_failed(now, message, refused);
         self.refuse_held(end);
-        self.answer_durable(durable);
+        self.answer_durable();
         self.timers.insert((now + self.config.journal_retry.as_micros() as u64, Timer::Journal));
         self.resume_all(now);
         self.read_again();
     }
 
     /// Answers that waited for the disk.
-    fn answer_durable(&mut self, durable: Lsn) {
-        for id in self.holding.clone() {
-            let Some(connection) = self.connections.get_mut(id) else { continue };
-            while let Some(held) = connection.held.pop_front() {
-                match held {
-                    Held::Submit { id, lsn } | Held::Control { id, lsn } if lsn <= durable => {
-                        connection.write(&Frame::Ok(id));
-                    }
-                    Held::Octets(octets) => connection.out.extend_from_slice(&octets),
-                    Held::Submit { .. } | Held::Control { .. } => {
-                        connection.held.push_front(held);
-                        break;
-                    }
-                }
-            }
-            self.mark(id);
+    fn answer_durable(&mut self) {
+        let holding = std::mem::take(&mut self.holding);
+        for id in &holding {
+            self.let_go(*id);
+            self.mark(*id);
         }
+        self.holding = holding;
     }
 
     /// Submits whose records are not on the disk become ERROR, in their turn; the rest waits for what is written again.
     fn refuse_held(&mut self, end: Lsn) {
         let durable = self.journal.as_ref().map_or(Lsn(0), Journal::durable);
-        let failure = Failure { code: ErrorCode::QueueFull, message: b"the journal cannot be written" };
-        for id in self.holding.clone() {
-            let Some(connection) = self.connections.get_mut(id) else { continue };
-            for held in &mut connection.held {
-                match held {
-                    Held::Submit { lsn, .. } if *lsn > durable => {
-                        let mut octets = Vec::new();
-                        let _ = Frame::Error(failure).encode(&mut octets);
-                        *held = Held::Octets(octets);
-                        self.counters.refused(ErrorCode::QueueFull);
-                    }
-                    Held::Control { lsn, .. } => *lsn = end,
-                    Held::Submit { .. } | Held::Octets(_) => {}
-                }
+        for id in &self.holding {
+            if let Some(connection) = self.connections.get_mut(*id) {
+                self.counters.refused(ErrorCode::QueueFull, connection.output.refuse(durable, end));
             }
         }
     }
@@ -113,7 +90,7 @@ impl Queue {
                 connection.listed = false;
             }
             self.resume(now, id);
-            if self.connections.get(id).is_some_and(|connection| !connection.held.is_empty() || connection.stalled) {
+            if self.connections.get(id).is_some_and(|connection| connection.output.holds() || connection.stalled) {
                 self.list(id);
             }
         }
@@ -143,8 +120,9 @@ impl Queue {
         let (id, order, attempts, once) = (task.id, task.order, task.attempts, task.once);
         let (segment, _) = journal.append(&Record::Submit { id, order, attempts, content, once }, false);
         if task.state == State::Dead {
-            let reason = self.dead.tasks.get(&order).map_or(&[][..], |(_, reason)| &**reason);
-            journal.append(&Record::Dead { id, attempts, reason }, false);
+            let dead = self.dead.tasks.get(&order);
+            let (reason, verdict) = dead.map_or((&[][..], false), |dead| (&*dead.reason, dead.verdict));
+            journal.append(&Record::Dead { id, attempts, reason, verdict }, false);
         }
         journal.gone(oldest, content.len());
         journal.born(segment, content.len());

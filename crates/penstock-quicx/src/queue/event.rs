@@ -41,7 +41,7 @@ pub enum Event {
         /// Which.
         connection: ConnectionId,
     },
-    /// A worker was cut off because it does not answer heartbeats.
+    /// A worker or a producer was cut off because it does not answer heartbeats.
     Silent {
         /// Which.
         connection: ConnectionId,
@@ -95,15 +95,17 @@ pub struct Counters {
     pub slow: u64,
     /// Workers cut off because they do not answer heartbeats.
     pub silent: u64,
+    /// Producers cut off because they do not answer heartbeats.
+    pub silent_producers: u64,
     /// Writes of the journal that failed.
     pub write_failures: u64,
 }
 
 impl Counters {
-    pub(super) fn refused(&mut self, code: ErrorCode) {
+    pub(super) fn refused(&mut self, code: ErrorCode, times: u64) {
         let index = usize::from(code.octet().saturating_sub(1));
         if let Some(counter) = self.errors.get_mut(index) {
-            *counter += 1;
+            *counter += times;
         }
     }
 }

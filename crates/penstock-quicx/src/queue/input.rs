@@ -3,12 +3,11 @@
 use std::time::Instant;
 
 use super::connection::Role;
+use super::output::DeadList;
 use super::task::Tick;
 use super::{ConnectionId, Queue};
 use crate::{Accepts, Decoded, Decoder, ErrorCode, Failed, Frame};
 
-/// Answers that may wait for the disk before nothing more is read from a connection.
-const HELD: usize = 16_384;
 /// Octets of the journal that may wait to be written before nothing more is read from producers, and then from anybody: what
 /// workers say is little, and they must be able to say that they are at work.
 const JOURNAL: (usize, usize) = (8 << 20, 16 << 20);
@@ -35,10 +34,7 @@ impl Queue {
     pub(super) fn takes_input(&self, id: ConnectionId) -> bool {
         let Some(connection) = self.connections.get(id) else { return false };
         let journal = if connection.role == Role::Producer { JOURNAL.0 } else { JOURNAL.1 };
-        !connection.ending
-            && connection.waiting() <= self.config.output
-            && connection.held.len() <= HELD
-            && self.journal_waiting() <= journal
+        !connection.ending && !connection.output.is_full() && self.journal_waiting() <= journal
     }
 
     fn read(&mut self, now: Tick, id: ConnectionId, octets: &[u8]) {
@@ -69,7 +65,7 @@ impl Queue {
         let takes_more = self.takes_input(id);
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.decoder = decoder;
-        let answered = connection.held.is_empty() && connection.waiting() > 0;
+        let answered = !connection.output.holds() && connection.output.waiting() > 0;
         connection.in_turn = frames == 1 && connection.role == Role::Producer && answered;
         if connection.ending {
             return;
@@ -83,6 +79,7 @@ impl Queue {
 
     /// Frames that are not whole lie outside of the pool: what is large among them has room as long as all together have.
     fn keep_partial(&mut self, id: ConnectionId, decoder: &mut Decoder) {
+        decoder.forget_given();
         let (kept, most) = (decoder.kept(), self.pool.bytes_total() / PARTIAL_OF_POOL);
         if kept > PARTIAL && (self.partial + kept) as u64 > most && decoder.abandon() {
             let message = "there are too many large frames that are not whole";
@@ -135,14 +132,14 @@ impl Queue {
 
     fn handle_frame(&mut self, now: Tick, id: ConnectionId, frame: Frame<'_>) {
         match frame {
-            Frame::Submit(submit) if self.is(id, Role::Producer, &frame) => self.submit(now, id, submit, None),
-            Frame::SubmitOnce(once) if self.is(id, Role::Producer, &frame) => {
+            Frame::Submit(submit) if self.is(now, id, Role::Producer, &frame) => self.submit(now, id, submit, None),
+            Frame::SubmitOnce(once) if self.is(now, id, Role::Producer, &frame) => {
                 self.submit(now, id, once.submit, Some(once.key));
             }
-            Frame::Observe(task) if self.is(id, Role::Producer, &frame) => self.observe(now, id, task),
-            Frame::Ready if self.is(id, Role::Worker, &frame) => self.ready(now, id),
-            Frame::Prefetch(prefetch) if self.is(id, Role::Worker, &frame) => self.prefetch(now, id, prefetch.0),
-            Frame::Subscribe(types) if self.is(id, Role::Worker, &frame) => self.subscribe(now, id, types),
+            Frame::Observe(task) if self.is(now, id, Role::Producer, &frame) => self.observe(now, id, task),
+            Frame::Ready if self.is(now, id, Role::Worker, &frame) => self.ready(now, id),
+            Frame::Prefetch(prefetch) if self.is(now, id, Role::Worker, &frame) => self.prefetch(now, id, prefetch.0),
+            Frame::Subscribe(types) if self.is(now, id, Role::Worker, &frame) => self.subscribe(now, id, types),
             Frame::Done(task) => self.worker_done(now, id, task),
             Frame::Failed(Failed { id: task, reason }) => self.worker_failed(now, id, task, reason),
             Frame::Heartbeat => self.heartbeat(now, id),
@@ -151,8 +148,8 @@ impl Queue {
                 let stats = self.stats();
                 self.answer(id, &Frame::StatsResponse(stats));
             }
-            Frame::DeadList => self.dead_list(id),
-            Frame::DeadAfter(task) => self.dead_after(id, task),
+            Frame::DeadList => self.dead_list(id, DeadList::Oldest),
+            Frame::DeadAfter(task) => self.dead_list(id, DeadList::After(task)),
             Frame::DeadRequeue(task) => self.dead_requeue(now, id, task),
             Frame::DeadDrop(task) => self.dead_drop(id, task),
             Frame::Stop => self.asked_to_stop(id),
@@ -173,12 +170,17 @@ impl Queue {
     }
 
     /// Whether a connection has this role, or takes it now (decision 2).
-    fn is(&mut self, id: ConnectionId, role: Role, frame: &Frame<'_>) -> bool {
+    fn is(&mut self, now: Tick, id: ConnectionId, role: Role, frame: &Frame<'_>) -> bool {
         let Some(connection) = self.connections.get_mut(id) else { return false };
+        connection.heard = true;
+        let begins = connection.role == Role::Unknown && role == Role::Producer;
         if connection.role == Role::Unknown {
             connection.role = role;
         }
         let fits = connection.role == role;
+        if begins {
+            self.begin_beats(now, id);
+        }
         if !fits {
             let whose = match role {
                 Role::Producer => "a producer",

@@ -13,10 +13,12 @@ mod connection;
 mod deliver;
 mod durable;
 mod event;
+mod held;
 mod input;
 mod keys;
 mod kinds;
 mod outcome;
+mod output;
 mod submit;
 mod task;
 mod time;
@@ -27,7 +29,7 @@ use std::time::Instant;
 
 pub use config::{Policy, QueueConfig};
 pub use connection::ConnectionId;
-use connection::{Connections, Held};
+use connection::Connections;
 use event::Events;
 pub use event::{Counters, Event};
 use keys::Keys;
@@ -87,12 +89,22 @@ pub struct Queue {
     stopping: bool,
 }
 
-/// The dead list: by order, with what is kept of the reasons, and the orders by ID.
+/// The dead list: by order, and the orders by ID.
 #[derive(Debug, Default)]
 struct Dead {
-    tasks: BTreeMap<u64, (u32, Box<[u8]>)>,
+    tasks: BTreeMap<u64, Buried>,
     orders: BTreeMap<u32, u64>,
     octets: usize,
+}
+
+/// A task on the dead list.
+#[derive(Debug)]
+struct Buried {
+    place: u32,
+    /// Why its last delivery was for nothing, as far as that is kept.
+    reason: Box<[u8]>,
+    /// Whether a worker has said so: then those who observe the task hear it.
+    verdict: bool,
 }
 
 impl Queue {
@@ -186,7 +198,7 @@ impl Queue {
         }
         self.remember_unique(place);
         match &task.dead {
-            Some(reason) => self.bury(place, reason),
+            Some(reason) => self.bury(place, reason, task.verdict),
             None => self.start(now, place),
         }
         Ok(())
@@ -195,7 +207,7 @@ impl Queue {
     /// A connection has come. Whoever is trusted may stop the daemon.
     pub fn open(&mut self, trusted: bool) -> ConnectionId {
         self.counters.connections += 1;
-        self.connections.insert(Accepts::ToDaemon { submit: self.pool.largest() }, trusted)
+        self.connections.insert(Accepts::ToDaemon { submit: self.pool.largest() }, trusted, self.config.output)
     }
 
     /// A connection is gone: its tasks go back to the head of the queue (decision 7). A producer that leaves loses nothing.
@@ -216,20 +228,28 @@ impl Queue {
 
     /// What is to be written to a connection.
     pub fn poll_transmit(&self, id: ConnectionId) -> &[u8] {
-        self.connections.get(id).map_or(&[], |connection| connection.out.get(connection.sent..).unwrap_or_default())
+        self.connections.get(id).map_or(&[], |connection| connection.output.ready())
     }
 
     /// So many octets of it were written.
     pub fn handle_written(&mut self, now: Instant, id: ConnectionId, octets: usize) {
         let now = self.tick(now);
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let before = connection.waiting();
-        connection.written(octets);
-        let (after, limit) = (connection.waiting(), self.config.output);
-        if before > limit && after <= limit {
+        let was_full = connection.output.is_full();
+        connection.output.written(octets);
+        self.let_go(id);
+        if was_full && self.connections.get(id).is_some_and(|connection| !connection.output.is_full()) {
             self.resume(now, id);
             self.feed(now, id.index);
         }
+    }
+
+    /// Bytes of memory that a connection's buffers have: what waits to be written, what waits for the disk before that, a
+    /// request that is not whole, and what has come and is not read. But for the last, which one read has brought,
+    /// at most [`QueueConfig::output`] and one answer, or one request; where others' tasks fail faster than it
+    /// reads, [`QueueConfig::output_limit`] and an eighth of it.
+    pub fn buffered(&self, id: ConnectionId) -> usize {
+        self.connections.get(id).map_or(0, connection::Connection::buffered)
     }
 
     /// Whether anything should be read from a connection. If not, [`poll_connection`](Self::poll_connection) names it when
@@ -253,7 +273,7 @@ impl Queue {
 
     /// Whether a connection ends, once everything is written.
     pub fn is_ending(&self, id: ConnectionId) -> bool {
-        self.connections.get(id).is_none_or(|connection| connection.ending && connection.held.is_empty())
+        self.connections.get(id).is_none_or(|connection| connection.ending && !connection.output.holds())
     }
 
     /// A connection that has something to write, to read again, or to end.
@@ -355,21 +375,43 @@ impl Queue {
     /// Answers a request, in its turn.
     fn answer(&mut self, id: ConnectionId, frame: &Frame<'_>) {
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.answer(frame);
+            connection.output.answer(frame);
         }
         self.mark(id);
     }
 
-    /// Answers with OK when the disk has it.
-    fn answer_when_durable(&mut self, id: ConnectionId, held: Held, task: TaskId) {
-        let durable = self.journal.as_ref().map_or(Lsn(u64::MAX), Journal::durable);
-        let (Held::Submit { lsn, .. } | Held::Control { lsn, .. }) = held else { return };
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        if lsn <= durable {
+    /// Answers a submit with OK when the disk has it; with ERROR where it cannot be written.
+    fn accept_when_durable(&mut self, id: ConnectionId, task: TaskId, lsn: Lsn) {
+        let journal = self.journal.as_ref();
+        if lsn <= journal.map_or(Lsn(u64::MAX), Journal::durable) {
             return self.answer(id, &Frame::Ok(task));
         }
-        connection.held.push_back(held);
+        let batch = journal.map_or(Lsn(0), Journal::gathers_from);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.output.hold_submit(task, lsn, batch);
+        }
         self.list(id);
+    }
+
+    /// Answers with OK when the disk has what is written sooner or later.
+    fn answer_when_durable(&mut self, id: ConnectionId, task: TaskId, lsn: Lsn) {
+        if lsn <= self.journal.as_ref().map_or(Lsn(u64::MAX), Journal::durable) {
+            return self.answer(id, &Frame::Ok(task));
+        }
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.output.hold_control(task, lsn);
+        }
+        self.list(id);
+    }
+
+    /// Lets go of the answers that the disk has, as far as there is room for them.
+    fn let_go(&mut self, id: ConnectionId) {
+        let durable = self.journal.as_ref().map_or(Lsn(u64::MAX), Journal::durable);
+        if let Some(connection) = self.connections.get_mut(id).filter(|connection| connection.output.holds())
+            && let Some(list) = connection.output.release(durable)
+        {
+            self.write_dead(id, list);
+        }
     }
 
     /// The connection waits for the disk.
@@ -384,15 +426,15 @@ impl Queue {
 
     /// Answers with ERROR.
     fn refuse(&mut self, id: ConnectionId, code: ErrorCode, message: &str) {
-        self.counters.refused(code);
+        self.counters.refused(code, 1);
         self.answer(id, &Frame::Error(Failure { code, message: message.as_bytes() }));
     }
 
     /// Sends what was not asked for just now. Whoever lets too much of that wait is cut off.
     fn push(&mut self, now: Tick, id: ConnectionId, frame: &Frame<'_>) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.write(frame);
-        if connection.waiting() > self.config.output_limit {
+        connection.output.push(frame);
+        if connection.output.waiting() > self.config.output_limit {
             self.counters.slow += 1;
             self.events.push(Event::Slow { connection: id });
             self.cut(now, id);
@@ -404,8 +446,8 @@ impl Queue {
     fn cut(&mut self, now: Tick, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(id) {
             connection.ending = true;
-            (connection.out, connection.sent) = (Vec::new(), 0);
-            connection.held.clear();
+            connection.output.clear();
+            connection.rest = Vec::new();
             self.dismiss(now, id);
             self.mark(id);
         }

@@ -86,7 +86,7 @@ impl Queue {
     pub(super) fn observe(&mut self, now: Tick, id: ConnectionId, task: TaskId) {
         if let Some(place) = self.tasks.find(task) {
             match self.tasks.get(place).map(|task| task.state) {
-                Some(State::Dead) => self.push(now, id, &Frame::Failed(Failed { id: task, reason: MAX_ATTEMPTS })),
+                Some(State::Dead) => self.tell_death(now, id, task, place),
                 // Nobody was told its ID.
                 Some(State::Accepting { .. }) | None => self.unknown(id, task),
                 Some(State::Waiting | State::Delayed { .. } | State::Held { .. }) => self.add_observer(id, task),
@@ -97,6 +97,13 @@ impl Queue {
             Some(outcome) => self.push(now, id, &frame_of(task, &outcome)),
             None => self.unknown(id, task),
         }
+    }
+
+    /// What those hear who ask for a dead task: the worker's reason, as far as the dead list has kept it.
+    fn tell_death(&mut self, now: Tick, id: ConnectionId, task: TaskId, place: u32) {
+        let dead = self.tasks.get(place).and_then(|task| self.dead.tasks.get(&task.order));
+        let reason = dead.filter(|dead| dead.verdict).map_or_else(|| MAX_ATTEMPTS.into(), |dead| dead.reason.clone());
+        self.push(now, id, &Frame::Failed(Failed { id: task, reason: &reason }));
     }
 
     pub(super) fn unknown(&mut self, id: ConnectionId, task: TaskId) {
@@ -162,5 +169,5 @@ impl Queue {
     }
 }
 
-/// What those hear who wait for a task that has died (decision 8).
+/// What those hear who wait for a task that has died with no worker's word (decision 8).
 pub(super) const MAX_ATTEMPTS: &[u8] = b"max attempts";

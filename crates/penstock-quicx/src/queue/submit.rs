@@ -4,7 +4,6 @@ use std::hash::BuildHasher as _;
 
 use penstock_pool::AllocError;
 
-use super::connection::Held;
 use super::keys::Key;
 use super::task::{State, Task, Tick};
 use super::time::Timer;
@@ -103,7 +102,7 @@ impl Queue {
             journal.born(segment, content.len());
             (task.segment, task.state) = (segment, State::Accepting { lsn });
             self.accepting.push_back((lsn, place));
-            self.answer_when_durable(id, Held::Submit { id: task_id, lsn }, task_id);
+            self.accept_when_durable(id, task_id, lsn);
         } else {
             self.answer(id, &Frame::Ok(task_id));
             self.start(now, place);
@@ -119,7 +118,7 @@ impl Queue {
             State::Waiting | State::Delayed { .. } | State::Held { .. } | State::Dead => Lsn(0),
         };
         let task = task.id;
-        self.answer_when_durable(id, Held::Submit { id: task, lsn }, task);
+        self.accept_when_durable(id, task, lsn);
     }
 
     /// An accepted task begins to wait, for a worker or for its time.

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use super::connection::Role;
 use super::task::{State, Tick};
 use super::{ConnectionId, Event, Queue};
+use crate::pulse::UNANSWERED;
 use crate::{Frame, Journal};
-
-/// Heartbeats that a worker may leave without an answer (decision 10).
-const UNANSWERED: u8 = 3;
 
 /// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,7 +15,7 @@ pub(super) enum Timer {
     Task(u32),
     /// A type's rate allows another delivery.
     Rate(u32),
-    /// A worker is asked whether it is there.
+    /// A worker or a producer is asked whether it is there.
     Beat(u32),
     /// The journal is tried again.
     Journal,
@@ -89,25 +88,37 @@ impl Queue {
 
     /// PONG; one that nobody asked for is ignored.
     pub(super) fn pong(&mut self, id: ConnectionId) {
-        if let Some(worker) = self.connections.worker_mut(id.index) {
-            worker.unanswered = 0;
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.unanswered = 0;
+        }
+    }
+
+    /// A worker or a producer is asked from now on whether it is there, while it is idle (decision 10).
+    pub(super) fn begin_beats(&mut self, now: Tick, id: ConnectionId) {
+        if let (Some(interval), Some(connection)) = (self.config.heartbeat_interval, self.connections.get_mut(id)) {
+            let due = now + interval.as_micros().max(1) as u64;
+            connection.beat = Some(due);
+            self.timers.insert((due, Timer::Beat(id.index)));
         }
     }
 
     fn beat(&mut self, now: Tick, index: u32) {
-        let (Some(interval), Some(id)) = (self.config.heartbeat_interval, self.connections.id(index)) else { return };
-        let due = now + interval.as_micros().max(1) as u64;
-        let Some(worker) = self.connections.worker_mut(index) else { return };
-        worker.beat = Some(due);
-        let idle = worker.holds.is_empty();
-        if idle && worker.unanswered >= UNANSWERED {
-            worker.beat = None;
-            self.counters.silent += 1;
+        let Some(id) = self.connections.id(index) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.beat = None;
+        let heard = std::mem::take(&mut connection.heard);
+        // A worker is idle while it holds nothing, a producer while it says nothing.
+        let idle = connection.worker.as_ref().map_or(!heard, |worker| worker.holds.is_empty());
+        if idle && connection.unanswered >= UNANSWERED {
+            match connection.role {
+                Role::Worker => self.counters.silent += 1,
+                Role::Producer | Role::Unknown => self.counters.silent_producers += 1,
+            }
             self.events.push(Event::Silent { connection: id });
             return self.cut(now, id);
         }
-        worker.unanswered = if idle { worker.unanswered + 1 } else { 0 };
-        self.timers.insert((due, Timer::Beat(index)));
+        connection.unanswered = if idle { connection.unanswered + 1 } else { 0 };
+        self.begin_beats(now, id);
         if idle {
             self.push(now, id, &Frame::Heartbeat);
         }

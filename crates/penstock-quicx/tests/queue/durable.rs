@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_quicx::{Event, Frame, Policy, QueueConfig, TaskId};
 
-use crate::support::{Dialogue, done, observe, once, submit};
+use crate::support::{Dialogue, done, failed, observe, once, submit};
 
 fn none() -> Vec<String> {
     Vec::new()
@@ -224,4 +224,169 @@ fn a_key_that_was_merged_with_a_task_that_could_not_be_written_is_free_again() {
     d.send(producer, &[once(2, "a", b"y"), once(1, "a", b"x")]);
     d.write();
     assert_eq!(d.hears(producer), ["OK 2", "OK 3"]);
+}
+
+#[test]
+fn a_dead_task_has_its_workers_reason_after_restarts_and_when_it_is_written_again() {
+    let mut d = journaled();
+    d.config.default = Policy { attempts: 1, retry_failed: true, ..Policy::default() };
+    let mut d = d.restart();
+    let (producer, worker, lost) = (d.connect(), d.worker(1), d.worker(1));
+    d.send(producer, &[submit("a", b"1"), submit("a", b"2")]);
+    d.write();
+    assert_eq!(
+        (d.hears(worker), d.hears(lost)),
+        (vec!["WAIT".into(), "TASK 1 a 1".into()], vec!["WAIT".into(), "TASK 2 a 2".into()])
+    );
+    d.send(worker, &[failed(1, b"no such address")]);
+    d.queue.handle_closed(d.clock.instant(), lost);
+    d.write();
+    // Many others make the journal write the dead ones again.
+    for id in 3..300 {
+        d.send(producer, &[submit("a", b"payload")]);
+        d.write();
+        d.send(worker, &[done(id)]);
+        d.write();
+        (d.hears(producer), d.hears(worker));
+    }
+    assert!(!d.files.contains_key(&1));
+    for _ in 0..2 {
+        d.write();
+        d = d.restart();
+        let producer = d.connect();
+        assert_eq!(d.ask(producer, observe(1)), ["FAILED 1 no such address"]);
+        assert_eq!(d.ask(producer, observe(2)), ["FAILED 2 max attempts"]);
+        let list = "DEAD_TASKS [1 1 a no such address, 2 1 a the worker's connection ended]";
+        assert_eq!(d.ask(producer, Frame::DeadList), [list]);
+    }
+}
+
+/// One answer: DEAD_TASKS.
+const ANSWER: usize = 6 + (512 << 10);
+
+/// A daemon with 600 dead tasks, of which DEAD_TASKS has room for some 500.
+fn with_dead() -> Dialogue {
+    let default = Policy { attempts: 1, retry_failed: true, ..Policy::default() };
+    let config = QueueConfig { default, ..QueueConfig::default() };
+    let mut d = Dialogue::with_segments(config, BTreeMap::new(), 1 << 20);
+    let (producer, worker) = (d.connect(), d.worker(9));
+    for id in 1..=600 {
+        d.send(producer, &[submit("a", b"")]);
+        d.write();
+        d.send(worker, &[failed(id, &[b'x'; 1_024])]);
+        d.hears(producer);
+    }
+    d.write();
+    d.queue.handle_closed(d.clock.instant(), worker);
+    assert_eq!(d.queue.dead(), 600);
+    d
+}
+
+fn encoded(frames: &[Frame<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frames.iter().for_each(|frame| frame.encode(&mut bytes).expect("fits"));
+    bytes
+}
+
+#[test]
+fn answers_behind_one_that_waits_for_the_disk_count_and_all_come_in_their_order_when_it_has_it() {
+    let mut d = with_dead();
+    let limit = d.config.output + ANSWER;
+    let peers = [Frame::DeadList, Frame::DeadAfter(TaskId(7)), Frame::Stats, Frame::Heartbeat].map(|flood| {
+        let peer = d.connect();
+        let requests = [submit("b", b""), submit("b", b""), Frame::Heartbeat, submit("b", b"")];
+        let bytes = [encoded(&requests), encoded(&[flood]).repeat(100), encoded(&[submit("b", b"")])].concat();
+        d.queue.handle_input(d.clock.instant(), peer, &bytes);
+        // What one read has brought is the driver's to limit.
+        assert!(d.queue.buffered(peer) <= limit + bytes.len(), "{flood:?}: {}", d.queue.buffered(peer));
+        assert_eq!(d.queue.poll_transmit(peer).len(), 0);
+        (peer, flood)
+    });
+    for (peer, flood) in peers {
+        let mut heard = Vec::new();
+        while heard.len() < 105 {
+            d.write();
+            assert!(d.queue.buffered(peer) <= limit + (16 << 10), "{flood:?}: {}", d.queue.buffered(peer));
+            heard.extend(d.hears(peer).into_iter().map(|word| word.split(' ').next().unwrap_or_default().to_owned()));
+        }
+        let answer = match flood {
+            Frame::Stats => "STATS",
+            Frame::Heartbeat => "PONG",
+            _ => "DEAD_TASKS",
+        };
+        let mut expected = vec!["OK", "OK", "PONG", "OK"];
+        expected.extend([answer].repeat(100));
+        expected.push("OK");
+        assert_eq!(heard, expected);
+        assert!(d.queue.wants_input(peer));
+    }
+}
+
+#[test]
+fn a_dead_list_is_asked_for_again_when_the_one_before_is_written() {
+    let mut d = with_dead();
+    let monitor = d.connect();
+    d.send(monitor, &[Frame::DeadList, Frame::DeadList, Frame::Heartbeat]);
+    let first = d.queue.poll_transmit(monitor).len();
+    assert!((510 << 10..=ANSWER).contains(&first), "{first}");
+    d.queue.handle_written(d.clock.instant(), monitor, first - 1);
+    assert_eq!((d.queue.poll_transmit(monitor).len(), d.queue.wants_input(monitor)), (1, false));
+    d.queue.handle_written(d.clock.instant(), monitor, 1);
+    assert_eq!(d.queue.poll_transmit(monitor).len(), first);
+    d.queue.handle_written(d.clock.instant(), monitor, first);
+    assert_eq!((d.hears(monitor), d.queue.wants_input(monitor)), (vec!["PONG".to_owned()], true));
+}
+
+#[test]
+fn while_the_journal_cannot_be_written_nothing_piles_up_behind_what_waits_for_it() {
+    let mut d = with_dead();
+    let limit = d.config.output + ANSWER;
+    for flood in [Frame::Stats, Frame::Heartbeat, Frame::DeadList, submit("b", b""), observe(600)] {
+        let peer = d.connect();
+        d.send(peer, &[Frame::DeadRequeue(TaskId(1 + d.queue.counters().requeued as u32))]);
+        d.fail();
+        let bytes = encoded(&[flood]).repeat(1_000);
+        let mut reads = 0;
+        while d.queue.wants_input(peer) && reads < 1_000 {
+            d.queue.handle_input(d.clock.instant(), peer, &bytes);
+            d.pass(0.5);
+            d.fail();
+            reads += 1;
+        }
+        assert!(reads < 1_000, "{flood:?} is read without an end");
+        assert!(d.queue.buffered(peer) <= limit + bytes.len(), "{flood:?}: {}", d.queue.buffered(peer));
+        d.pass(1.1);
+        d.write();
+        assert!(d.queue.buffered(peer) <= limit + bytes.len(), "{flood:?}: {}", d.queue.buffered(peer));
+        let heard = d.hears(peer);
+        assert!(heard.iter().any(|word| word.starts_with("OK")), "{flood:?}: {:?}", heard.first());
+    }
+}
+
+#[test]
+fn as_many_submits_as_one_likes_wait_for_the_disk_in_a_few_bytes_and_all_hear_what_became_of_them() {
+    for works in [true, false] {
+        let mut d = Dialogue::with_segments(QueueConfig::default(), BTreeMap::new(), 16 << 20);
+        let producer = d.connect();
+        let bytes = encoded(&[submit("a", b"")]).repeat(5_000);
+        for _ in 0..10 {
+            assert!(d.queue.wants_input(producer));
+            d.queue.handle_input(d.clock.instant(), producer, &bytes);
+        }
+        assert!(d.queue.buffered(producer) < 100, "{}", d.queue.buffered(producer));
+        if works {
+            d.write()
+        } else {
+            d.fail()
+        }
+        let mut heard = Vec::new();
+        while heard.len() < 50_000 {
+            assert!(d.queue.buffered(producer) <= d.config.output + 512, "{}", d.queue.buffered(producer));
+            heard.extend(d.hears(producer));
+        }
+        let expected =
+            |id| if works { format!("OK {id}") } else { "ERROR 0x01 the journal cannot be written".to_owned() };
+        assert!(heard.iter().zip(1..).all(|(word, id)| *word == expected(id)));
+        assert_eq!((heard.len(), d.hears(producer)), (50_000, none()));
+    }
 }

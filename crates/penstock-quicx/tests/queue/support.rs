@@ -27,13 +27,18 @@ impl Dialogue {
     }
 
     /// With a journal in these files, as a new process finds them.
-    pub(crate) fn with_journal(config: QueueConfig, mut files: BTreeMap<u64, Vec<u8>>) -> Self {
+    pub(crate) fn with_journal(config: QueueConfig, files: BTreeMap<u64, Vec<u8>>) -> Self {
+        Self::with_segments(config, files, 400)
+    }
+
+    /// With a journal in segments of so many bytes.
+    pub(crate) fn with_segments(config: QueueConfig, mut files: BTreeMap<u64, Vec<u8>>, bytes: u64) -> Self {
         let clock = FakeClock::new();
         let mut recovery = Recovery::default();
         // One that was just made when the process died is no segment yet.
         files.retain(|_, octets| recovery.scan(octets).expect("ours").is_some());
         recovery.check(&config.pool).expect("fits");
-        let journal = Journal::new(400, recovery.segments());
+        let journal = Journal::new(bytes, recovery.segments());
         let mut queue = Queue::with_journal(clock.instant(), config.clone(), journal).expect("valid");
         for octets in files.values() {
             for (task, content) in recovery.content(octets) {

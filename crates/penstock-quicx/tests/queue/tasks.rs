@@ -115,12 +115,36 @@ fn a_failure_is_tried_again_later_and_later_where_the_policy_says_so_and_then_th
     }
     assert_eq!(d.hears(producer), ["OK 1"]);
     d.send(worker, &[failed(1, b"busy")]);
-    assert_eq!(d.hears(producer), ["FAILED 1 max attempts"]);
+    assert_eq!(d.hears(producer), ["FAILED 1 busy"]);
     let monitor = d.connect();
     assert_eq!(d.ask(monitor, Frame::DeadList), ["DEAD_TASKS [1 3 a busy]"]);
-    assert_eq!(d.ask(producer, observe(1)), ["FAILED 1 max attempts"]);
+    assert_eq!(d.ask(producer, observe(1)), ["FAILED 1 busy"]);
     let events: Vec<_> = std::iter::from_fn(|| d.queue.poll_event()).collect();
     assert!(matches!(events.last(), Some(Event::Dead { id: TaskId(1), attempts: 3, .. })), "{events:?}");
+}
+
+#[test]
+fn the_last_workers_reason_reaches_producers_verbatim_and_max_attempts_is_for_those_without_one() {
+    let policy = Policy { retry_failed: true, attempts: 2, delay: Duration::ZERO, ..Policy::default() };
+    let mut d = Dialogue::with(config(policy));
+    let (submitter, observer) = (d.connect(), d.connect());
+    d.send(submitter, &[submit("a", b""), submit("a", b"")]);
+    d.send(observer, &[observe(1), observe(2)]);
+    assert_eq!(d.hears(submitter), ["OK 1", "OK 2"]);
+    let (first, long) = (d.worker(2), vec![b'r'; 60_000]);
+    // The last word is what counts: of the first task a worker's, of the second one none.
+    d.send(first, &[failed(1, b"first"), failed(2, b"first")]);
+    d.pass(0.1);
+    d.send(first, &[failed(1, &long)]);
+    d.queue.handle_closed(d.clock.instant(), first);
+    let whole = format!("FAILED 1 {}", "r".repeat(60_000));
+    for peer in [submitter, observer] {
+        assert_eq!(d.hears(peer), [whole.as_str(), "FAILED 2 max attempts"]);
+    }
+    // What is remembered for those who ask later is cut.
+    let kept = format!("FAILED 1 {}", "r".repeat(1_024));
+    assert_eq!(d.ask(observer, observe(1)), [kept]);
+    assert_eq!(d.ask(observer, observe(2)), ["FAILED 2 max attempts"]);
 }
 
 #[test]
@@ -234,6 +258,7 @@ fn the_dead_list_is_complete_however_long_it_is_and_whatever_leaves_it_meanwhile
     for id in 1..=1_100 {
         d.send(producer, &[submit("a", b"")]);
         d.send(worker, &[failed(id, &[b'x'; 1_024])]);
+        d.hears(producer);
     }
     let ids = |answer: &[String]| -> Vec<u32> {
         let list = answer.concat();

@@ -131,3 +131,29 @@ fn idle_workers_are_asked_and_those_who_do_not_answer_three_times_are_cut_off() 
     assert!(d.queue.is_ending(gone) && !d.queue.is_ending(alive));
     assert_eq!((d.queue.stats().workers_total, d.queue.counters().silent), (1, 1));
 }
+
+#[test]
+fn idle_producers_are_asked_too_and_those_who_are_at_work_are_not() {
+    let heartbeat_interval = Some(Duration::from_secs(5));
+    let mut d = Dialogue::with(QueueConfig { heartbeat_interval, ..QueueConfig::default() });
+    let (alive, busy, gone, monitor) = (d.connect(), d.connect(), d.connect(), d.connect());
+    for peer in [alive, busy, gone] {
+        d.ask(peer, submit("a", b""));
+    }
+    d.ask(monitor, Frame::Stats);
+    // All of them have just said something.
+    d.pass(5.0);
+    for _ in 0..4 {
+        d.send(busy, &[submit("a", b"")]);
+        assert!(!d.queue.is_ending(gone));
+        d.pass(5.0);
+        assert_eq!(d.hears(busy).len(), 1, "it was asked though it is at work");
+        if !d.queue.is_ending(gone) {
+            assert_eq!(d.hears(alive), ["HEARTBEAT"]);
+            d.send(alive, &[Frame::Pong]);
+        }
+    }
+    assert!(d.queue.is_ending(gone) && !d.queue.is_ending(alive) && !d.queue.is_ending(busy));
+    assert_eq!((d.queue.counters().silent, d.queue.counters().silent_producers), (0, 1));
+    assert_eq!((d.hears(monitor), d.queue.tasks()), (none(), 7));
+}

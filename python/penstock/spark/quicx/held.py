@@ -78,7 +78,7 @@ class Held:
                 if settled:
                     worker.settle(_ANSWER)
                 while (found := worker.next_task(0.0)) is not None:
-                    self._tasks.append(Task(*found))
+                    self._tasks.append(self._ours(Task(*found)))
             except QuicxError as error:
                 problem = error
                 self._lost(error)
@@ -87,6 +87,16 @@ class Held:
             else:
                 return
         raise SparkError(f"no tasks can be taken from {self._where()}: {problem}") from problem
+
+    def _ours(self, task: Task) -> Task:
+        """Give a task of the types that were asked for: a daemon without SUBSCRIBE gives any."""
+        if self.taking.types and task.type not in self.taking.types:
+            self.close()
+            raise SparkError(
+                f"{self._where()} gives tasks of type {task.type}, which were not asked for: it does not know "
+                "SUBSCRIBE, so leave out the option types"
+            )
+        return task
 
     def waiting(self) -> int:
         """Ask how many tasks wait at the daemon, of whatever type."""

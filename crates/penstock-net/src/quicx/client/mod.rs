@@ -4,6 +4,6 @@ mod producer;
 mod transport;
 mod worker;
 
-pub use self::producer::{Outcome, Producer, Submitted};
+pub use self::producer::{Outcome, Producer, ProducerOptions, Submitted};
 pub use self::transport::{ConnectOptions, Target};
 pub use self::worker::{Task, Worker, WorkerOptions};

@@ -2,14 +2,16 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use penstock_quicx::{Answer, Batch, Buried, Client, ClientEvent, ErrorCode, Refused, StatsResponse, TaskId, Ticket};
 use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Mutex as Turn, Notify, mpsc, oneshot};
 
-use super::transport::{ConnectOptions, Over, Peer, Stream, connect, write};
+use super::transport::{ConnectOptions, Over, Peer, Stream, connect, until, write};
 use crate::runtime::{self, PerProcess};
 use crate::{Error, Result};
 
@@ -29,8 +31,58 @@ type Asked = Result<std::result::Result<Answer, Refused>>;
 /// Who waits for an outcome.
 type Observer = oneshot::Sender<Result<Outcome>>;
 
-/// A connection to a daemon for submits, outcomes, numbers and the dead list. Any number of threads may use it at once.
-pub struct Producer(PerProcess<Handle>);
+/// How a daemon is asked.
+#[derive(Debug, Clone)]
+pub struct ProducerOptions {
+    /// The daemon.
+    pub connect: ConnectOptions,
+    /// How often it is asked, while nothing else waits for an answer, whether it is there: 15 s; none: never. Where three are left
+    /// without an answer, the connection is over.
+    pub heartbeat: Option<Duration>,
+}
+
+impl ProducerOptions {
+    /// The defaults.
+    pub const fn new(connect: ConnectOptions) -> Self {
+        Self { connect, heartbeat: Some(Duration::from_secs(15)) }
+    }
+}
+
+/// A connection to a daemon for submits, outcomes, numbers and the dead list. Any number of threads may use it at once. Where it
+/// is over, all who wait hear so, and the next request makes another one.
+pub struct Producer(PerProcess<Line>);
+
+struct Line {
+    options: ProducerOptions,
+    current: Mutex<Arc<Handle>>,
+    /// Held while a connection is made.
+    connecting: Turn<()>,
+    closed: AtomicBool,
+}
+
+impl Line {
+    fn current(&self) -> MutexGuard<'_, Arc<Handle>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection; another one where that is over.
+    async fn handle(&self) -> Result<Arc<Handle>> {
+        let is_over = |handle: &Handle| handle.commands.is_closed() && !self.closed.load(Ordering::Relaxed);
+        let found = Arc::clone(&self.current());
+        if !is_over(&found) {
+            return Ok(found);
+        }
+        let _turn = self.connecting.lock().await;
+        let found = Arc::clone(&self.current());
+        if !is_over(&found) {
+            return Ok(found);
+        }
+        let fresh = Arc::new(Handle::connect(self.options.clone()).await?);
+        *self.current() = Arc::clone(&fresh);
+        tracing::info!("a producer is connected again");
+        Ok(fresh)
+    }
+}
 
 struct Handle {
     commands: mpsc::Sender<Command>,
@@ -60,9 +112,8 @@ impl fmt::Debug for Producer {
     }
 }
 
-impl Producer {
-    /// Connects.
-    pub async fn connect(options: ConnectOptions) -> Result<Self> {
+impl Handle {
+    async fn connect(options: ProducerOptions) -> Result<Self> {
         let (commands, taken) = mpsc::channel(256);
         let (connected, result) = oneshot::channel();
         let closing = Arc::new(Notify::new());
@@ -70,21 +121,30 @@ impl Producer {
         let over = Over::default();
         let end = over.clone();
         runtime::spawn(async move {
-            match connect(options).await {
+            match connect(options.connect).await {
                 Ok((stream, peer)) => {
                     // An error means that nobody waits any more; then there are no commands either.
                     let _ = connected.send(Ok(()));
-                    Driver::new(stream, peer, close).run(taken, end).await;
+                    Driver::new(stream, peer, close, options.heartbeat).run(taken, end).await;
                 }
                 Err(error) => drop(connected.send(Err(error))),
             }
         })?;
         result.await.map_err(|_| over.error())??;
-        Ok(Self(PerProcess::new(Handle { commands, closing, over })))
+        Ok(Self { commands, closing, over })
+    }
+}
+
+impl Producer {
+    /// Connects.
+    pub async fn connect(options: ProducerOptions) -> Result<Self> {
+        let current = Mutex::new(Arc::new(Handle::connect(options.clone()).await?));
+        let (connecting, closed) = (Turn::new(()), AtomicBool::new(false));
+        Ok(Self(PerProcess::new(Line { options, current, connecting, closed })))
     }
 
     async fn send<T>(&self, command: Command, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
-        let handle = self.0.get()?;
+        let handle = self.0.get()?.handle().await?;
         handle.commands.send(command).await.map_err(|_| handle.over.error())?;
         answer.await.map_err(|_| handle.over.error())?
     }
@@ -92,8 +152,9 @@ impl Producer {
     /// Ends the connection, whoever still waits for something.
     pub fn close(&self) {
         // In a forked child it is somebody else's.
-        if let Ok(handle) = self.0.get() {
-            handle.closing.notify_one();
+        if let Ok(line) = self.0.get() {
+            line.closed.store(true, Ordering::Relaxed);
+            line.current().closing.notify_one();
         }
     }
 
@@ -128,7 +189,7 @@ impl Producer {
     /// Whether each of these tasks is done, or so long over that the daemon does not know it any more. Of one that has failed,
     /// or is dead, neither is true.
     pub async fn done_before(&self, ids: &[TaskId]) -> Result<Vec<bool>> {
-        let handle = self.0.get()?;
+        let handle = self.0.get()?.handle().await?;
         let mut asked = Vec::with_capacity(ids.len());
         for id in ids {
             let (answer, answered) = oneshot::channel();
@@ -209,13 +270,17 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(stream: Box<dyn Stream>, peer: Peer, closing: Arc<Notify>) -> Self {
+    fn new(stream: Box<dyn Stream>, peer: Peer, closing: Arc<Notify>, heartbeat: Option<Duration>) -> Self {
         let (reading, writing) = split(stream);
+        let mut machine = Client::new();
+        if let Some(interval) = heartbeat {
+            machine.beat_every(Instant::now(), interval);
+        }
         Self {
             reading,
             writing,
             peer,
-            machine: Client::new(),
+            machine,
             waiters: VecDeque::new(),
             observers: HashMap::new(),
             observed: 0,
@@ -235,8 +300,9 @@ impl Driver {
             }
         };
         over.because(&error);
-        self.fail(&error);
+        // Those who hear of it and ask again need another connection.
         commands.close();
+        self.fail(&error);
         while let Some(command) = commands.recv().await {
             refuse(command, &error);
         }
@@ -268,12 +334,14 @@ impl Driver {
                     return Err(self.peer.ended());
                 }
                 let handled = self.machine.handle_input(&self.input);
-                while let Some(event) = self.machine.poll_event() {
-                    self.learn(event);
-                }
+                self.learn_all()?;
                 handled.map_err(|error| self.peer.wrong(error, &self.input))?;
             }
             () = self.closing.notified() => return Ok(false),
+            () = until(self.machine.poll_timeout()) => {
+                self.machine.handle_timeout(Instant::now())?;
+                self.learn_all()?;
+            }
             written = write(&mut self.writing, &self.output) => {
                 let written = written.map_err(|error| self.peer.broken(&error))?;
                 self.output.advance(written);
@@ -319,7 +387,14 @@ impl Driver {
         }
     }
 
-    fn learn(&mut self, event: ClientEvent) {
+    fn learn_all(&mut self) -> Result<()> {
+        while let Some(event) = self.machine.poll_event() {
+            self.learn(event)?;
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, event: ClientEvent) -> Result<()> {
         match event {
             ClientEvent::Answered { ticket, answer } => self.answered(ticket, answer),
             ClientEvent::Outcome { id, failure } => {
@@ -331,7 +406,9 @@ impl Driver {
                 }
                 self.observe_more();
             }
+            ClientEvent::Silent => return Err(self.peer.silent()),
         }
+        Ok(())
     }
 
     fn answered(&mut self, ticket: Ticket, answer: std::result::Result<Answer, Refused>) {

@@ -3,17 +3,21 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout};
 use tokio_rustls::TlsConnector;
 
 use crate::tls::{ClientTls, alert, rustls_of};
 use crate::{Error, Result};
+
+/// After so long a silence the system asks whether the daemon's machine is there, so often, and gives up after so many times.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
 
 /// Where a daemon is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +80,12 @@ impl Peer {
         Error::Io { context: format!("the connection to {} ended", self.name), message: "the daemon closed it".into() }
     }
 
+    /// The daemon has not answered heartbeats.
+    pub(super) fn silent(&self) -> Error {
+        let message = "the daemon has left three heartbeats without an answer".into();
+        Error::Io { context: format!("the connection to {} ended", self.name), message }
+    }
+
     /// What came is not what a daemon says.
     pub(super) fn wrong(&self, error: penstock_quicx::Error, octets: &[u8]) -> Error {
         // How a server of TLS tells that it is spoken to in plain text.
@@ -131,6 +141,9 @@ async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>>
     };
     let stream = TcpStream::connect(address).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
+    let (silence, interval, times) = KEEPALIVE;
+    let keepalive = TcpKeepalive::new().with_time(silence).with_interval(interval).with_retries(times);
+    SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(failed)?;
     let Some(tls) = options.tls.clone() else { return Ok(Box::new(stream)) };
     let config = tokio::task::spawn_blocking(move || tls.config(b"")).await;
     let mut config = config.map_err(|error| Error::Misuse(error.to_string()))??;
@@ -153,6 +166,14 @@ pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), octets: &[u8])
         stream.flush().await?;
     }
     Ok(written)
+}
+
+/// Waits for a moment; without one it never ends.
+pub(super) async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Why a connection is over, for whoever asks for something when it is.

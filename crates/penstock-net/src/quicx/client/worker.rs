@@ -1,16 +1,14 @@
 //! A worker: tasks come by themselves, and are answered for.
 
-use std::collections::HashSet;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use penstock_quicx::{TaskId, Worker as Machine, WorkerEvent};
 use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex, mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
 
-use super::transport::{ConnectOptions, Over, Peer, Stream, connect, write};
+use super::transport::{ConnectOptions, Over, Peer, Stream, connect, until, write};
 use crate::runtime::{self, PerProcess};
 use crate::{Error, Result};
 
@@ -25,7 +23,8 @@ pub struct WorkerOptions {
     pub types: Vec<String>,
     /// Tasks held at once. Default: 1.
     pub prefetch: u16,
-    /// How often the daemon hears that we are at work, so that it does not give our tasks to others: 15 s.
+    /// How often the daemon hears that we are at work, so that it does not give our tasks to others: 15 s. It answers: where
+    /// three are left without an answer, the connection is over.
     pub heartbeat: Duration,
 }
 
@@ -76,7 +75,7 @@ impl fmt::Debug for Worker {
 impl Worker {
     /// Connects and begins to take tasks.
     pub async fn connect(options: WorkerOptions) -> Result<Self> {
-        let mut machine = Machine::new();
+        let mut machine = Machine::new(Instant::now(), options.heartbeat);
         let types: Vec<&[u8]> = options.types.iter().map(String::as_bytes).collect();
         machine.begin(&types, options.prefetch)?;
         let (tasks, taken) = mpsc::unbounded_channel();
@@ -95,12 +94,7 @@ impl Worker {
                         peer,
                         machine,
                         tasks,
-                        holds: HashSet::new(),
-                        beat: options.heartbeat,
-                        due: Instant::now() + options.heartbeat,
                         waiting: Vec::new(),
-                        beats: 0,
-                        answered: 0,
                         resting: Vec::new(),
                         input: BytesMut::new(),
                         output: Bytes::new(),
@@ -165,14 +159,9 @@ struct Driver {
     peer: Peer,
     machine: Machine,
     tasks: mpsc::UnboundedSender<Result<Task>>,
-    holds: HashSet<u32>,
-    beat: Duration,
-    due: Instant,
     /// Who waits for what is being written.
     waiting: Vec<oneshot::Sender<Result<()>>>,
-    /// Heartbeats sent and answered, and who waits for the answer to which.
-    beats: u64,
-    answered: u64,
+    /// Who waits for the answer to which heartbeat.
     resting: Vec<(u64, oneshot::Sender<Result<()>>)>,
     input: BytesMut,
     output: Bytes,
@@ -231,17 +220,13 @@ impl Driver {
                 if read.map_err(|error| self.peer.broken(&error))? == 0 {
                     return Err(self.peer.ended());
                 }
-                self.machine.handle_input(&self.input).map_err(|error| self.peer.wrong(error, &self.input))?;
-                while let Some(event) = self.machine.poll_event() {
-                    self.learn(event);
-                }
+                let handled = self.machine.handle_input(Instant::now(), &self.input);
+                self.learn_all()?;
+                handled.map_err(|error| self.peer.wrong(error, &self.input))?;
             }
-            () = sleep_until(self.due) => {
-                self.due = Instant::now() + self.beat;
-                if !self.holds.is_empty() {
-                    self.beats += 1;
-                    self.machine.heartbeat()?;
-                }
+            () = until(self.machine.poll_timeout()) => {
+                self.machine.handle_timeout(Instant::now())?;
+                self.learn_all()?;
             }
         }
         Ok(true)
@@ -251,53 +236,66 @@ impl Driver {
         let (id, failure, written) = match command {
             Command::Verdict(id, failure, written) => (id, failure, written),
             Command::Done(ids, written) => {
-                for id in ids.into_iter().filter(|id| self.holds.remove(&id.0)) {
-                    self.machine.done(id)?;
+                for id in ids {
+                    if self.machine.holds(id) {
+                        self.machine.done(Instant::now(), id)?;
+                    }
                 }
                 self.waiting.push(written);
                 return Ok(());
             }
             Command::Rest(resting) => {
                 self.machine.rest()?;
-                return self.ask(resting);
+                return self.fence(resting);
             }
-            Command::Settle(settled) => return self.ask(settled),
+            Command::Settle(settled) => {
+                self.machine.ask()?;
+                return self.fence(settled);
+            }
         };
-        if !self.holds.remove(&id.0) {
+        if !self.machine.holds(id) {
             let _ = written.send(Err(Error::Misuse(format!("task {id} is not held by this worker"))));
             return Ok(());
         }
         match failure {
-            None => self.machine.done(id)?,
-            Some(reason) => self.machine.failed(id, &reason)?,
+            None => self.machine.done(Instant::now(), id)?,
+            Some(reason) => self.machine.failed(Instant::now(), id, &reason)?,
         }
         self.waiting.push(written);
         Ok(())
     }
 
     /// Has somebody wait until the daemon has read all that was sent.
-    fn ask(&mut self, waiting: oneshot::Sender<Result<()>>) -> Result<()> {
-        self.machine.heartbeat()?;
-        self.beats += 1;
-        self.resting.push((self.beats, waiting));
+    fn fence(&mut self, waiting: oneshot::Sender<Result<()>>) -> Result<()> {
+        let beat = self.machine.heartbeat()?;
+        self.resting.push((beat, waiting));
         Ok(())
     }
 
-    fn learn(&mut self, event: WorkerEvent) {
+    fn learn_all(&mut self) -> Result<()> {
+        while let Some(event) = self.machine.poll_event() {
+            self.learn(event)?;
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, event: WorkerEvent) -> Result<()> {
         match event {
             WorkerEvent::Task { id, kind, payload } => {
-                self.holds.insert(id.0);
                 // An error means that nobody takes tasks any more: this ends with the next command.
                 let _ = self.tasks.send(Ok(Task { id, kind, payload }));
             }
-            WorkerEvent::Wait => {}
-            WorkerEvent::Alive => {
-                self.answered += 1;
-                for (_, resting) in self.resting.extract_if(.., |(beat, _)| *beat <= self.answered) {
+            WorkerEvent::Alive(answered) => {
+                for (_, resting) in self.resting.extract_if(.., |(beat, _)| *beat <= answered) {
                     let _ = resting.send(Ok(()));
                 }
             }
+            WorkerEvent::Silent => return Err(self.peer.silent()),
+            WorkerEvent::OneByOne => tracing::info!(
+                "the daemon does not know PREFETCH and SUBSCRIBE: it gives one task at a time, of any type"
+            ),
             WorkerEvent::Refused(refused) => tracing::warn!(%refused, "the daemon refused a worker's frame"),
         }
+        Ok(())
     }
 }

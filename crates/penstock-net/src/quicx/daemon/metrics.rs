@@ -36,6 +36,7 @@ impl Source for Shared {
             ("dropped", "Dead tasks dropped.", counters.dropped),
             ("slow_connections", "Connections cut off because they did not read.", counters.slow),
             ("silent_workers", "Workers cut off because they did not answer.", counters.silent),
+            ("silent_producers", "Producers cut off because they did not answer.", counters.silent_producers),
             ("journal_failures", "Writes of the journal that failed.", counters.write_failures),
         ] {
             page.counter(&format!("penstock_quicx_{name}"), help, value)?;

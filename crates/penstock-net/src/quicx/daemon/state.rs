@@ -123,7 +123,7 @@ impl Shared {
                 tracing::warn!(peer = %peer(connection), "a connection that does not read was cut off");
             }
             Event::Silent { connection } => {
-                tracing::warn!(peer = %peer(connection), "a worker that does not answer heartbeats was cut off");
+                tracing::warn!(peer = %peer(connection), "a worker or a producer that does not answer heartbeats was cut off");
             }
             Event::JournalFailed { message, refused } => {
                 tracing::error!(error = message, refused, "the journal cannot be written: submits are refused");

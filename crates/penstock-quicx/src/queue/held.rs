@@ -1,0 +1,90 @@
+//! How answers lie in memory that wait for the disk.
+//!
+//! ```text
+//! an answer behind one that waits   a frame: version 0x01 first
+//! everything else                   kind (1)  number (4)  number (4)  LSN (8)
+//! ```
+
+use penstock_wire::{Reader, Writer};
+
+use super::output::DeadList;
+use crate::{HEADER, Lsn, TaskId};
+
+/// Bytes of an item that is no frame.
+pub(super) const LENGTH: usize = 1 + 4 + 4 + 8;
+
+/// An answer that waits, or several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    /// OK for tasks with consecutive IDs, when the disk has this; refused if their records cannot be written.
+    Submits { first: TaskId, count: u32, lsn: Lsn },
+    /// ERROR for submits that the disk has not taken.
+    Refused { count: u32 },
+    /// OK for what is written sooner or later.
+    Control { id: TaskId, lsn: Lsn },
+    /// DEAD_TASKS, which is made when its turn comes.
+    Dead(DeadList),
+}
+
+impl Held {
+    pub(super) fn encode(self) -> [u8; LENGTH] {
+        let (kind, one, two, lsn) = match self {
+            Self::Submits { first, count, lsn } => (0xF0, first.0, count, lsn.0),
+            Self::Refused { count } => (0xF1, 0, count, 0),
+            Self::Control { id, lsn } => (0xF2, id.0, 0, lsn.0),
+            Self::Dead(DeadList::Oldest) => (0xF3, 0, 0, 0),
+            Self::Dead(DeadList::After(id)) => (0xF4, id.0, 0, 0),
+        };
+        let mut item = [0; LENGTH];
+        let mut writer = Writer::new(item.as_mut_slice());
+        writer.u8(kind);
+        writer.u32(one);
+        writer.u32(two);
+        writer.u64(lsn);
+        item
+    }
+
+    /// None: it is the beginning of a frame.
+    pub(super) fn decode(item: &[u8; LENGTH]) -> Option<Self> {
+        let mut reader = Reader::new(item);
+        let (kind, one, two) = (reader.u8().ok()?, reader.u32().ok()?, reader.u32().ok()?);
+        let lsn = Lsn(reader.u64().ok()?);
+        match kind {
+            0xF0 => Some(Self::Submits { first: TaskId(one), count: two, lsn }),
+            0xF1 => Some(Self::Refused { count: two }),
+            0xF2 => Some(Self::Control { id: TaskId(one), lsn }),
+            0xF3 => Some(Self::Dead(DeadList::Oldest)),
+            0xF4 => Some(Self::Dead(DeadList::After(TaskId(one)))),
+            _ => None,
+        }
+    }
+}
+
+/// The whole frame that these bytes begin with, as it was put there.
+pub(super) fn frame(bytes: &[u8]) -> &[u8] {
+    let length = bytes.first_chunk::<HEADER>().map_or(0, |[.., a, b, c, d]| u32::from_be_bytes([*a, *b, *c, *d]));
+    bytes.get(..HEADER + length as usize).unwrap_or(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VERSION;
+
+    #[test]
+    fn every_item_reads_as_it_was_written_and_a_frame_is_none() {
+        let (id, lsn) = (TaskId(7), Lsn(1 << 40));
+        for item in [
+            Held::Submits { first: id, count: 3, lsn },
+            Held::Refused { count: 3 },
+            Held::Control { id, lsn },
+            Held::Dead(DeadList::Oldest),
+            Held::Dead(DeadList::After(id)),
+        ] {
+            assert_eq!(Held::decode(&item.encode()), Some(item));
+        }
+        let mut pong = [0; LENGTH];
+        pong[0] = VERSION;
+        assert_eq!((Held::decode(&pong), frame(&pong).len()), (None, HEADER));
+    }
+}
