@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock._pipestream_limits import Limits
 from penstock._places import is_uri
+from penstock.cli._limits import limited
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
 from penstock.cli._read_key import read_key
 from penstock.cli._serving import MetricsOption, listening
@@ -94,7 +96,7 @@ _DeferTo = Annotated[
 ]
 _Claims = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", file_okay=False, help="Where claim checks are kept, if not in the sink's folder."),
+    typer.Option(metavar="DIR", file_okay=False, help="Where claim checks are kept, if not in the sink."),
 ]
 _Survive = Annotated[
     float,
@@ -117,6 +119,7 @@ _Cert = Annotated[
 _Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
 
 
+@limited(server=True)
 def _serve(
     listen: _Listen,
     sink: _Sink,
@@ -142,6 +145,8 @@ def _serve(
     metrics: MetricsOption = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
+    *,
+    limits: Limits,
 ) -> None:
     """Take entities and keep each whole one in a folder or an object store."""
     secret = _check_secrets(cert, key, read_key_file)
@@ -173,6 +178,7 @@ def _serve(
         state=state,
         metrics=metrics,
         references=_references(fetch_from, approve_key, options),
+        limits=limits,
     )
     typer.echo(f"listening {server.address} fingerprint {server.fingerprint}")
     stop.wait()

@@ -5,6 +5,7 @@
 """
 
 from penstock._core import EntityIdSpace
+from penstock._pipestream_limits import Limits
 from penstock.pipestream._codes import (
     CompletionMode,
     ErrorCode,
@@ -116,6 +117,7 @@ __all__ = [
     "FileStorageReference",
     "GatheredEvent",
     "LostEvents",
+    "Limits",
     "Manifest",
     "OutcomeEvent",
     "Piece",

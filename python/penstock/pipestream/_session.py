@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from penstock import _core
+from penstock._pipestream_limits import SERVER_LIMITS, Limits
 from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode
 from penstock.pipestream._entity import Entity, NamedEntity, ReceivedEntity, SentEntity
@@ -43,6 +44,7 @@ class ConnectOptions:
     policy: CompletionPolicy | None
     survive: float | None
     state: PathLike | None
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,19 @@ class Draft:
 def survival(survive: float | None, state: PathLike | None) -> float | None:
     """Give how long a session goes on without its connection: what was said, else a while where it is on disk."""
     return _SURVIVE if survive is None and state is not None else survive
+
+
+def client_limits(limits: Limits | None) -> Limits:
+    """Give the limits of a client.
+
+    Raises:
+        PipeStreamError: A misuse, where one is set that only servers have.
+    """
+    given = limits or Limits()
+    for name in sorted(SERVER_LIMITS):
+        if getattr(given, name) != getattr(Limits(), name):
+            raise misuse(f"{name} is a limit of servers, and this is a client")
+    return given
 
 
 def highest_layer(layers: int | None, policy: CompletionPolicy | None, survive: float | None) -> int:
@@ -206,6 +221,7 @@ class Session(SessionState):
         state: PathLike | None = None,
         window: int | None = None,
         mtu: int | None = None,
+        limits: Limits | None = None,
         timeout: float | None = 10.0,
     ) -> "Session":
         """Connect to a server and agree on capabilities. Exactly one of the first three says whom to trust.
@@ -228,6 +244,8 @@ class Session(SessionState):
             window: The most unresolved entities of a scope, by default 65,536; the smaller of both ends' counts.
             mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; what the path does
                 not carry is found out and not used. By default 6,500 where the peer is on this machine, else 1,452.
+            limits: What the server may make this end do, but for those of servers; by default what the specification
+                allows.
             timeout: Seconds for all of it. None leaves it to the handshake's own limit.
 
         Raises:
@@ -248,6 +266,7 @@ class Session(SessionState):
             policy=policy,
             survive=survival(survive, state),
             state=state,
+            limits=client_limits(limits),
         )
         return cls(_core.Session.connect(address, options), policy)
 

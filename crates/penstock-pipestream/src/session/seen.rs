@@ -19,17 +19,21 @@ pub enum Limit {
     Depth,
     /// The octets of a header.
     Header,
+    /// The bytes of a header's metadata.
+    Metadata,
     /// The octets of a payload.
     Payload,
     /// Children of one parent (section 10.5).
     Children,
+    /// Parents that are open (section 9.5).
+    OpenParents,
     /// The time that a parent may be open.
     ParentTime,
 }
 
 impl Limit {
     /// All of them, in the order of [`Counters::limits`].
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Window,
         Self::ScopeEntities,
         Self::OpenEntities,
@@ -38,8 +42,10 @@ impl Limit {
         Self::CheckpointTime,
         Self::Depth,
         Self::Header,
+        Self::Metadata,
         Self::Payload,
         Self::Children,
+        Self::OpenParents,
         Self::ParentTime,
     ];
 
@@ -54,8 +60,10 @@ impl Limit {
             Self::CheckpointTime => "checkpoint_time",
             Self::Depth => "depth",
             Self::Header => "header",
+            Self::Metadata => "metadata",
             Self::Payload => "payload",
             Self::Children => "children",
+            Self::OpenParents => "open_parents",
             Self::ParentTime => "parent_time",
         }
     }
