@@ -32,7 +32,7 @@ class Limits:
     max_connections: int = _limit(1_024, 1, 1_000_000, server=True)
     """Connections at once; more are refused."""
     max_scope_depth: int = _limit(7, 1, 7)
-    """How deep scopes may lie; deeper is DEPTH_EXCEEDED, and the connection is closed. Both ends keep to the smaller."""
+    """How deep scopes may lie; deeper is DEPTH_EXCEEDED, closed. Both ends keep to the smaller."""
     max_entities_per_scope: int = _limit(4_294_967_294, 1, 4_294_967_294)
     """Entities that a scope may have in all; more is WINDOW_EXCEEDED, closed. Both ends keep to the smaller."""
     max_open_entities: int = _limit(1_000_000, 64, 1_000_000)

@@ -1,4 +1,4 @@
-"""The limits of a PipeStream end as options: ``--max-header`` for `penstock.pipestream.Limits.max_header`, and so on."""
+"""The limits of a PipeStream end as options: ``--max-header`` for `penstock.pipestream.Limits.max_header`, ..."""
 
 import functools
 import inspect

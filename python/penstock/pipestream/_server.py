@@ -125,13 +125,12 @@ class Server(Listening):
             0: it ends. Only at layer 2.
         state: A folder for such sessions, made if need be, so that they outlive this process too: nothing that was
             acknowledged is lost, and the next server on the same folders goes on with them. The sink is a folder then.
-        claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``, in a folder as in an object
+        claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``, in a folder as in a
             store, whose servers share them. With neither sink nor folder nothing is set aside (`ReceivedEntity.defer`
             is a misuse), because what is forgotten with the process could be redeemed twice.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
         references: What becomes of entities that refer to objects in stores; by default their messages are kept.
-        limits: What clients may make it do; by default what the specification allows. A claim check that is good for less
-            than ``limits.max_claim_life`` keeps its own time.
+        limits: What clients may make it do; by default what the specification allows.
         state_dir: For development certificates; by default the state folder of the command line.
 
     >>> from tempfile import TemporaryDirectory

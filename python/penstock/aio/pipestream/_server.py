@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from penstock import _core
+from penstock._pipestream_limits import Limits
 from penstock.aio._loop import futures, limit, result
 from penstock.aio.pipestream._session import Session
-from penstock._pipestream_limits import Limits
 from penstock.pipestream._codes import Status
 from penstock.pipestream._fields import PathLike
 from penstock.pipestream._hand_over import HandOver, Queue
@@ -18,8 +18,8 @@ from penstock.pipestream._references import References
 from penstock.pipestream._server import (
     LAYER_2,
     ServeOptions,
-    check_defer_to,
     ServerCounters,
+    check_defer_to,
     counters_of,
     development,
     sink_of,

@@ -117,7 +117,7 @@ struct State {
 type Stored = Option<oneshot::Receiver<io::Result<()>>>;
 
 impl Claims {
-    /// No claim checks: entities are not set aside, and nobody's claim check is known.
+    /// No claim checks: entities are not set aside, and no claim check is known.
     pub fn nowhere() -> Arc<Self> {
         Arc::new(Self::of(Home::Nowhere, ClaimLimits::default()))
     }
@@ -154,7 +154,7 @@ impl Claims {
     }
 
     /// The book of all servers of a sink in an object store, beside its sessions: what one of them has issued any of them
-    /// knows, and one redemption is good, whoever is asked. Blocks on the store.
+    /// knows, and one redemption is good, whichever is asked. Blocks on the store.
     pub fn in_store(sink: &Place, limits: ClaimLimits) -> Result<Arc<Self>> {
         let claims = Arc::new(Self::of(Home::Objects(Sharing::new(sink.clone())?), limits));
         claims.open_now()?;

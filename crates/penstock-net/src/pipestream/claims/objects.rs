@@ -6,9 +6,9 @@
 //!  PREFIX/.claims/redeemed/CLAIM       {"by": SESSION, "attempt": 16 hex digits}; put only where there is none
 //! ```
 //!
-//! An object appears whole or not at all, and a redemption is the store's to decide among all who try: whoever has put
+//! An object appears whole or not at all, and a redemption is the store's to decide among all that try: the session whose server has put
 //! `redeemed/CLAIM` has the entity, in whatever process (section 10.8). A server reads what the others have written when
-//! somebody asks about a claim check. Whatever order the records are read in, they say the same as long as those that
+//! a client asks about a claim check. Whatever order the records are read in, they say the same as long as those that
 //! issue come first. All of it is removed when no claim check that it is about can be known any more.
 
 use std::collections::HashSet;
@@ -83,7 +83,7 @@ impl Sharing {
             writer: self.writer.clone(),
             next: 0,
             recent: Vec::new(),
-            octets: 0,
+            bytes: 0,
             swept: None,
         }
     }
@@ -107,14 +107,14 @@ impl Sharing {
         Ok(())
     }
 
-    /// The claim checks that somebody has redeemed.
+    /// The claim checks that were redeemed.
     pub(super) async fn redeemed(&self) -> Result<Vec<u64>> {
         let found = list(&self.place, REDEEMED).await?;
         let names = found.iter().filter_map(|object| object.location.filename());
         Ok(names.filter_map(|name| u64::from_str_radix(name, 16).ok()).collect())
     }
 
-    /// Who has redeemed a claim check, if anybody has.
+    /// The session that has redeemed a claim check, if there is one.
     pub(super) async fn redeemer(&self, id: u64) -> Result<Option<SessionId>> {
         Ok(self.marker(id).await?.and_then(|marker| SessionId::parse(&marker.by).ok()))
     }
@@ -123,9 +123,9 @@ impl Sharing {
     pub(super) async fn redeem(&self, id: u64, by: SessionId) -> Result<std::result::Result<(), SessionId>> {
         let attempt = crate::tls::random().map_err(|error| generic(io::Error::other(error.to_string())))?;
         let marker = Marker { by: by.to_string(), attempt: format!("{:016x}", u64::from_be_bytes(attempt)) };
-        let octets = serde_json::to_vec(&marker).map_err(|error| generic(error.into()))?;
+        let bytes = serde_json::to_vec(&marker).map_err(|error| generic(error.into()))?;
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        match self.place.store().put_opts(&self.redemption(id), PutPayload::from(octets), options).await {
+        match self.place.store().put_opts(&self.redemption(id), PutPayload::from(bytes), options).await {
             Ok(_) => Ok(Ok(())),
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
                 let there =
@@ -142,12 +142,12 @@ impl Sharing {
     }
 
     async fn marker(&self, id: u64) -> Result<Option<Marker>> {
-        let octets = match self.place.store().get(&self.redemption(id)).await {
+        let bytes = match self.place.store().get(&self.redemption(id)).await {
             Ok(found) => found.bytes().await?,
             Err(Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        serde_json::from_slice(&octets).map(Some).map_err(|error| generic(error.into()))
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| generic(error.into()))
     }
 
     fn redemption(&self, id: u64) -> object_store::path::Path {
@@ -155,19 +155,19 @@ impl Sharing {
     }
 }
 
-/// What all servers of a sink have written; whoever reads a sink need not be a server of it.
+/// What all servers of a sink have written; a reader of a sink need not be a server of it.
 pub(super) async fn look(place: &Place, mut each: impl FnMut(Change)) -> Result<()> {
     let (changes, _) = read(place, &HashSet::new(), "no writer").await?;
     in_order(changes).into_iter().for_each(&mut each);
     // Those of a server that was killed before it had written so.
     for object in list(place, REDEEMED).await? {
         let Some(id) = object.location.filename().and_then(|name| u64::from_str_radix(name, 16).ok()) else { continue };
-        let octets = match place.store().get(&object.location).await {
+        let bytes = match place.store().get(&object.location).await {
             Ok(found) => found.bytes().await?,
             Err(Error::NotFound { .. }) => continue,
             Err(error) => return Err(error),
         };
-        let marker: Marker = serde_json::from_slice(&octets).map_err(|error| generic(error.into()))?;
+        let marker: Marker = serde_json::from_slice(&bytes).map_err(|error| generic(error.into()))?;
         if let Ok(by) = SessionId::parse(&marker.by) {
             each((ClaimRecord::Redeemed { id, by }, None));
         }
@@ -195,13 +195,13 @@ async fn read(place: &Place, seen: &HashSet<String>, writer: &str) -> Result<(Ve
         let mut answers = stream::iter(requests).buffer_unordered(CONCURRENT);
         let mut whole = true;
         while let Some(answer) = answers.try_next().await? {
-            let Some((name, octets)) = answer else {
+            let Some((name, bytes)) = answer else {
                 whole = false;
                 continue;
             };
             let damaged =
                 |error: io::Error| generic(io::Error::new(error.kind(), format!("{FOLDER}/{LOG}/{name}: {error}")));
-            read_all(&octets, &mut |record, details| changes.push((record, details))).map_err(damaged)?;
+            read_all(&bytes, &mut |record, details| changes.push((record, details))).map_err(damaged)?;
             read.insert(name);
         }
         if whole {
@@ -231,7 +231,7 @@ pub(super) struct ObjectLog {
     next: u64,
     /// Batches that are not put together yet.
     recent: Vec<(object_store::path::Path, Vec<u8>)>,
-    octets: usize,
+    bytes: usize,
     /// When this server removed what is too old.
     swept: Option<Instant>,
 }
@@ -243,9 +243,9 @@ impl ObjectLog {
             return Ok(());
         }
         let path = self.put(records)?;
-        self.octets += records.len();
+        self.bytes += records.len();
         self.recent.push((path, records.to_vec()));
-        if self.recent.len() >= BATCHES || self.octets >= ROLL {
+        if self.recent.len() >= BATCHES || self.bytes >= ROLL {
             self.roll();
         }
         if self.swept.is_none_or(|swept| swept.elapsed() >= SWEEP) {
@@ -259,17 +259,17 @@ impl ObjectLog {
 
     fn put(&mut self, records: &[u8]) -> io::Result<object_store::path::Path> {
         let path = self.place.path(&format!("{FOLDER}/{LOG}/{}-{:010}", self.writer, self.next));
-        // After an error nobody knows whether it is there, and another server may have read it: the name is used up.
+        // After an error the object may be there all the same, and another server may have read it: the name is used up.
         self.next = self.next.saturating_add(1);
-        let octets = [MAGIC, records].concat();
-        wait(async { self.place.store().put(&path, PutPayload::from(octets)).await.map(drop) })?;
+        let bytes = [MAGIC, records].concat();
+        wait(async { self.place.store().put(&path, PutPayload::from(bytes)).await.map(drop) })?;
         Ok(path)
     }
 
-    /// One object instead of many, so that nobody has to read a hundred thousand of them.
+    /// One object instead of many, so that a reader does not meet a hundred thousand of them.
     fn roll(&mut self) {
         let recent = std::mem::take(&mut self.recent);
-        self.octets = 0;
+        self.bytes = 0;
         let all: Vec<u8> = recent.iter().flat_map(|(_, records)| records.iter().copied()).collect();
         if let Err(error) = self.put(&all) {
             // Nothing is lost: the small ones stay.
@@ -283,7 +283,7 @@ impl ObjectLog {
     }
 }
 
-/// Removes what is about claim checks that nobody knows any more.
+/// Removes what is about claim checks that are forgotten.
 async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
     for below in [LOG, REDEEMED] {
         let old = |object: &ObjectMeta| now.duration_since(object.last_modified.into()).is_ok_and(|age| age >= KEPT);

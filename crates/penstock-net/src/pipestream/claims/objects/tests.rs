@@ -11,8 +11,8 @@ use super::super::{Claims, Details, read_claims_in};
 use super::*;
 use crate::runtime::block_on;
 
-fn session(octet: u8) -> SessionId {
-    SessionId::new([octet; 16])
+fn session(byte: u8) -> SessionId {
+    SessionId::new([byte; 16])
 }
 
 /// A prefix in a store in memory, and one in a store that keeps files.
@@ -87,7 +87,7 @@ fn two_servers_of_a_sink_redeem_a_claim_check_once_between_them() {
             let answers: Vec<bool> =
                 block_on(futures_util::future::join_all(servers.iter().enumerate().map(both))).unwrap();
             assert_eq!(answers.iter().filter(|answer| **answer).count(), 1, "claim check {index}: {answers:?}");
-            // Whoever lost knows that it is taken, and is told when it has come to its end.
+            // The server that lost knows that it is taken.
             let (winner, by) = if answers[0] { (0, session(10)) } else { (1, session(11)) };
             assert_eq!(status(&servers[1 - winner], id), Some(Status::Processing));
             servers[winner].settle(id, by, Status::Complete);
@@ -140,7 +140,9 @@ fn what_the_list_of_the_session_says_that_redeemed_stands() {
         )
     };
     let put = |name: String, text: String| {
-        block_on(async { place.store().put(&place.path(&name), PutPayload::from(text.into_bytes())).await }).unwrap().unwrap();
+        block_on(async { place.store().put(&place.path(&name), PutPayload::from(text.into_bytes())).await })
+            .unwrap()
+            .unwrap();
     };
     put(format!("{}/entities.jsonl", session(5)), format!("{}{{\"closed\":1}}\n", line(1, ids[0])));
     // This one may still be going on.
@@ -157,7 +159,8 @@ fn batches_are_put_together_and_go_when_they_are_old() {
     let (places, _folder) = places();
     for place in places {
         let claims = server(&place);
-        let ids: Vec<u64> = (0..u32::try_from(2 * BATCHES).unwrap() + 10).map(|entity| issue(&claims, entity + 1)).collect();
+        let ids: Vec<u64> =
+            (0..u32::try_from(2 * BATCHES).unwrap() + 10).map(|entity| issue(&claims, entity + 1)).collect();
         redeem(&claims, ids[0], 2).unwrap();
         end(claims);
         let count = || block_on(list(&place, LOG)).unwrap().unwrap().len();

@@ -169,7 +169,7 @@ pub(super) async fn lines(place: &Place, session: &str, mut each: impl FnMut(&[u
     for piece in &found {
         match place.store().get(&piece.location).await {
             Ok(piece) => each_line(piece.into_stream(), &mut each).await?,
-            // Put together with others meanwhile, by whoever has the session open.
+            // Put together with others meanwhile, by the server that has the session open.
             Err(object_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -177,12 +177,12 @@ pub(super) async fn lines(place: &Place, session: &str, mut each: impl FnMut(&[u
     Ok(found.is_empty())
 }
 
-async fn each_line(mut octets: BoxStream<'static, Result<Bytes>>, each: &mut impl FnMut(&[u8])) -> Result<()> {
+async fn each_line(mut bytes: BoxStream<'static, Result<Bytes>>, each: &mut impl FnMut(&[u8])) -> Result<()> {
     let mut rest: Vec<u8> = Vec::new();
-    while let Some(more) = octets.try_next().await? {
+    while let Some(more) = bytes.try_next().await? {
         rest.extend_from_slice(&more);
-        let whole = rest.iter().rposition(|octet| *octet == b'\n').map_or(0, |at| at + 1);
-        rest.drain(..whole).as_slice().split(|octet| *octet == b'\n').for_each(&mut *each);
+        let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        rest.drain(..whole).as_slice().split(|byte| *byte == b'\n').for_each(&mut *each);
     }
     Ok(())
 }

@@ -131,7 +131,7 @@ impl ObjectSink {
     }
 
     /// Reads the lines of a session's list as far as they are there, in order, and says whether it is over: no server has
-    /// it open any more, or nobody knows of it.
+    /// it open any more, or the sink has nothing of it.
     pub(crate) async fn lines(place: &Place, session: &str, each: impl FnMut(&[u8])) -> object_store::Result<bool> {
         list::lines(place, session, each).await
     }
