@@ -3,10 +3,11 @@
 //! neither issues none: what is forgotten could be redeemed twice (section 10.8).
 
 mod objects;
+mod state;
 mod store;
 mod types;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -14,12 +15,12 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use penstock_pipestream::claims::{Claim, ClaimBook, ClaimLimits, ClaimRecord, ClaimState, ClaimTerms};
+use penstock_pipestream::claims::{Claim, ClaimLimits, ClaimRecord, ClaimState, ClaimTerms};
 use penstock_pipestream::{self as core, ClaimResponse, ErrorCode, SessionId, Status};
-use penstock_wire::FastMap;
 use tokio::sync::{Notify, oneshot};
 
 use self::objects::Sharing;
+use self::state::State;
 use self::store::{Opened, Store};
 pub use self::types::{ClaimCheck, ClaimRow, DeferTypes, Details, life};
 use super::command::CLAIM;
@@ -35,12 +36,6 @@ use crate::{Error, Result, tls};
 const HERE: SessionId = SessionId::new([0; 16]);
 /// Where they are, in a sink that is a folder.
 const FOLDER: &str = ".claims";
-/// The most that `fresh` gives at a time.
-const FRESH: usize = 4_096;
-/// What all claim checks stand for together, in octets.
-const MAX_DETAILS: usize = 512 << 20;
-/// Details of claim checks that the book has forgotten are swept when there are so many more of them.
-const SWEPT: usize = 1_024;
 
 /// What a file of claim checks says; whoever reads a sink's folder need not be its server. None where there is no file.
 /// Blocks on the disk.
@@ -99,18 +94,6 @@ pub struct Claims {
     issued: Notify,
     /// A sink keeps which of them were settled without a session.
     noted: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    book: ClaimBook,
-    details: FastMap<u64, Details>,
-    details_octets: usize,
-    /// Claim checks that are stored, by their number, in the order in which they were issued.
-    order: BTreeMap<u64, u64>,
-    last: u64,
-    /// What sessions of an earlier process had redeemed, and nobody has settled.
-    left: Vec<(u64, SessionId)>,
 }
 
 /// Fires when what was said before is on disk.
@@ -544,135 +527,6 @@ async fn read_shared(sharing: &Sharing, state: &mut State) -> object_store::Resu
 
 fn failed(what: &str, sink: &Place, error: &object_store::Error) -> Error {
     Error::Io { context: format!("{what} {}", sink.uri()), message: plain(error) }
-}
-
-impl State {
-    fn new(limits: ClaimLimits) -> Self {
-        Self { book: ClaimBook::new(limits), ..Self::default() }
-    }
-
-    fn restore(&mut self, record: ClaimRecord, details: Option<Details>) {
-        if let (ClaimRecord::Issued(claim), Some(details)) = (&record, details) {
-            self.remember(claim.id, details);
-        }
-        self.book.restore(now(), record);
-    }
-
-    fn remember(&mut self, id: u64, details: Details) {
-        self.details_octets = self.details_octets.saturating_add(details.weight());
-        if let Some(old) = self.details.insert(id, details) {
-            self.details_octets = self.details_octets.saturating_sub(old.weight());
-        }
-    }
-
-    /// Whether the work was done without a session, and the payload is in the sink.
-    fn is_done_here(&self, claim: &Claim) -> bool {
-        claim.state == ClaimState::Settled { by: HERE, status: Status::Complete }
-            && self.details.get(&claim.id).is_some_and(|details| details.file.is_some())
-    }
-
-    /// Whoever asks for what was done without a session hears where its payload lies.
-    fn tell_place(&self, response: &mut ClaimResponse) {
-        let done = self.book.get(response.claim_id).filter(|claim| self.is_done_here(claim));
-        let file = done.and_then(|claim| self.details.get(&claim.id)?.file.clone());
-        if let (Some(_), Some((check, _))) = (&file, &mut response.found) {
-            check.validation.get_or_insert_default().checkpoint_ref = file;
-        }
-    }
-
-    fn forget(&mut self, id: u64) {
-        if let Some(old) = self.details.remove(&id) {
-            self.details_octets = self.details_octets.saturating_sub(old.weight());
-        }
-    }
-
-    fn has_room(&self) -> Result<()> {
-        if self.details_octets < MAX_DETAILS {
-            return Ok(());
-        }
-        let message = format!("what claim checks stand for takes {MAX_DETAILS} octets, which is the limit");
-        Err(core::Error::limit(ErrorCode::WindowExceeded, message).into())
-    }
-
-    fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {
-        let place = |claim: &Claim| (claim.expiry_micros, claim.id);
-        let mut found: Vec<_> = self.book.iter().map(place).filter(|place| *place > after).collect();
-        if found.len() > max {
-            found.select_nth_unstable(max);
-            found.truncate(max);
-        }
-        found.sort_unstable();
-        found.into_iter().filter_map(|(_, id)| self.book.get(id)).map(|claim| self.row(claim)).collect()
-    }
-
-    fn note_left(&mut self) {
-        let redeemed = self.book.iter().filter_map(|claim| match claim.state {
-            ClaimState::Redeemed { by } if by != HERE => Some((claim.id, by)),
-            ClaimState::Open | ClaimState::Redeemed { .. } | ClaimState::Settled { .. } => None,
-        });
-        self.left = redeemed.collect();
-    }
-
-    fn row(&self, claim: &Claim) -> ClaimRow {
-        let details = self.details.get(&claim.id).cloned().unwrap_or_default();
-        ClaimRow { check: ClaimCheck { validation: None, ..ClaimCheck::from(claim) }, details }
-    }
-
-    /// A claim check is stored.
-    fn number(&mut self, id: u64) {
-        self.last += 1;
-        self.order.insert(self.last, id);
-    }
-
-    /// What was read from disk; those that expire first were issued first, mostly.
-    fn number_all(&mut self) {
-        let mut found: Vec<_> = self.book.iter().map(|claim| (claim.expiry_micros, claim.id)).collect();
-        found.sort_unstable();
-        found.into_iter().for_each(|(_, id)| self.number(id));
-    }
-
-    fn fresh(&self, after: u64) -> (Vec<ClaimRow>, u64) {
-        let known = self.order.range(after.saturating_add(1)..).filter_map(|(_, id)| self.book.get(*id));
-        let rows = known.filter(|claim| claim.is_open(now())).take(FRESH).map(|claim| self.row(claim));
-        let rows: Vec<_> = rows.collect();
-        let last = match (rows.len() == FRESH, rows.last()) {
-            // There may be more.
-            (true, Some(row)) => {
-                let found = self.order.range(after.saturating_add(1)..).find(|(_, id)| **id == row.check.id);
-                found.map_or(self.last, |(number, _)| *number)
-            }
-            (_, _) => self.last,
-        };
-        (rows, last)
-    }
-
-    /// Forgets what expired long ago.
-    fn sweep(&mut self) {
-        self.book.handle_timeout(now());
-        if self.details.len() > 2 * self.book.len() + SWEPT {
-            let book = &self.book;
-            self.details.retain(|id, _| book.get(*id).is_some());
-            self.details_octets = self.details.values().map(Details::weight).sum();
-            self.order.retain(|_, id| book.get(*id).is_some());
-        }
-    }
-
-    /// All that is known, if it is no more than so many.
-    fn snapshot(&mut self, most: usize) -> Option<Vec<(ClaimRecord, Option<Details>)>> {
-        self.sweep();
-        if self.book.len() > most {
-            return None;
-        }
-        let details = |record: &ClaimRecord| match record {
-            ClaimRecord::Issued(claim) => self.details.get(&claim.id).cloned(),
-            ClaimRecord::Redeemed { .. } | ClaimRecord::Settled { .. } | ClaimRecord::Voided { .. } => None,
-        };
-        let with_details = |record| {
-            let details = details(&record);
-            (record, details)
-        };
-        Some(self.book.snapshot().map(with_details).collect())
-    }
 }
 
 async fn written(stored: Stored) -> Result<()> {
