@@ -246,7 +246,7 @@ class Session(SessionState):
             timeout: Seconds for all of it. None leaves it to the handshake's own limit.
 
         Raises:
-            PipeStreamError: Of kind "io" for no server or no trust, "deadline", or "misuse", also for layer 2 without it.
+            PipeStreamError: Of kind "io" for no server or trust, "deadline", or "misuse", also for layer 2 without it.
         """
         options = ConnectOptions(
             fingerprint=fingerprint,
