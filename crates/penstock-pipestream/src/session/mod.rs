@@ -47,7 +47,7 @@ use bytes::{Bytes, BytesMut};
 use penstock_wire::FastMap;
 
 pub use journal::Restored;
-pub use seen::{Counters, Limit, Usage};
+pub use seen::{Counters, Limit, LimitCounts, Usage};
 pub use types::{
     Accepted, AcceptedChunk, Admission, ChunkProgress, ClaimAsk, EntityKey, Event, Layer2Config, Layer2Event, Reason,
     Role, ScopeKey, SentOpen, SessionConfig, Ticket, Transmit,

@@ -1,5 +1,8 @@
 //! What a session counts, and what it holds.
 
+use crate::error::Result;
+use crate::stored::{In, Out, Stored};
+
 /// A limit whose transgression is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
@@ -19,16 +22,16 @@ pub enum Limit {
     Depth,
     /// The octets of a header.
     Header,
-    /// The bytes of a header's metadata.
-    Metadata,
     /// The octets of a payload.
     Payload,
     /// Children of one parent (section 10.5).
     Children,
-    /// Parents that are open (section 9.5).
-    OpenParents,
     /// The time that a parent may be open.
     ParentTime,
+    /// The bytes of a header's metadata.
+    Metadata,
+    /// Parents that are open (section 9.5).
+    OpenParents,
 }
 
 impl Limit {
@@ -42,11 +45,11 @@ impl Limit {
         Self::CheckpointTime,
         Self::Depth,
         Self::Header,
-        Self::Metadata,
         Self::Payload,
         Self::Children,
-        Self::OpenParents,
         Self::ParentTime,
+        Self::Metadata,
+        Self::OpenParents,
     ];
 
     /// Its name in metrics.
@@ -66,6 +69,35 @@ impl Limit {
             Self::OpenParents => "open_parents",
             Self::ParentTime => "parent_time",
         }
+    }
+}
+
+/// How many of them are in a session's records: those that version 1 began with. The others count from 0 when a session
+/// is restored.
+const STORED: usize = 11;
+
+/// How often each limit was exceeded, in the order of [`Limit::ALL`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LimitCounts([u64; Limit::ALL.len()]);
+
+impl LimitCounts {
+    /// The counts.
+    pub fn values(&self) -> std::slice::Iter<'_, u64> {
+        self.0.iter()
+    }
+}
+
+impl Stored for LimitCounts {
+    fn put(&self, out: &mut Out) {
+        self.0.iter().take(STORED).for_each(|count| count.put(out));
+    }
+
+    fn take(from: &mut In<'_>) -> Result<Self> {
+        let mut counts = Self::default();
+        for count in counts.0.iter_mut().take(STORED) {
+            *count = u64::take(from)?;
+        }
+        Ok(counts)
     }
 }
 
@@ -101,20 +133,20 @@ pub struct Counters {
     /// Times that an announcement had to wait for window or scopes.
     pub blocked: u64,
     /// How often each limit was exceeded, in the order of [`Limit::ALL`].
-    pub limits: [u64; Limit::ALL.len()],
+    pub limits: LimitCounts,
 }
 
 impl Counters {
     /// A limit was exceeded so many times.
     pub(super) fn exceeded(&mut self, limit: Limit, times: u64) {
-        if let Some(count) = self.limits.get_mut(limit as usize) {
+        if let Some(count) = self.limits.0.get_mut(limit as usize) {
             *count += times;
         }
     }
 
     /// How often a limit was exceeded.
     pub fn limit(&self, limit: Limit) -> u64 {
-        self.limits.get(limit as usize).copied().unwrap_or_default()
+        self.limits.0.get(limit as usize).copied().unwrap_or_default()
     }
 }
 
