@@ -1,5 +1,6 @@
 """Sections 10.4 and 10.5: an operator's limits on the command line, and the code for exceeding each (decision 14)."""
 
+import os
 import subprocess
 
 import pytest
@@ -166,7 +167,9 @@ def test_connections_beyond_the_limit_are_refused(program: Program, connect: Con
 )
 def test_a_limit_out_of_range_is_a_usage_error(option: str, value: str, allowed: str) -> None:
     command = [*SERVE, "--listen", "127.0.0.1:0", "--sink", "nowhere", option, value]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=None, check=False)
+    # Wide enough for the message to stay on one line.
+    wide = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=wide, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert option in done.stderr
     assert allowed in done.stderr
