@@ -34,9 +34,15 @@ def _option(name: str) -> Any:
     least, most = LIMITS[name]
     kind: Any = int if isinstance(least, int) else float
     seconds = "S" if kind is float else "N"
+
+    def checked(value: float | None) -> float | None:
+        if value is not None and not least <= value <= most:
+            raise typer.BadParameter(f"{value} is not in the range from {least} to {most}")
+        return value
+
     return Annotated[
         kind | None,
-        typer.Option(min=least, max=most, metavar=seconds, help=_HELP[name], rich_help_panel="Limits"),
+        typer.Option(metavar=seconds, help=_HELP[name], rich_help_panel="Limits", callback=checked),
     ]
 
 
