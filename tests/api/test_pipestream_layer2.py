@@ -28,7 +28,7 @@ WAIT = 30.0
 
 @pytest.fixture
 def server(tmp_path):
-    with Server(state_dir=tmp_path) as server:
+    with Server(state_dir=tmp_path, claims=tmp_path / "claims") as server:
         yield server
 
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_set_aside_has_failed_in_asyncio_too(tmp_path):
                     await entity.defer("a person must look at it", life=-1)
 
     async def main():
-        async with aio.Server(state_dir=tmp_path) as server:
+        async with aio.Server(state_dir=tmp_path, claims=tmp_path / "claims") as server:
             connecting = aio.Session.connect(server.address, fingerprint=server.fingerprint, layers=2)
             async with connecting as session:
                 receiving = asyncio.create_task(receive(await server.accept()))
@@ -145,6 +145,45 @@ def test_a_claim_check_that_nobody_redeems_is_settled_by_its_server(server):
             server.settle(claim.claim ^ 1)
         with pytest.raises(ValueError, match="16 lower-case hex digits"):
             session.claim("17")
+
+
+def test_a_server_that_keeps_claim_checks_nowhere_issues_none_and_knows_none(tmp_path):
+    def act(entity):
+        with pytest.raises(PipeStreamError, match="keeps no claim checks"):
+            entity.defer("later")
+        # It was not taken.
+        entity.complete()
+
+    with Server(state_dir=tmp_path) as server, serving(server, act), connect(server) as session:
+        assert session.send(b"x").wait(WAIT) is Status.COMPLETE
+        with pytest.raises(PipeStreamError) as caught:
+            session.redeem(1, session.id)
+        assert caught.value.code == ErrorCode.CLAIM_NOT_FOUND
+        with pytest.raises(PipeStreamError) as caught:
+            session.claim(1)
+        assert caught.value.code == ErrorCode.CLAIM_NOT_FOUND
+        assert server.claims() == []
+
+
+def test_what_a_policy_would_set_aside_fails_where_claim_checks_are_kept_nowhere(tmp_path):
+    policy = CompletionPolicy.parse("best-effort,on-failure=defer")
+    with (
+        Server(state_dir=tmp_path) as server,
+        serving(server, lambda entity: entity.complete() if entity.is_dehydrated else entity.fail("no text in it")),
+        connect(server, policy=policy) as session,
+    ):
+        with session.dehydrate() as scope:
+            part = scope.send(b"x")
+        assert (part.wait(WAIT), scope.wait(WAIT)) == (Status.FAILED, Status.COMPLETE)
+        assert "no text in it" in part.reason.message
+        assert "keeps no claim checks" in part.reason.message
+
+
+def test_a_queue_for_claim_checks_needs_somewhere_to_keep_them(tmp_path):
+    with pytest.raises(PipeStreamError, match="defer_to needs claim checks"):
+        Server(state_dir=tmp_path, defer_to="quicx://127.0.0.1:1")
+    with pytest.raises(PipeStreamError, match="defer_to needs claim checks"):
+        aio.Server(state_dir=tmp_path, defer_to="quicx://127.0.0.1:1")
 
 
 def test_claim_checks_in_a_folder_outlive_their_server(tmp_path):
@@ -317,7 +356,7 @@ def test_asyncio_has_the_same(tmp_path):
         return states
 
     async def main():
-        async with aio.Server(state_dir=tmp_path) as server:
+        async with aio.Server(state_dir=tmp_path, claims=tmp_path / "claims") as server:
             serving = asyncio.create_task(serve(server))
             trust = {"fingerprint": server.fingerprint, "layers": 2}
             async with aio.Session.connect(server.address, **trust) as first:

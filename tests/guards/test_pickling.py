@@ -143,6 +143,7 @@ SAMPLES |= {
     Position: lambda: Position("ab", 3, 14),
     Source: lambda: Source(READER, WANTED),
     Wanted: lambda: WANTED,
+    ps.Limits: lambda: ps.Limits(max_header=2_000, max_claim_life=60.0),
     ps.ClosedSession: lambda: ps.ClosedSession("ab", 3, 14),
     ps.Piece: lambda: PIECE,
     ps.SinkReader: lambda: READER,

@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PipeStreamError, SparkError
-from penstock.pipestream import Server, Session
+from penstock.pipestream import ErrorCode, Limits, Server, Session, Status
 from penstock.spark import PipeStreamDataSource
+from penstock.spark.pipestream.listen import Listen
+from penstock.spark.pipestream.options import Options
 from penstock.spark.pipestream.source import ROW_COLUMNS
 from penstock.tls import write_certificates
 
@@ -139,6 +141,18 @@ def test_wrong_options_are_named(options, message, monkeypatch):
         reader(**options)
 
 
+def test_the_server_of_a_source_has_the_limits_of_its_options(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path))
+    options = Options({"listen": "127.0.0.1:0", "spool": str(tmp_path / "spool"), "max_metadata": "300"}, "source")
+    listen = Listen.read(options)
+    options.finish()
+    assert listen.limits == Limits(max_metadata=300)
+    server, _ = listen.start()
+    with server, Session.connect(server.address, fingerprint=server.fingerprint) as session:
+        sent = session.send(b"x", metadata={"m": "m" * 300})
+        assert (sent.wait(30), sent.reason.code) == (Status.FAILED, ErrorCode.ENTITY_TOO_LARGE)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -150,6 +164,15 @@ def test_wrong_options_are_named(options, message, monkeypatch):
         ({"listen": "127.0.0.1:0", "spool": "s3://b/p", "advertise": "h:1"}, "executors read s3://b/p where it lies"),
         ({"listen": "127.0.0.1:0", "spool": "/", "storage.region": "r"}, "no option storage.region"),
         ({"client_ca": "/", "path": "/"}, "goes with the option listen"),
+        (
+            {"listen": "127.0.0.1:0", "spool": "/", "max_header": "1000"},
+            "the option max_header .* must be a number from 1024 to 1048576, not '1000'",
+        ),
+        (
+            {"listen": "127.0.0.1:0", "spool": "/", "max_parent_time": "soon"},
+            r"the option max_parent_time .* must be a number of seconds from 0.1 to 3600.0, not 'soon'",
+        ),
+        ({"path": "/", "max_header": "2000"}, "no option max_header"),
         ({"path": "/", "receipts": "/"}, "is for batch reads"),
         ({"path": "/", "maxRowsPerTrigger": "0"}, "positive number"),
         (

@@ -207,20 +207,6 @@ impl<const N: usize> Stored for [u8; N] {
     }
 }
 
-impl<const N: usize> Stored for [u64; N] {
-    fn put(&self, out: &mut Out) {
-        self.iter().for_each(|value| value.put(out));
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        let mut values = [0; N];
-        for value in &mut values {
-            *value = u64::take(from)?;
-        }
-        Ok(values)
-    }
-}
-
 impl Stored for Duration {
     fn put(&self, out: &mut Out) {
         u64::try_from(self.as_nanos()).unwrap_or(u64::MAX).put(out);

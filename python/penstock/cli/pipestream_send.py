@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock._pipestream_limits import Limits
 from penstock.cli._bar import Bar, progress
 from penstock.cli._interrupt import interruptible
+from penstock.cli._limits import limited
 from penstock.cli._storage import StorageOption, folder, storage_options
 from penstock.cli._trust import (
     AddressArgument,
@@ -100,6 +102,7 @@ _Policy = Annotated[
 ]
 
 
+@limited(server=False)
 def _send(
     address: AddressArgument,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", exists=True, help="Files, and folders of files.")],
@@ -138,9 +141,12 @@ def _send(
     key: KeyOption = None,
     mtu: MtuOption = None,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object for each document.")] = False,
+    *,
+    limits: Limits,
 ) -> None:
     """Send documents and wait until every part has arrived; exit 1 if one has not."""
     options = {**trust(fingerprint, ca, system_ca, cert, key), "mtu": mtu, "survive": survive}
+    options["limits"] = limits
     options["layers"] = _layers(layers, policy, previous, survive, state)
     where = _Where(receipts, previous, storage_options(storage, receipts, previous), state)
     manner = {

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock._pipestream_limits import Limits
 from penstock._places import is_uri
+from penstock.cli._limits import limited
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
 from penstock.cli._read_key import read_key
 from penstock.cli._serving import MetricsOption, listening
@@ -94,7 +96,7 @@ _DeferTo = Annotated[
 ]
 _Claims = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", file_okay=False, help="Where claim checks are kept, if not in the sink's folder."),
+    typer.Option(metavar="DIR", file_okay=False, help="Where claim checks are kept, if not in the sink."),
 ]
 _Survive = Annotated[
     float,
@@ -115,8 +117,12 @@ _Cert = Annotated[
     typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
 ]
 _Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
+_ClientCa = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+]
 
 
+@limited(server=True)
 def _serve(
     listen: _Listen,
     sink: _Sink,
@@ -133,15 +139,14 @@ def _serve(
     max_payload: _MaxPayload = None,
     cert: _Cert = None,
     key: _Key = None,
-    client_ca: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
-    ] = None,
+    client_ca: _ClientCa = None,
     read_key_file: _ReadKeyFile = None,
     fetch_from: _FetchFrom = None,
     approve_key: _ApproveKey = None,
     metrics: MetricsOption = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
+    limits: Limits | None = None,
 ) -> None:
     """Take entities and keep each whole one in a folder or an object store."""
     secret = _check_secrets(cert, key, read_key_file)
@@ -173,6 +178,7 @@ def _serve(
         state=state,
         metrics=metrics,
         references=_references(fetch_from, approve_key, options),
+        limits=limits,
     )
     typer.echo(f"listening {server.address} fingerprint {server.fingerprint}")
     stop.wait()

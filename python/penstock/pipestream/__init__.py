@@ -5,6 +5,7 @@
 """
 
 from penstock._core import EntityIdSpace
+from penstock._pipestream_limits import Limits
 from penstock.pipestream._codes import (
     CompletionMode,
     ErrorCode,
@@ -115,6 +116,7 @@ __all__ = [
     "FailureAction",
     "FileStorageReference",
     "GatheredEvent",
+    "Limits",
     "LostEvents",
     "Manifest",
     "OutcomeEvent",

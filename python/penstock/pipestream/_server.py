@@ -8,11 +8,13 @@ from typing import Literal
 
 from penstock import _core
 from penstock._listening import Listening
+from penstock._pipestream_limits import Limits
 from penstock._places import is_uri, local_path
 from penstock._state import state_dir
 from penstock.pipestream._codes import Status
 from penstock.pipestream._fields import PathLike
 from penstock.pipestream._hand_over import HandOver, Queue
+from penstock.pipestream._keys import misuse
 from penstock.pipestream._messages import ClaimCheck, SetAside, claim_id, set_aside_of
 from penstock.pipestream._references import References
 from penstock.pipestream._session import Session
@@ -45,6 +47,7 @@ class ServeOptions:
     defer_types: list[str]
     survive: float | None
     state: PathLike | None
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +125,12 @@ class Server(Listening):
             0: it ends. Only at layer 2.
         state: A folder for such sessions, made if need be, so that they outlive this process too: nothing that was
             acknowledged is lost, and the next server on the same folders goes on with them. The sink is a folder then.
-        claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``; in memory without one.
+        claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``, in a folder as in a
+            store, whose servers share them. With neither sink nor folder nothing is set aside (`ReceivedEntity.defer`
+            is a misuse), because what is forgotten with the process could be redeemed twice.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
         references: What becomes of entities that refer to objects in stores; by default their messages are kept.
+        limits: What clients may make it do; by default what the specification allows.
         state_dir: For development certificates; by default the state folder of the command line.
 
     >>> from tempfile import TemporaryDirectory
@@ -168,6 +174,7 @@ class Server(Listening):
         state: PathLike | None = None,
         metrics: str | None = None,
         references: References | None = None,
+        limits: Limits | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
         """Begin to listen; the class says what the arguments are.
@@ -195,7 +202,9 @@ class Server(Listening):
             defer_types=list(defer_types),
             survive=survive if layers == LAYER_2 else None,
             state=state,
+            limits=limits or Limits(),
         )
+        check_defer_to(defer_to, sink, claims)
         queue = None if defer_to is None else Queue.parse(defer_to)
         self._native = _core.Server(listen, options)
         self._listens()
@@ -247,6 +256,12 @@ class Server(Listening):
         """Give a session for each client until the server is closed."""
         while (session := self.accept()) is not None:
             yield session
+
+
+def check_defer_to(defer_to: str | None, sink: PathLike | None, claims: PathLike | None) -> None:
+    """Refuse a queue for claim checks that there are none of."""
+    if defer_to is not None and sink is None and claims is None:
+        raise misuse("defer_to needs claim checks, and those are kept in a sink, or in the folder that claims= names")
 
 
 def sink_of(sink: PathLike | None) -> PathLike | None:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from penstock import _core
+from penstock._pipestream_limits import SERVER_LIMITS, Limits
 from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode
 from penstock.pipestream._entity import Entity, NamedEntity, ReceivedEntity, SentEntity
@@ -43,6 +44,7 @@ class ConnectOptions:
     policy: CompletionPolicy | None
     survive: float | None
     state: PathLike | None
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,19 @@ class Draft:
 def survival(survive: float | None, state: PathLike | None) -> float | None:
     """Give how long a session goes on without its connection: what was said, else a while where it is on disk."""
     return _SURVIVE if survive is None and state is not None else survive
+
+
+def client_limits(limits: Limits | None) -> Limits:
+    """Give the limits of a client.
+
+    Raises:
+        PipeStreamError: A misuse, where one is set that only servers have.
+    """
+    given = limits or Limits()
+    for name in sorted(SERVER_LIMITS):
+        if getattr(given, name) != getattr(Limits(), name):
+            raise misuse(f"{name} is a limit of servers, and this is a client")
+    return given
 
 
 def highest_layer(layers: int | None, policy: CompletionPolicy | None, survive: float | None) -> int:
@@ -206,6 +221,7 @@ class Session(SessionState):
         state: PathLike | None = None,
         window: int | None = None,
         mtu: int | None = None,
+        limits: Limits | None = None,
         timeout: float | None = 10.0,
     ) -> "Session":
         """Connect to a server and agree on capabilities. Exactly one of the first three says whom to trust.
@@ -220,19 +236,17 @@ class Session(SessionState):
             server_name: The name that the certificate must be for, if not that of ``address``.
             layers: The highest layer, 0 to 2; by default 1, or 2 where an argument needs it. Claim checks need 2.
             policy: That of root entities, if the server knows of it, and of their children and documents without one.
-            survive: Seconds for which another connection is tried when this one is lost, 86,400 at most: only what is
-                not terminal is sent again, and kept for that, 64 MiB and one payload at most in memory. By default, and
-                where the server lets none survive, the session ends with its connection.
+            survive: Seconds for which another connection is tried when this one is lost, 86,400 at most: what is not
+                terminal is kept and sent again, 64 MiB and one payload at most in memory. By default it ends with it.
             state: A folder for this one session, made if need be, so that it outlives the process: an unfinished one in
                 there goes on (`resumed`), else a new one begins. ``survive`` is 300 then by default; see ``label``.
             window: The most unresolved entities of a scope, by default 65,536; the smaller of both ends' counts.
-            mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; what the path does
-                not carry is found out and not used. By default 6,500 where the peer is on this machine, else 1,452.
+            mtu: The largest UDP payload that is tried, 1,200 to 9,000; by default 6,500 on this machine, else 1,452.
+            limits: What the server may make this end do; limits that only servers have are refused.
             timeout: Seconds for all of it. None leaves it to the handshake's own limit.
 
         Raises:
-            PipeStreamError: Of kind "io" where the server cannot be reached or is not trusted, "deadline" when the
-                time is over, "misuse" for what does not go together, or needs layer 2 where the server has none.
+            PipeStreamError: Of kind "io" for no server or trust, "deadline", or "misuse", also for layer 2 without it.
         """
         options = ConnectOptions(
             fingerprint=fingerprint,
@@ -248,6 +262,7 @@ class Session(SessionState):
             policy=policy,
             survive=survival(survive, state),
             state=state,
+            limits=client_limits(limits),
         )
         return cls(_core.Session.connect(address, options), policy)
 

@@ -299,10 +299,12 @@ def serves(tmp_path: Path) -> Iterator[Callable[..., Serve]]:
             serve.stop()
 
 
+@pytest.mark.parametrize("kept", [[], ["--claims"]], ids=["in the sink", "in a folder"])
 def test_claim_checks_and_redemptions_outlive_a_server_that_is_killed(
-    serves: Callable[..., Serve], reactor: Reactor
+    serves: Callable[..., Serve], reactor: Reactor, kept: list[str], tmp_path: Path
 ) -> None:
-    serve = serves()
+    options = [*kept, str(tmp_path / "claims")] if kept else []
+    serve = serves(*options)
     first = WaitingClient(reactor, serve.address).open()
     for entity in (1, 2, 3, 4):
         first.deliver(entity, b"not yet", content_type=ASIDE)
@@ -314,7 +316,7 @@ def test_claim_checks_and_redemptions_outlive_a_server_that_is_killed(
     serve.kill()
     first.vanish()
 
-    serve = serves()
+    serve = serves(*options)
     second = WaitingClient(reactor, serve.address).open()
     assert [second.query(claim).status for claim in (opened, done, begun, later)] == [
         Stat.DEFERRED,
@@ -336,7 +338,7 @@ def test_claim_checks_and_redemptions_outlive_a_server_that_is_killed(
     # An end in good order is no different.
     assert serve.stop() == 0
 
-    serve = serves()
+    serve = serves(*options)
     third = WaitingClient(reactor, serve.address).open()
     assert third.query(opened).status == Stat.COMPLETE
     assert third.redeem(opened, first.name) is Code.CLAIM_NOT_FOUND

@@ -29,7 +29,7 @@ pub struct Client(Arc<PerProcess<Inner>>);
 struct Inner {
     crypto: Arc<QuicClientConfig>,
     counters: Arc<Counters>,
-    /// Of entities that servers send, and that their policies have set aside here.
+    /// A client keeps none, so what servers send is not set aside here.
     claims: Arc<Claims>,
 }
 
@@ -46,7 +46,7 @@ impl Client {
         Ok(Self(Arc::new(PerProcess::new(Inner {
             crypto: Arc::new(crypto),
             counters: Arc::default(),
-            claims: Claims::in_memory(),
+            claims: Claims::nowhere(),
         }))))
     }
 

@@ -112,6 +112,7 @@ impl Start {
             credit: Arc::new(Semaphore::new(CREDIT)),
             opening: Arc::new(Mutex::new(())),
             gate: Gate::default(),
+            max_header: self.options.session.max_header,
         });
         let sink = sink.map(|sink| Opening { sink, defer_types: Arc::clone(&self.defer_types), found: None });
         let mut driver = Driver::new(session, link, inbox, self.control, self.options, sink, self.road);

@@ -60,7 +60,7 @@ impl Sessions {
             }
         }
         if before.limits != after.limits {
-            for (total, (before, after)) in self.limits.iter().zip(before.limits.iter().zip(&after.limits)) {
+            for (total, (before, after)) in self.limits.iter().zip(before.limits.values().zip(after.limits.values())) {
                 Counters::add(total, after.saturating_sub(*before));
             }
         }

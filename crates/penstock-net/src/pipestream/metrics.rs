@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use quinn::ConnectionStats;
 
+use super::claims::ClaimCounters;
 use super::counters::{ByCode, Counters, Gauges};
 use super::journal::JournalCounters;
 use super::sink::SinkCounters;
@@ -76,6 +77,7 @@ pub(crate) struct Report<'a> {
     pub(crate) counters: &'a Counters,
     /// Claim checks that are known.
     pub(crate) claims: u64,
+    pub(crate) claim_limits: &'a ClaimCounters,
     pub(crate) transport: Transport,
     pub(crate) held: Held,
     pub(crate) sink: Option<&'a SinkCounters>,
@@ -209,7 +211,7 @@ impl Report<'_> {
 
     fn limits(&self, page: &mut Page<'_>) -> fmt::Result {
         let sink = |read_one: fn(&SinkCounters) -> &AtomicU64| self.sink.map_or(0, |sink| read(read_one(sink)));
-        let limits = self.counters.limits().chain([
+        let limits = self.counters.limits().chain(self.claim_limits.limits()).chain([
             ("sink_headers", sink(|sink| &sink.headers_exceeded)),
             ("sink_lines", sink(|sink| &sink.lines_exceeded)),
         ]);

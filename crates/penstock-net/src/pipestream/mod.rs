@@ -37,6 +37,7 @@ mod shared;
 mod sink;
 mod transport;
 
+pub use penstock_pipestream::claims::ClaimLimits;
 pub use penstock_pipestream::messages::{CompletionMode, CompletionPolicy, FailureAction, StoppingPointValidation};
 pub use penstock_pipestream::{
     Accepted, Agreement, Capabilities, Checkpoint, EntityHeader, EntityKey, ErrorCode, Event, Layer2Event, Reason,
@@ -44,7 +45,7 @@ pub use penstock_pipestream::{
 };
 
 pub use self::claims::{
-    ClaimCheck, ClaimRow, Claims, DeferTypes, Details as ClaimDetails, life as claim_life, read_claims,
+    ClaimCheck, ClaimRow, Claims, DeferTypes, Details as ClaimDetails, life as claim_life, read_claims, read_claims_in,
 };
 pub use self::client::Client;
 pub use self::command::{CheckpointAnswer, EntityDraft};

@@ -48,7 +48,7 @@ pub struct ServerOptions {
     pub metrics: Option<SocketAddr>,
     /// Who may read what is in the sink. Default: nobody.
     pub reading: Option<Reading>,
-    /// Where claim checks are kept. Default: in memory.
+    /// Where claim checks are kept. Default: nowhere, so that none is issued.
     pub claims: Arc<Claims>,
     /// A folder for sessions that survive this process, where the sink is a folder: with the next server on it they go on.
     /// Needs `survives`. Default: in memory.
@@ -87,7 +87,7 @@ impl ServerOptions {
             max_connections: 1_024,
             metrics: None,
             reading: None,
-            claims: Claims::in_memory(),
+            claims: Claims::nowhere(),
             state: None,
             defer_types: DeferTypes::default(),
         }
@@ -219,7 +219,9 @@ impl Server {
     /// What all sessions have seen.
     pub fn counters(&self) -> Result<CounterSnapshot> {
         let inner = self.0.get()?;
-        Ok(CounterSnapshot { claims: inner.claims.len(), ..inner.counters.snapshot() })
+        let mut snapshot = CounterSnapshot { claims: inner.claims.len(), ..inner.counters.snapshot() };
+        snapshot.limits.extend(inner.claims.counters.limits());
+        Ok(snapshot)
     }
 
     /// The claim checks that are known, by their expiry.
@@ -388,10 +390,19 @@ impl metrics::Source for Inner {
             transport
         };
         let log = self.session.events.as_ref().map(EventLog::counters);
-        let claims = self.claims.len();
+        let (claims, claim_limits) = (self.claims.len(), &self.claims.counters);
         let journal = self.returns.state.as_ref().map(|state| &state.keeper.counters);
-        Report { counters: &self.counters, claims, transport, held, sink: self.consumer.counters(), log, journal }
-            .write(page)
+        Report {
+            counters: &self.counters,
+            claims,
+            claim_limits,
+            transport,
+            held,
+            sink: self.consumer.counters(),
+            log,
+            journal,
+        }
+        .write(page)
     }
 
     fn is_healthy(&self) -> bool {

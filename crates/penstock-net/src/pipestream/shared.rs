@@ -288,6 +288,8 @@ pub(crate) struct Link {
     pub(crate) opening: Arc<Mutex<()>>,
     /// Shut while stream 0 waits for room.
     pub(crate) gate: Gate,
+    /// The longest header taken, in bytes.
+    pub(crate) max_header: u32,
 }
 
 /// Lets stream 0 go first. quinn's priorities order what it has taken; what it takes goes to whoever asks first, and
@@ -340,6 +342,7 @@ impl Link {
             credit: Arc::new(Semaphore::new(CREDIT)),
             opening: Arc::default(),
             gate: Gate::default(),
+            max_header: self.max_header,
         }
     }
 

@@ -104,6 +104,22 @@ fn limits_on_announcements_are_counted() {
         },
     );
     drive(
+        "children",
+        |options| options.session.session.max_children = 1,
+        async |peer| {
+            peer.tell(&[pending(1), status(1, Status::Dehydrating)]).await;
+            peer.stream(&parent(1), b"").await;
+            peer.tell(&[child(1, Status::Pending), child(2, Status::Pending)]).await;
+        },
+    );
+    drive(
+        "open_parents",
+        |options| options.session.session.manifest.max_entries = 1,
+        async |peer| {
+            peer.tell(&[pending(1), status(1, Status::Dehydrating), pending(2), status(2, Status::Dehydrating)]).await;
+        },
+    );
+    drive(
         "parent_time",
         |options| options.session.session.manifest.max_age = Duration::from_millis(50),
         async |peer| {
@@ -129,6 +145,25 @@ fn limits_on_headers_and_payloads_are_counted() {
             let mut stream = peer.connection.open_uni().await.unwrap();
             stream.write_all(&[0x00, 0x10, 0x00, 0x01]).await.unwrap();
             peer.expect_closed().await;
+        },
+    );
+    drive(
+        "header",
+        |options| options.session.session.max_header = 1_000,
+        async |peer| {
+            let mut stream = peer.connection.open_uni().await.unwrap();
+            stream.write_all(&[0x00, 0x00, 0x03, 0xE9]).await.unwrap();
+            peer.expect_closed().await;
+        },
+    );
+    drive(
+        "metadata",
+        |options| options.session.session.max_metadata = 300,
+        async |peer| {
+            let mut large = header(1, b"x");
+            large.metadata.insert("m".into(), "m".repeat(300));
+            peer.tell(&[pending(1)]).await;
+            peer.stream(&large, b"x").await;
         },
     );
     drive(
@@ -166,6 +201,13 @@ fn limits_on_checkpoints_and_on_what_a_sink_keeps_are_counted() {
         |_| {},
         async |peer| {
             peer.tell(&[pending(1), checkpoint(10)]).await;
+        },
+    );
+    drive(
+        "checkpoint_time",
+        |options| options.session.session.max_checkpoint_time = Duration::from_millis(10),
+        async |peer| {
+            peer.tell(&[pending(1), checkpoint(4_000_000_000)]).await;
         },
     );
     drive(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use penstock_net::pipestream::{
-    Client, Consumer, EntityDraft, FolderSink, Server, ServerOptions, SessionHandle, SessionOptions,
+    Claims, Client, Consumer, EntityDraft, FolderSink, Server, ServerOptions, SessionHandle, SessionOptions,
 };
 use penstock_net::runtime::wait;
 use penstock_net::tls::{ClientTls, Identity, ServerTls, Trust};
@@ -47,6 +47,7 @@ impl Pair {
     pub(crate) fn new(dir: TempDir, consumer: impl Into<Consumer>, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let tls = ServerTls { identity: Identity::Development { dir: dir.path().join("tls") }, client_ca: None };
         let mut options = ServerOptions::new(anywhere(), tls);
+        options.claims = Claims::beside(&dir.path().join("sink"));
         change(&mut options);
         let server = Server::bind(options, consumer).unwrap();
         let trust = Trust::Fingerprint(server.fingerprint().unwrap());

@@ -223,7 +223,22 @@ impl ClaimBook {
     ///
     /// CLAIM_EXPIRED, or CLAIM_NOT_FOUND when it is not known, is another session's, or was redeemed already.
     pub fn redeem(&mut self, now: Now, id: u64, session: SessionId, by: SessionId) -> Result<Claim> {
-        let known = self.claims.get_mut(&id).filter(|claim| claim.session == session);
+        self.check_redeem(now, id, session)?;
+        let Some(claim) = self.claims.get_mut(&id) else { return Err(not_found(id, "is not known")) };
+        claim.state = ClaimState::Redeemed { by };
+        let claim = claim.clone();
+        self.records.push_back(ClaimRecord::Redeemed { id, by });
+        Ok(claim)
+    }
+
+    /// Whether [`redeem`](Self::redeem) would be refused; changes nothing. For a store that several servers share, which
+    /// has the last word.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`redeem`](Self::redeem).
+    pub fn check_redeem(&self, now: Now, id: u64, session: SessionId) -> Result<()> {
+        let known = self.claims.get(&id).filter(|claim| claim.session == session);
         let Some(claim) = known else { return Err(not_found(id, "is not known")) };
         if claim.is_expired(now) {
             let message = format!("claim check {id:016x} has expired");
@@ -232,10 +247,7 @@ impl ClaimBook {
         if claim.state != ClaimState::Open {
             return Err(not_found(id, "was redeemed before"));
         }
-        claim.state = ClaimState::Redeemed { by };
-        let claim = claim.clone();
-        self.records.push_back(ClaimRecord::Redeemed { id, by });
-        Ok(claim)
+        Ok(())
     }
 
     /// What became of a redeemed entity, said by the session that has it. The first terminal status stands.

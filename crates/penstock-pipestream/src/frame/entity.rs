@@ -114,6 +114,17 @@ impl EntityHeader {
         }
     }
 
+    /// Refuses metadata whose names and values have more than `max_metadata` bytes together, which fails the entity alone
+    /// too.
+    pub fn check_metadata(&self, max_metadata: usize) -> Result<()> {
+        let bytes: usize = self.metadata.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum();
+        if bytes > max_metadata {
+            let message = format!("metadata of {bytes} bytes is above the limit of {max_metadata}");
+            return Err(Error::limit(ErrorCode::EntityTooLarge, message).at(self.scope_id, self.entity_id));
+        }
+        Ok(())
+    }
+
     pub(crate) fn parse(octets: &[u8]) -> Result<Self> {
         let message: EntityHeaderMessage = decode_message(octets)?;
         Ok(Self {
@@ -156,17 +167,30 @@ impl ChunkInfo {
 }
 
 /// Takes an entity stream as it comes, and gives its header.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HeaderDecoder {
     buffer: BytesMut,
     rest: Bytes,
     complete: bool,
+    max_length: u32,
+}
+
+impl Default for HeaderDecoder {
+    fn default() -> Self {
+        Self::with_limit(MAX_HEADER_LENGTH)
+    }
 }
 
 impl HeaderDecoder {
     /// A decoder at the start of a stream.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, for headers of at most so many bytes; never more than 1 MiB (decision 14).
+    pub fn with_limit(max_length: u32) -> Self {
+        let max_length = max_length.min(MAX_HEADER_LENGTH);
+        Self { buffer: BytesMut::new(), rest: Bytes::new(), complete: false, max_length }
     }
 
     /// Takes the next octets of the stream and gives the header once it is complete. What comes after it is payload:
@@ -176,7 +200,7 @@ impl HeaderDecoder {
             return Err(Error::misuse("what comes after a header is payload"));
         }
         if self.buffer.is_empty() {
-            let length = header_length(&octets)?;
+            let length = header_length(&octets, self.max_length)?;
             if octets.len() >= length {
                 // The usual case: the header came in one piece.
                 let header = octets.split_to(length);
@@ -184,7 +208,7 @@ impl HeaderDecoder {
             }
         }
         loop {
-            let missing = header_length(&self.buffer)?.saturating_sub(self.buffer.len());
+            let missing = header_length(&self.buffer, self.max_length)?.saturating_sub(self.buffer.len());
             if missing == 0 {
                 let header = std::mem::take(&mut self.buffer);
                 return self.finish(&header, octets);
@@ -215,13 +239,13 @@ impl HeaderDecoder {
 }
 
 /// How many octets the header at the start of `octets` takes, with its length; 4 while that is not there. A length
-/// above 1 MiB is refused at once.
-fn header_length(octets: &[u8]) -> Result<usize> {
+/// above the limit is refused at once.
+fn header_length(octets: &[u8], max_length: u32) -> Result<usize> {
     let Ok(length) = Reader::new(octets).u32() else { return Ok(EntityHeader::LENGTH_FIELD) };
-    if length > MAX_HEADER_LENGTH {
+    if length > max_length {
         return Err(Error::limit(
             ErrorCode::EntityTooLarge,
-            format!("a header of {length} octets is above the limit of {MAX_HEADER_LENGTH}"),
+            format!("a header of {length} octets is above the limit of {max_length}"),
         ));
     }
     Ok(usize::try_from(length).unwrap_or(usize::MAX).saturating_add(EntityHeader::LENGTH_FIELD))

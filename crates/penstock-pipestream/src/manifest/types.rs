@@ -27,6 +27,13 @@ pub struct ManifestLimits {
     pub max_orphans: usize,
 }
 
+impl ManifestLimits {
+    /// For parents that we send: an operator bounds what peers make us keep, not what we do.
+    pub(crate) fn for_sent(self) -> Self {
+        Self { max_entries: self.max_entries.max(Self::default().max_entries), ..self }
+    }
+}
+
 impl Default for ManifestLimits {
     fn default() -> Self {
         Self {

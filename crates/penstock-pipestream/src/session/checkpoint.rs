@@ -131,6 +131,7 @@ impl Session {
             0 => DEFAULT_TIMEOUT,
             millis => Duration::from_millis(u64::from(millis)),
         };
+        let timeout = timeout.min(self.config.max_checkpoint_time);
         if self.layer() == 0 && !self.role.owns(scope_id) {
             self.level_zero.covered = self.level_zero.covered.max(covers);
         }

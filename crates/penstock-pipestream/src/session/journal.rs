@@ -468,7 +468,7 @@ impl Session {
         self.agreement = Stored::take(from)?;
         self.outbound = Stored::take(from)?;
         self.own_scopes = Stored::take(from)?;
-        self.sent = Manifest::take(from)?.with_limits(manifest);
+        self.sent = Manifest::take(from)?.with_limits(manifest.for_sent());
         self.inbound = Stored::take(from)?;
         self.peer_scopes = Stored::take(from)?;
         self.gathering = Manifest::take(from)?.with_limits(manifest);

@@ -47,7 +47,7 @@ use bytes::{Bytes, BytesMut};
 use penstock_wire::FastMap;
 
 pub use journal::Restored;
-pub use seen::{Counters, Limit, Usage};
+pub use seen::{Counters, Limit, LimitCounts, Usage};
 pub use types::{
     Accepted, AcceptedChunk, Admission, ChunkProgress, ClaimAsk, EntityKey, Event, Layer2Config, Layer2Event, Reason,
     Role, ScopeKey, SentOpen, SessionConfig, Ticket, Transmit,
@@ -130,6 +130,7 @@ impl Session {
             return Err(Error::misuse("a client that offers layer 2 names the session"));
         }
         let manifest = Manifest::new(config.manifest);
+        let sent = Manifest::new(config.manifest.for_sent());
         let root = role.root_scope();
         let survives = config.capabilities.layer2 && config.layer2.as_ref().is_some_and(|layer2| layer2.survives);
         let mut session = Self {
@@ -139,7 +140,7 @@ impl Session {
             decoder: FrameDecoder::new(),
             outbound: FastMap::from_iter([(root, Scope::root(root))]),
             own_scopes: OwnScopes::new(role),
-            sent: manifest.clone(),
+            sent,
             inbound: FastMap::from_iter([(1 - root, Scope::root(1 - root))]),
             peer_scopes: PeerScopes::default(),
             gathering: manifest,
@@ -211,6 +212,11 @@ impl Session {
             held_octets: self.held.octets(),
             checkpoints: self.checkpoints.open(),
         }
+    }
+
+    /// The longest header taken, in bytes.
+    pub fn max_header(&self) -> u32 {
+        self.config.max_header
     }
 
     /// The largest payload taken, in octets.

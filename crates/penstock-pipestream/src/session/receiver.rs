@@ -250,12 +250,12 @@ impl Session {
 
     /// Notes that an entity has children; the manifest follows it from here on.
     pub(super) fn mark_dehydrated(&mut self, now: Now, key: EntityKey) {
-        let children_per_mib = self.config.children_per_mib;
+        let max_children = self.max_children(1);
         let at_layer_zero = self.layer() == 0;
         let expected_child = self.peer_scopes.expected(1 - self.role.root_scope());
         let Some(entity) = self.inbound_mut(key).filter(|entity| !entity.dehydrated) else { return };
         entity.dehydrated = true;
-        entity.max_children = children_per_mib;
+        entity.max_children = max_children;
         entity.expected_child = expected_child;
         if at_layer_zero {
             self.level_zero.parents.push_back(key);
@@ -264,8 +264,16 @@ impl Session {
             self.orphans.add_parent(key);
         }
         if let Err(error) = self.gathering.open(now, entry(key)) {
+            if error.code() == ErrorCode::WindowExceeded {
+                self.counters.exceeded(Limit::OpenParents, 1);
+            }
             self.reject(now, key, Reason { code: error.code(), message: error.message().to_owned() });
         }
+    }
+
+    /// Children that a parent may have whose original has so many MiB, rounded up (decision 11).
+    pub(super) fn max_children(&self, mib: u64) -> u64 {
+        self.config.children_per_mib.saturating_mul(mib).min(self.config.max_children)
     }
 
     /// The owner cannot deliver an entity; we echo that (decision 8).

@@ -1,5 +1,8 @@
 //! What a session counts, and what it holds.
 
+use crate::error::Result;
+use crate::stored::{In, Out, Stored};
+
 /// A limit whose transgression is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
@@ -25,11 +28,15 @@ pub enum Limit {
     Children,
     /// The time that a parent may be open.
     ParentTime,
+    /// The bytes of a header's metadata.
+    Metadata,
+    /// Parents that are open (section 9.5).
+    OpenParents,
 }
 
 impl Limit {
     /// All of them, in the order of [`Counters::limits`].
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Window,
         Self::ScopeEntities,
         Self::OpenEntities,
@@ -41,6 +48,8 @@ impl Limit {
         Self::Payload,
         Self::Children,
         Self::ParentTime,
+        Self::Metadata,
+        Self::OpenParents,
     ];
 
     /// Its name in metrics.
@@ -54,10 +63,41 @@ impl Limit {
             Self::CheckpointTime => "checkpoint_time",
             Self::Depth => "depth",
             Self::Header => "header",
+            Self::Metadata => "metadata",
             Self::Payload => "payload",
             Self::Children => "children",
+            Self::OpenParents => "open_parents",
             Self::ParentTime => "parent_time",
         }
+    }
+}
+
+/// How many of them are in a session's records: those that version 1 began with. The others count from 0 when a session
+/// is restored.
+const STORED: usize = 11;
+
+/// How often each limit was exceeded, in the order of [`Limit::ALL`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LimitCounts([u64; Limit::ALL.len()]);
+
+impl LimitCounts {
+    /// The counts.
+    pub fn values(&self) -> std::slice::Iter<'_, u64> {
+        self.0.iter()
+    }
+}
+
+impl Stored for LimitCounts {
+    fn put(&self, out: &mut Out) {
+        self.0.iter().take(STORED).for_each(|count| count.put(out));
+    }
+
+    fn take(from: &mut In<'_>) -> Result<Self> {
+        let mut counts = Self::default();
+        for count in counts.0.iter_mut().take(STORED) {
+            *count = u64::take(from)?;
+        }
+        Ok(counts)
     }
 }
 
@@ -93,20 +133,20 @@ pub struct Counters {
     /// Times that an announcement had to wait for window or scopes.
     pub blocked: u64,
     /// How often each limit was exceeded, in the order of [`Limit::ALL`].
-    pub limits: [u64; Limit::ALL.len()],
+    pub limits: LimitCounts,
 }
 
 impl Counters {
     /// A limit was exceeded so many times.
     pub(super) fn exceeded(&mut self, limit: Limit, times: u64) {
-        if let Some(count) = self.limits.get_mut(limit as usize) {
+        if let Some(count) = self.limits.0.get_mut(limit as usize) {
             *count += times;
         }
     }
 
     /// How often a limit was exceeded.
     pub fn limit(&self, limit: Limit) -> u64 {
-        self.limits.get(limit as usize).copied().unwrap_or_default()
+        self.limits.0.get(limit as usize).copied().unwrap_or_default()
     }
 }
 

@@ -213,7 +213,9 @@ impl Session {
         if failed || entity.payload == Payload::Failed {
             return Ok(Admission::Stopped(entity.reason.as_ref().map_or(ErrorCode::NoError, |reason| reason.code)));
         }
-        let tracker = header.check(self.config.max_payload).and_then(|()| match header.chunk_info {
+        let checked =
+            header.check(self.config.max_payload).and_then(|()| header.check_metadata(self.config.max_metadata));
+        let tracker = checked.and_then(|()| match header.chunk_info {
             Some(_) => ChunkTracker::new(header).and_then(|mut tracker| {
                 tracker.admit(header)?;
                 Ok(Some(Box::new(tracker)))
@@ -226,6 +228,8 @@ impl Session {
                 let code = error.code();
                 if header.payload_length > self.config.max_payload {
                     self.counters.exceeded(Limit::Payload, 1);
+                } else if code == ErrorCode::EntityTooLarge {
+                    self.counters.exceeded(Limit::Metadata, 1);
                 }
                 self.reject(now, key, Reason { code, message: error.message().to_owned() });
                 Ok(Admission::Stopped(code))
@@ -364,11 +368,10 @@ impl Session {
             return Err(Error::limit(ErrorCode::DepthExceeded, message));
         }
         self.mark_dehydrated(now, key);
-        let per_mib = self.config.children_per_mib;
+        let original = header.metadata.get(metadata::ORIGINAL_LENGTH).and_then(|value| value.parse::<u64>().ok());
+        let max_children = self.max_children(original.unwrap_or(header.payload_length).div_ceil(1 << 20).max(1));
         if let Some(entity) = self.inbound_mut(key) {
-            let original = header.metadata.get(metadata::ORIGINAL_LENGTH).and_then(|value| value.parse::<u64>().ok());
-            let mib = original.unwrap_or(header.payload_length).div_ceil(1 << 20).max(1);
-            entity.max_children = per_mib.saturating_mul(mib);
+            entity.max_children = max_children;
         }
         let policy = self.policy_of_header(header);
         if let Some(entity) = self.inbound_mut(key) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorCode, Result};
+use crate::frame::MAX_HEADER_LENGTH;
 use crate::manifest::{ManifestLimits, ResolutionState};
 use crate::messages::CompletionPolicy;
 use crate::session_id::SessionId;
@@ -53,6 +54,16 @@ pub struct SessionConfig {
     pub max_open_checkpoints: usize,
     /// Children allowed for each MiB of the original, and at least this many (decision 11). Default: 1,000.
     pub children_per_mib: u64,
+    /// Children allowed for one parent, whatever its length. Default: as many as a scope may have.
+    pub max_children: u64,
+    /// The longest header taken, in bytes; a longer one closes with ENTITY_TOO_LARGE (decision 14). Default: 1 MiB.
+    pub max_header: u32,
+    /// Bytes of the names and values in a header's metadata; with more its entity fails, ENTITY_TOO_LARGE. Default: 1 MiB,
+    /// so that the header's own limit holds.
+    pub max_metadata: usize,
+    /// The longest that a checkpoint of the peer may be open; one that asks for more time has so much (section 10.4).
+    /// Default: as long as it asks for, and 30 s where it does not say.
+    pub max_checkpoint_time: Duration,
     /// Limits of the assembly manifest.
     pub manifest: ManifestLimits,
     /// After this long without a STATUS from us, a heartbeat is sent (section 5.1.3). Default: 30 s.
@@ -117,6 +128,10 @@ impl Default for SessionConfig {
             max_held_octets: 16 << 20,
             max_open_checkpoints: 1_024,
             children_per_mib: 1_000,
+            max_children: 0xFFFF_FFFE,
+            max_header: MAX_HEADER_LENGTH,
+            max_metadata: 1 << 20,
+            max_checkpoint_time: Duration::from_millis(0xFFFF_FFFF),
             manifest: ManifestLimits::default(),
             keepalive: Some(Duration::from_secs(30)),
             idle_timeout: None,
@@ -502,6 +517,9 @@ impl SessionConfig {
         }
         if self.layer2.as_ref().is_some_and(|layer2| layer2.survives && layer2.max_unacknowledged < 256 << 10) {
             return Err(Error::misuse("layer2.max_unacknowledged is at least 256 KiB"));
+        }
+        if self.max_header > MAX_HEADER_LENGTH {
+            return Err(Error::misuse(format!("max_header is at most {MAX_HEADER_LENGTH}")));
         }
         Ok(())
     }

@@ -362,7 +362,7 @@ impl Futures {
 
     /// Sets it aside under a claim check.
     fn defer(&self, entity: &IncomingEntity, message: String, life: Option<f64>) -> PyResult<Operation> {
-        let ((why, life), entity) = (deferring(message, life)?, entity.take_aside()?);
+        let ((why, life), entity) = (deferring(message, life)?, entity.take_to_defer()?);
         Ok(self
             .start(async move { entity.defer(why, life).await.map(ClaimFields::from).map_err(IntoPyErr::into_py_err) }))
     }

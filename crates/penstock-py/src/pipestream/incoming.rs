@@ -136,7 +136,7 @@ impl IncomingEntity {
     /// Sets it aside under a claim check, which is good for so many seconds, or as long as the server allows.
     fn defer(&self, py: Python<'_>, message: String, life: Option<f64>) -> PyResult<ClaimFields> {
         let (why, life) = deferring(message, life)?;
-        wait(py, Timeout::NEVER, self.take_aside()?.defer(why, life)).map(Into::into)
+        wait(py, Timeout::NEVER, self.take_to_defer()?.defer(why, life)).map(Into::into)
     }
 
     /// Takes octets back that nobody has looked at; they come next.
@@ -183,6 +183,14 @@ impl IncomingEntity {
         let mut entity = self.entity();
         let found = entity.as_ref().ok_or_else(|| taken().into_py_err())?;
         found.check_layer2().map_err(IntoPyErr::into_py_err)?;
+        entity.take().ok_or_else(|| taken().into_py_err())
+    }
+
+    /// The same, to be set aside under a claim check.
+    pub(crate) fn take_to_defer(&self) -> PyResult<net::IncomingEntity> {
+        let mut entity = self.entity();
+        let found = entity.as_ref().ok_or_else(|| taken().into_py_err())?;
+        found.check_defer().map_err(IntoPyErr::into_py_err)?;
         entity.take().ok_or_else(|| taken().into_py_err())
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod fields;
 pub(crate) mod frames;
 pub(crate) mod incoming;
 pub(crate) mod keys;
+mod limits;
 pub(crate) mod manifest;
 pub(crate) mod options;
 pub(crate) mod payload;

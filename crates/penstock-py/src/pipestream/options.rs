@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 
 use super::address;
 use super::fields::PolicyFields;
+use super::limits::LimitFields;
 use super::references::ReferenceOptions;
 use super::waiting::Timeout;
 
@@ -43,6 +44,7 @@ pub(crate) struct ConnectOptions {
     /// A folder for the session, so that it survives the process.
     #[pyo3(default)]
     pub(crate) state: Option<PathBuf>,
+    pub(crate) limits: LimitFields,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.Server` makes.
@@ -64,7 +66,7 @@ pub(crate) struct ServeOptions {
     pub(crate) read_key: Option<String>,
     pub(crate) reader_certificates: String,
     pub(crate) references: Option<ReferenceOptions>,
-    /// Where claim checks are kept; beside the sessions of a sink that is a folder, else in memory.
+    /// Where claim checks are kept, if not beside the sessions of a sink; without either there are none.
     #[pyo3(default)]
     pub(crate) claims: Option<PathBuf>,
     /// Content types that a sink stores and sets aside.
@@ -76,6 +78,7 @@ pub(crate) struct ServeOptions {
     /// A folder for sessions, so that they survive the process.
     #[pyo3(default)]
     pub(crate) state: Option<PathBuf>,
+    pub(crate) limits: LimitFields,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.SinkReader` makes.
@@ -112,7 +115,9 @@ impl ConnectOptions {
         let policy = self.policy.clone().map(Into::into);
         let survives = survives(self.survive, self.layers)?;
         let state = self.state.clone();
-        Ok(SessionOptions { policy, survives, state, ..session(self.layers, self.window, self.mtu)? })
+        let mut options = SessionOptions { policy, survives, state, ..session(self.layers, self.window, self.mtu)? };
+        self.limits.apply(&mut options)?;
+        Ok(options)
     }
 }
 
@@ -145,26 +150,24 @@ impl ServeOptions {
         key.map(|key| Ok(Reading { certificates, ..Reading::new(key, store()?) })).transpose()
     }
 
-    /// Where claim checks are kept. Blocks on the disk.
-    pub(crate) fn claims(&self) -> Result<Arc<Claims>> {
-        let folder = self.sink.as_deref().filter(|sink| sink.to_str().is_none_or(|sink| !storage::is_uri(sink)));
-        match (&self.claims, folder) {
-            (Some(claims), sink) => {
-                let claims = Claims::open(claims)?;
-                sink.map_or(Ok(()), |sink| claims.settle_from(sink))?;
+    /// Where claim checks are kept; `place`: the prefix that the sink is, if it is one. Blocks on the disk or the store.
+    pub(crate) fn claims(&self, place: Option<&Place>) -> Result<Arc<Claims>> {
+        let limits = self.limits.claims()?;
+        match (&self.claims, place, &self.sink) {
+            // Without layer 2 there is nothing to keep.
+            _ if self.layers < 2 => Ok(Claims::nowhere()),
+            (Some(folder), place, sink) => {
+                let claims = Claims::open_with(folder, limits)?;
+                match (place, sink) {
+                    (Some(place), _) => claims.settle_from_store(place)?,
+                    (None, Some(sink)) => claims.settle_from(sink)?,
+                    (None, None) => {}
+                }
                 Ok(claims)
             }
-            (None, Some(sink)) => Ok(Claims::beside(sink)),
-            (None, None) => {
-                if self.sink.is_some() && self.layers > 1 {
-                    tracing::warn!(
-                        target: "penstock.pipestream",
-                        "claim checks of a sink in an object store are in memory only: a server that is started again does \
-                         not know them; give them a folder, --claims DIR or claims="
-                    );
-                }
-                Ok(Claims::in_memory())
-            }
+            (None, Some(place), _) => Claims::in_store(place, limits),
+            (None, None, Some(sink)) => Ok(Claims::beside_with(sink, limits)),
+            (None, None, None) => Ok(Claims::nowhere()),
         }
     }
 
@@ -184,6 +187,7 @@ impl ServeOptions {
 
     pub(crate) fn session(&self) -> Result<SessionOptions> {
         let mut options = session(self.layers, self.window, self.mtu)?;
+        self.limits.apply(&mut options)?;
         if let Some(max_payload) = self.max_payload {
             options.session.max_payload = max_payload;
         }

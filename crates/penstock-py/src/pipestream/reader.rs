@@ -9,8 +9,8 @@ use penstock_net::pipestream::reading::{
     BatchLimits, ClosedSession, FolderStore, Followed, Journal, MAX_CONTENT, ObjectReader, Piece, Plan, PlanLimits,
     Refiner, RemoteSink, Selection, Store, closed_session, closed_sessions, plan, read_batch, read_rows,
 };
-use penstock_net::pipestream::{ClaimRow, read_claims};
-use penstock_net::storage::StorageOptions;
+use penstock_net::pipestream::{ClaimRow, read_claims, read_claims_in};
+use penstock_net::storage::{Place, StorageOptions};
 use penstock_net::{Error, Result, runtime};
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatch;
@@ -35,9 +35,15 @@ enum Sink {
     There(RemoteSink),
 }
 
+/// Where the claim checks of a sink are.
+enum Kept {
+    Folder(PathBuf),
+    Objects(Place),
+}
+
 struct Here {
-    /// None for a prefix in an object store.
-    folder: Option<PathBuf>,
+    /// Where claim checks are.
+    kept: Kept,
     store: Arc<dyn Store>,
     journal: Journal,
     /// Sessions that were looked through.
@@ -72,9 +78,9 @@ impl SinkReader {
             (Some(folder), _) => {
                 let store = py.detach(|| store(folder, &options.storage)).map_err(IntoPyErr::into_py_err)?;
                 let journal = Journal::new(Arc::clone(&store)).map_err(IntoPyErr::into_py_err)?;
-                let is_folder = folder.to_str().is_none_or(|folder| !penstock_net::storage::is_uri(folder));
-                let folder = is_folder.then(|| folder.clone());
-                Sink::Here(Arc::new(Here { folder, store, journal, examined: Mutex::default() }))
+                let kept = place(Some(folder), &options.storage).map_err(IntoPyErr::into_py_err)?;
+                let kept = kept.map_or_else(|| Kept::Folder(folder.clone()), Kept::Objects);
+                Sink::Here(Arc::new(Here { kept, store, journal, examined: Mutex::default() }))
             }
             (None, Some(address)) => Sink::There(connect(py, address, &options)?),
             (None, None) => return Err(Error::Misuse("a folder or an address must be given".into()).into_py_err()),
@@ -327,8 +333,10 @@ impl Sink {
 
 impl Here {
     fn claims(&self) -> Result<Vec<ClaimRow>> {
-        let none = || Error::Misuse("an object store has no claim checks: ask the server".into());
-        read_claims(self.folder.as_ref().ok_or_else(none)?)
+        match &self.kept {
+            Kept::Folder(folder) => read_claims(folder),
+            Kept::Objects(place) => read_claims_in(place),
+        }
     }
 
     /// Every closed session that may be read, by the time when its list was written last.

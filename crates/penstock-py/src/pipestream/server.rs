@@ -190,14 +190,16 @@ impl Server {
         listening.session = session;
         listening.metrics = options.metrics()?;
         listening.defer_types = options.defer_types()?;
-        listening.claims = options.claims()?;
+        listening.max_connections = options.limits.max_connections;
         listening.state = options.state.clone();
         let (server, sessions) = if let Some(place) = options.place()? {
             let sink = ObjectSink::open_with(place.clone(), events, options.references()?)?;
+            listening.claims = options.claims(Some(&place))?;
             listening.reading = options.reading(|| Ok(Arc::new(ObjectReader::open(place)?)))?;
             (net::Server::bind(listening, sink)?, None)
         } else if let Some(folder) = &options.sink {
             let sink = FolderSink::open_with(folder, events, options.references()?)?;
+            listening.claims = options.claims(None)?;
             listening.reading = options.reading(|| Ok(Arc::new(FolderStore::open(folder)?)))?;
             (net::Server::bind(listening, sink)?, None)
         } else if options.read_key.is_some() {
@@ -205,6 +207,7 @@ impl Server {
         } else if options.references.is_some() {
             return Err(Error::Misuse("references are for servers with a sink: the application takes its own".into()));
         } else {
+            listening.claims = options.claims(None)?;
             let (consumer, sessions) = channel(WAITING_SESSIONS);
             (net::Server::bind(listening, consumer)?, Some(sessions))
         };

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from penstock import _core
+from penstock._pipestream_limits import Limits
 from penstock.aio._loop import futures, limit, result
 from penstock.aio.pipestream._session import Session
 from penstock.pipestream._codes import Status
@@ -18,6 +19,7 @@ from penstock.pipestream._server import (
     LAYER_2,
     ServeOptions,
     ServerCounters,
+    check_defer_to,
     counters_of,
     development,
     sink_of,
@@ -84,6 +86,7 @@ class Server:
         state: PathLike | None = None,
         metrics: str | None = None,
         references: References | None = None,
+        limits: Limits | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
         """Take the arguments of `penstock.pipestream.Server`. Await or enter it to begin to listen."""
@@ -108,7 +111,9 @@ class Server:
             defer_types=list(defer_types),
             survive=survive if layers == LAYER_2 else None,
             state=state,
+            limits=limits or Limits(),
         )
+        check_defer_to(defer_to, sink, claims)
         self._queue = None if defer_to is None else Queue.parse(defer_to)
         self._hand_over: HandOver | None = None
         self._started: _core.Server | None = None

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock import _core
+from penstock._pipestream_limits import Limits
 from penstock.aio._loop import Starting, futures, limit, result
 from penstock.aio.pipestream._entity import Entity, ReceivedEntity, SentEntity
 from penstock.aio.pipestream._scope import Scope
@@ -21,7 +22,14 @@ from penstock.pipestream._keys import EntityKey, Reason, misuse
 from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._references import REFERENCE_TYPE, FileStorageReference
-from penstock.pipestream._session import ConnectOptions, SessionState, draft, highest_layer, survival
+from penstock.pipestream._session import (
+    ConnectOptions,
+    SessionState,
+    client_limits,
+    draft,
+    highest_layer,
+    survival,
+)
 
 __all__ = ["Session"]
 
@@ -75,6 +83,7 @@ class Session(SessionState):
         state: PathLike | None = None,
         window: int | None = None,
         mtu: int | None = None,
+        limits: Limits | None = None,
         timeout: float | None = 10.0,
     ) -> "Starting[Session]":
         """Connect to a server and agree on capabilities: await it, or enter it with ``async with``.
@@ -96,6 +105,7 @@ class Session(SessionState):
             policy=policy,
             survive=survive,
             state=state,
+            limits=client_limits(limits),
         )
 
         async def start() -> "Session":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock._addresses import check_address
 from penstock._places import is_uri
-from penstock.pipestream import Server, SinkReader
+from penstock.pipestream import Limits, Server, SinkReader
 from penstock.spark.pipestream.options import Options
 
 __all__ = ["Listen"]
@@ -27,6 +27,7 @@ class Listen:
     key: str | None = None
     client_ca: str | None = None
     max_payload: int | None = None
+    limits: Limits = field(default_factory=Limits)
     storage: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -60,6 +61,7 @@ class Listen:
             options.file("key"),
             client_ca=options.file("client_ca"),
             max_payload=options.positive("max_payload", 0) if options.text("max_payload") else None,
+            limits=options.limits(),
             storage=options.storage(spool) if is_uri(spool) else {},
         )
 
@@ -82,6 +84,7 @@ class Listen:
             key=self.key,
             client_ca=self.client_ca,
             max_payload=self.max_payload,
+            limits=self.limits,
         )
         _LOG.warning("listening %s fingerprint %s", server.address, server.fingerprint)
         if key is None:

@@ -3,11 +3,13 @@
 All of it happens on the driver, before a task runs.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock._addresses import check_address, fingerprint_digits
+from penstock._pipestream_limits import LIMITS, Limits
 from penstock._places import check_storage, is_uri
 from penstock._read_key import read_key
 from penstock.errors import SparkError
@@ -77,6 +79,25 @@ class Options:
         if not (given.isascii() and given.isdecimal() and least <= int(given) <= most):
             raise self.error(name, f"must be a number from {least} to {most}, not {given!r}")
         return int(given)
+
+    def limits(self) -> Limits:
+        """Read the options ``max_...`` of `penstock.pipestream.Limits`."""
+        return Limits(**{name: value for name in LIMITS if (value := self._limit(name)) is not None})
+
+    def _limit(self, name: str) -> int | float | None:
+        least, most = LIMITS[name]
+        if isinstance(least, int) and isinstance(most, int):
+            return self.within(name, least, most)
+        given = self.text(name)
+        if given is None:
+            return None
+        try:
+            value = float(given)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise self.error(name, f"must be a number of seconds from {least} to {most}, not {given!r}")
+        return value
 
     def choice(self, name: str, *choices: str) -> str:
         """Read one of a few words; the first if it was not given."""

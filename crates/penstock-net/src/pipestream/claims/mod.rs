@@ -1,42 +1,41 @@
 //! The claim checks that an end has issued, over all its sessions (decision 20): the core's book, what the work is that each
-//! stands for, and the file that both are in before anybody hears of a change.
+//! stands for, and the file, or the objects of a store, that both are in before anybody hears of a change. An end that has
+//! neither issues none: what is forgotten could be redeemed twice (section 10.8).
 
+mod objects;
+mod state;
 mod store;
 mod types;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use penstock_pipestream::claims::{Claim, ClaimBook, ClaimRecord, ClaimState, ClaimTerms};
+use penstock_pipestream::claims::{Claim, ClaimLimits, ClaimRecord, ClaimState, ClaimTerms};
 use penstock_pipestream::{self as core, ClaimResponse, ErrorCode, SessionId, Status};
-use penstock_wire::FastMap;
 use tokio::sync::{Notify, oneshot};
 
-use self::store::Store;
+use self::objects::Sharing;
+use self::state::State;
+use self::store::{Opened, Store};
 pub use self::types::{ClaimCheck, ClaimRow, DeferTypes, Details, life};
 use super::command::CLAIM;
 use super::outcomes::lock;
 use super::reading::Line;
 use super::shared::now;
-use super::sink::LOG;
-use crate::runtime::spawn_blocking;
+use super::sink::{LOG, ObjectSink};
+use crate::runtime::{block_on, spawn_blocking};
+use crate::storage::{Place, plain};
 use crate::{Error, Result, tls};
 
 /// Who settles what no session has redeemed.
 const HERE: SessionId = SessionId::new([0; 16]);
 /// Where they are, in a sink that is a folder.
 const FOLDER: &str = ".claims";
-/// The most that `fresh` gives at a time.
-const FRESH: usize = 4_096;
-/// What all claim checks stand for together, in octets.
-const MAX_DETAILS: usize = 512 << 20;
-/// Details of claim checks that the book has forgotten are swept when there are so many more of them.
-const SWEPT: usize = 1_024;
 
 /// What a file of claim checks says; whoever reads a sink's folder need not be its server. None where there is no file.
 /// Blocks on the disk.
@@ -46,12 +45,49 @@ pub fn read_claims(sink: &Path) -> Result<Vec<ClaimRow>> {
     Ok(state.page((0, 0), usize::MAX))
 }
 
+/// What the servers of a sink in an object store say of their claim checks. Blocks on the store.
+pub fn read_claims_in(sink: &Place) -> Result<Vec<ClaimRow>> {
+    let mut state = State::default();
+    let read = block_on(objects::look(sink, |(record, details)| state.restore(record, details)))?;
+    read.map_err(|error| failed("cannot read the claim checks of", sink, &error))?;
+    Ok(state.page((0, 0), usize::MAX))
+}
+
+/// Where claim checks are kept.
+#[derive(Debug)]
+enum Home {
+    /// Nowhere, so none is issued.
+    Nowhere,
+    /// In a folder that belongs to one process at a time.
+    Folder(PathBuf),
+    /// In an object store, which several servers share.
+    Objects(Sharing),
+}
+
+/// How often a limit of claim checks was exceeded.
+#[derive(Debug, Default)]
+pub(crate) struct ClaimCounters {
+    /// None could be issued: there were too many, or they stood for too much.
+    full: AtomicU64,
+    /// Redemptions that came too late.
+    expired: AtomicU64,
+}
+
+impl ClaimCounters {
+    /// By the names of the limits.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [("claims", read(&self.full)), ("claim_life", read(&self.expired))].into_iter()
+    }
+}
+
 /// The claim checks of an end.
 #[derive(Debug)]
 pub struct Claims {
     state: Mutex<State>,
-    /// The folder that they are kept in; `None`: nowhere.
-    folder: Option<PathBuf>,
+    home: Home,
+    limits: ClaimLimits,
+    pub(crate) counters: ClaimCounters,
     store: OnceLock<Store>,
     opening: Mutex<()>,
     /// Says that a claim check was issued.
@@ -60,31 +96,24 @@ pub struct Claims {
     noted: AtomicBool,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    book: ClaimBook,
-    details: FastMap<u64, Details>,
-    details_octets: usize,
-    /// Claim checks that are stored, by their number, in the order in which they were issued.
-    order: BTreeMap<u64, u64>,
-    last: u64,
-    /// What sessions of an earlier process had redeemed, and nobody has settled.
-    left: Vec<(u64, SessionId)>,
-}
-
 /// Fires when what was said before is on disk.
 type Stored = Option<oneshot::Receiver<io::Result<()>>>;
 
 impl Claims {
-    /// A book that is gone with the process.
-    pub fn in_memory() -> Arc<Self> {
-        Arc::new(Self::of(None))
+    /// No claim checks: entities are not set aside, and no claim check is known.
+    pub fn nowhere() -> Arc<Self> {
+        Arc::new(Self::of(Home::Nowhere, ClaimLimits::default()))
     }
 
     /// A book in a folder, which is made if it is not there and belongs to one process at a time. Nobody hears of a
     /// change before it is on disk.
     pub fn open(folder: &Path) -> Result<Arc<Self>> {
-        let claims = Arc::new(Self::of(Some(folder.to_owned())));
+        Self::open_with(folder, ClaimLimits::default())
+    }
+
+    /// The same, with limits.
+    pub fn open_with(folder: &Path, limits: ClaimLimits) -> Result<Arc<Self>> {
+        let claims = Arc::new(Self::of(Home::Folder(folder.to_owned()), limits));
         claims.open_now()?;
         Ok(claims)
     }
@@ -92,14 +121,40 @@ impl Claims {
     /// The book beside the sessions of a sink. Several servers may share a sink, and most have no claim checks: the first
     /// that has takes the folder, and for another server of the same sink there is no claim check to be had.
     pub fn beside(sink: &Path) -> Arc<Self> {
+        Self::beside_with(sink, ClaimLimits::default())
+    }
+
+    /// The same, with limits.
+    pub fn beside_with(sink: &Path, limits: ClaimLimits) -> Arc<Self> {
         let folder = sink.join(FOLDER);
-        let claims = Arc::new(Self::of(Some(folder.clone())));
+        let claims = Arc::new(Self::of(Home::Folder(folder.clone()), limits));
         if folder.join(store::NAME).exists()
             && let Err(error) = claims.open_now().and_then(|()| claims.settle_from(sink))
         {
             tracing::warn!(folder = %folder.display(), %error, "this server gives out no claim checks for now");
         }
         claims
+    }
+
+    /// The book of all servers of a sink in an object store, beside its sessions: what one of them has issued any of them
+    /// knows, and one redemption is good, whichever is asked. Blocks on the store.
+    pub fn in_store(sink: &Place, limits: ClaimLimits) -> Result<Arc<Self>> {
+        let claims = Arc::new(Self::of(Home::Objects(Sharing::new(sink.clone())?), limits));
+        claims.open_now()?;
+        claims.settle_from_store(sink)?;
+        Ok(claims)
+    }
+
+    /// Whether entities may be set aside.
+    pub(crate) fn check_kept(&self) -> Result<()> {
+        match self.home {
+            Home::Folder(_) | Home::Objects(_) => Ok(()),
+            Home::Nowhere => Err(Error::Misuse(
+                "this end keeps no claim checks, so it sets nothing aside: a server needs a sink, or a folder for them, \
+                 claims="
+                    .into(),
+            )),
+        }
     }
 
     /// A server that was killed may have said COMPLETE of what redeemed a claim check, and not have settled it: the lists of
@@ -133,10 +188,42 @@ impl Claims {
         Ok(())
     }
 
-    fn of(folder: Option<PathBuf>) -> Self {
+    /// The same for a sink in an object store. A session that is not closed may still be going on, in another server:
+    /// only what its list says counts. Blocks on the store.
+    pub fn settle_from_store(&self, sink: &Place) -> Result<()> {
+        let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
+        for claim in lock(&self.state).book.iter() {
+            if let ClaimState::Redeemed { by } = claim.state {
+                redeemed.entry(by).or_default().insert(format!("{:016x}", claim.id), claim.id);
+            }
+        }
+        for (by, claims) in redeemed.into_iter().filter(|(by, _)| *by != HERE) {
+            let (mut found, session) = (HashMap::new(), by.to_string());
+            let read = ObjectSink::lines(sink, &session, |line| {
+                let Ok(line) = Line::parse(line) else { return };
+                if let Some(id) = line.metadata.get(CLAIM).and_then(|claim| claims.get(claim)) {
+                    found.insert(*id, line.status.into_owned());
+                }
+            });
+            let over = block_on(read)?.map_err(|error| failed("cannot read the lists of", sink, &error))?;
+            for id in claims.into_values() {
+                let name = found.get(&id).map(String::as_str);
+                match Status::ALL.into_iter().find(|status| Some(status.name()) == name) {
+                    Some(status) => self.settle(id, by, status),
+                    None if over => self.settle(id, by, Status::Failed),
+                    None => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn of(home: Home, limits: ClaimLimits) -> Self {
         Self {
-            state: Mutex::default(),
-            folder,
+            state: Mutex::new(State::new(limits)),
+            home,
+            limits,
+            counters: ClaimCounters::default(),
             store: OnceLock::new(),
             opening: Mutex::default(),
             issued: Notify::new(),
@@ -144,17 +231,27 @@ impl Claims {
         }
     }
 
-    /// Reads the folder, once. Blocks on the disk.
+    /// Reads what is kept, once. Blocks on the disk or the store.
     fn open_now(self: &Arc<Self>) -> Result<()> {
-        let Some(folder) = &self.folder else { return Ok(()) };
         let _opening = lock(&self.opening);
         if self.store.get().is_some() {
             return Ok(());
         }
-        let mut state = State::default();
-        let opened = Store::open(folder, |record, details| state.restore(record, details))?;
+        let mut state = State::new(self.limits);
+        let opened = match &self.home {
+            Home::Nowhere => return Ok(()),
+            Home::Folder(folder) => {
+                let opened = Store::open(folder, |record, details| state.restore(record, details))?;
+                state.note_left();
+                opened
+            }
+            Home::Objects(sharing) => {
+                let read = block_on(read_shared(sharing, &mut state))?;
+                read.map_err(|error| failed("cannot read the claim checks of", sharing.place(), &error))?;
+                Opened::Objects(sharing.log())
+            }
+        };
         state.number_all();
-        state.note_left();
         *lock(&self.state) = state;
         let this = Arc::downgrade(self);
         let store = opened.start(move |most| lock(&this.upgrade()?.state).snapshot(most))?;
@@ -164,12 +261,52 @@ impl Claims {
     }
 
     async fn ready(self: &Arc<Self>) -> Result<()> {
-        if self.folder.is_none() || self.store.get().is_some() {
+        if matches!(self.home, Home::Nowhere) || self.store.get().is_some() {
             return Ok(());
         }
         let this = Arc::clone(self);
         let opened = spawn_blocking(move || this.open_now())?.await;
         opened.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+    }
+
+    /// Reads what other servers of the sink have written, where there may be others. What has its end does not change.
+    async fn read_others(&self, id: u64) -> Result<()> {
+        let Home::Objects(sharing) = &self.home else { return Ok(()) };
+        let known = lock(&self.state).book.get(id).map(|claim| claim.state);
+        if matches!(known, Some(ClaimState::Settled { .. })) {
+            return Ok(());
+        }
+        let failed = |error| failed("cannot read the claim checks of", sharing.place(), &error);
+        sharing.read_new(|(record, details)| lock(&self.state).restore(record, details)).await.map_err(failed)?;
+        // A server may have been killed between the redemption and its record.
+        let open = lock(&self.state).book.get(id).is_some_and(|claim| claim.state == ClaimState::Open);
+        if open && let Some(by) = sharing.redeemer(id).await.map_err(failed)? {
+            lock(&self.state).book.restore(now(), ClaimRecord::Redeemed { id, by });
+        }
+        Ok(())
+    }
+
+    /// Gives a deferred entity to a session, once; `Stored` fires when that stands.
+    async fn take(self: &Arc<Self>, id: u64, session: SessionId, by: SessionId) -> Result<(Claim, Stored)> {
+        if let Home::Objects(sharing) = &self.home {
+            self.read_others(id).await?;
+            lock(&self.state).book.check_redeem(now(), id, session)?;
+            let failed = |error| failed("cannot redeem a claim check of", sharing.place(), &error);
+            if let Err(other) = sharing.redeem(id, by).await.map_err(failed)? {
+                let mut state = lock(&self.state);
+                state.book.restore(now(), ClaimRecord::Redeemed { id, by: other });
+                state.book.check_redeem(now(), id, session)?;
+            }
+            let mut state = lock(&self.state);
+            let claim = state.book.redeem(now(), id, session, by)?;
+            // The store has decided; the record is for those who read all of them.
+            drop(self.save(&mut state));
+            return Ok((claim, None));
+        }
+        let mut state = lock(&self.state);
+        let claim = state.book.redeem(now(), id, session, by)?;
+        let stored = self.save(&mut state);
+        Ok((claim, stored))
     }
 
     /// Writes what is there and gives the folder back: nothing is issued or changed any more.
@@ -245,14 +382,15 @@ impl Claims {
 
     /// Issues a claim check; it is stored when this returns.
     pub(crate) async fn issue(self: &Arc<Self>, terms: &ClaimTerms, details: Details) -> Result<Claim> {
+        self.check_kept()?;
         self.ready().await?;
         let (claim, stored) = {
             let mut state = lock(&self.state);
             state.sweep();
-            state.has_room()?;
+            state.has_room().inspect_err(|_| self.note_full())?;
             let claim = loop {
                 let random = u64::from_be_bytes(tls::random()?);
-                if let Some(claim) = state.book.issue(now(), terms, random)? {
+                if let Some(claim) = state.book.issue(now(), terms, random).inspect_err(|_| self.note_full())? {
                     break claim;
                 }
             };
@@ -269,6 +407,10 @@ impl Claims {
         Ok(claim)
     }
 
+    fn note_full(&self) {
+        self.counters.full.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Takes a claim check back that nobody has heard of.
     pub(crate) fn void(&self, id: u64) {
         let mut state = lock(&self.state);
@@ -280,6 +422,7 @@ impl Claims {
 
     /// What is known of a claim check.
     pub(crate) async fn query(self: &Arc<Self>, id: u64) -> Result<ClaimResponse> {
+        self.read_others(id).await?;
         let (response, stored) = {
             let mut state = lock(&self.state);
             // What it tells may be on its way to the disk.
@@ -294,11 +437,11 @@ impl Claims {
 
     /// Gives a deferred entity to a session, once; stored when this returns.
     pub(crate) async fn redeem(self: &Arc<Self>, id: u64, session: SessionId, by: SessionId) -> Result<ClaimResponse> {
-        let (claim, stored) = {
-            let mut state = lock(&self.state);
-            let claim = state.book.redeem(now(), id, session, by)?;
-            (claim, self.save(&mut state))
-        };
+        let taken = self.take(id, session, by).await;
+        if taken.as_ref().is_err_and(|error| error.code() == Some(ErrorCode::ClaimExpired)) {
+            self.counters.expired.fetch_add(1, Ordering::Relaxed);
+        }
+        let (claim, stored) = taken?;
         written(stored).await?;
         Ok(ClaimResponse { claim_id: id, found: Some((claim.check(), claim.status())) })
     }
@@ -318,17 +461,18 @@ impl Claims {
         if !status.is_terminal() || status == Status::Deferred {
             return Err(Error::Misuse(format!("{status} settles no claim check")));
         }
+        self.read_others(id).await?;
+        let session = lock(&self.state).book.get(id).map(|claim| claim.session);
+        let message = || format!("claim check {id:016x} is not known");
+        let session = session.ok_or_else(|| core::Error::violation(ErrorCode::ClaimNotFound, message()))?;
+        // What is redeemed already is settled by whoever has redeemed it, and that may be this.
+        if let Err(error) = self.take(id, session, HERE).await
+            && !lock(&self.state).book.get(id).is_some_and(|claim| claim.is_with(HERE))
+        {
+            return Err(error);
+        }
         let stored = {
             let mut state = lock(&self.state);
-            let session = state.book.get(id).map(|claim| claim.session);
-            let message = || format!("claim check {id:016x} is not known");
-            let session = session.ok_or_else(|| core::Error::violation(ErrorCode::ClaimNotFound, message()))?;
-            // What is redeemed already is settled by whoever has redeemed it, and that may be this.
-            if let Err(error) = state.book.redeem(now(), id, session, HERE)
-                && !state.book.get(id).is_some_and(|claim| claim.is_with(HERE))
-            {
-                return Err(error.into());
-            }
             state.book.settle(id, HERE, status)?;
             self.save(&mut state)
         };
@@ -369,129 +513,20 @@ impl Claims {
     }
 }
 
-impl State {
-    fn restore(&mut self, record: ClaimRecord, details: Option<Details>) {
-        if let (ClaimRecord::Issued(claim), Some(details)) = (&record, details) {
-            self.remember(claim.id, details);
-        }
-        self.book.restore(now(), record);
-    }
-
-    fn remember(&mut self, id: u64, details: Details) {
-        self.details_octets = self.details_octets.saturating_add(details.weight());
-        if let Some(old) = self.details.insert(id, details) {
-            self.details_octets = self.details_octets.saturating_sub(old.weight());
+/// All that the servers of a sink have written.
+async fn read_shared(sharing: &Sharing, state: &mut State) -> object_store::Result<()> {
+    sharing.read_new(|(record, details)| state.restore(record, details)).await?;
+    for id in sharing.redeemed().await? {
+        let open = state.book.get(id).is_some_and(|claim| claim.state == ClaimState::Open);
+        if open && let Some(by) = sharing.redeemer(id).await? {
+            state.book.restore(now(), ClaimRecord::Redeemed { id, by });
         }
     }
+    Ok(())
+}
 
-    /// Whether the work was done without a session, and the payload is in the sink.
-    fn is_done_here(&self, claim: &Claim) -> bool {
-        claim.state == ClaimState::Settled { by: HERE, status: Status::Complete }
-            && self.details.get(&claim.id).is_some_and(|details| details.file.is_some())
-    }
-
-    /// Whoever asks for what was done without a session hears where its payload lies.
-    fn tell_place(&self, response: &mut ClaimResponse) {
-        let done = self.book.get(response.claim_id).filter(|claim| self.is_done_here(claim));
-        let file = done.and_then(|claim| self.details.get(&claim.id)?.file.clone());
-        if let (Some(_), Some((check, _))) = (&file, &mut response.found) {
-            check.validation.get_or_insert_default().checkpoint_ref = file;
-        }
-    }
-
-    fn forget(&mut self, id: u64) {
-        if let Some(old) = self.details.remove(&id) {
-            self.details_octets = self.details_octets.saturating_sub(old.weight());
-        }
-    }
-
-    fn has_room(&self) -> Result<()> {
-        if self.details_octets < MAX_DETAILS {
-            return Ok(());
-        }
-        let message = format!("what claim checks stand for takes {MAX_DETAILS} octets, which is the limit");
-        Err(core::Error::limit(ErrorCode::WindowExceeded, message).into())
-    }
-
-    fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {
-        let place = |claim: &Claim| (claim.expiry_micros, claim.id);
-        let mut found: Vec<_> = self.book.iter().map(place).filter(|place| *place > after).collect();
-        if found.len() > max {
-            found.select_nth_unstable(max);
-            found.truncate(max);
-        }
-        found.sort_unstable();
-        found.into_iter().filter_map(|(_, id)| self.book.get(id)).map(|claim| self.row(claim)).collect()
-    }
-
-    fn note_left(&mut self) {
-        let redeemed = self.book.iter().filter_map(|claim| match claim.state {
-            ClaimState::Redeemed { by } if by != HERE => Some((claim.id, by)),
-            ClaimState::Open | ClaimState::Redeemed { .. } | ClaimState::Settled { .. } => None,
-        });
-        self.left = redeemed.collect();
-    }
-
-    fn row(&self, claim: &Claim) -> ClaimRow {
-        let details = self.details.get(&claim.id).cloned().unwrap_or_default();
-        ClaimRow { check: ClaimCheck { validation: None, ..ClaimCheck::from(claim) }, details }
-    }
-
-    /// A claim check is stored.
-    fn number(&mut self, id: u64) {
-        self.last += 1;
-        self.order.insert(self.last, id);
-    }
-
-    /// What was read from disk; those that expire first were issued first, mostly.
-    fn number_all(&mut self) {
-        let mut found: Vec<_> = self.book.iter().map(|claim| (claim.expiry_micros, claim.id)).collect();
-        found.sort_unstable();
-        found.into_iter().for_each(|(_, id)| self.number(id));
-    }
-
-    fn fresh(&self, after: u64) -> (Vec<ClaimRow>, u64) {
-        let known = self.order.range(after.saturating_add(1)..).filter_map(|(_, id)| self.book.get(*id));
-        let rows = known.filter(|claim| claim.is_open(now())).take(FRESH).map(|claim| self.row(claim));
-        let rows: Vec<_> = rows.collect();
-        let last = match (rows.len() == FRESH, rows.last()) {
-            // There may be more.
-            (true, Some(row)) => {
-                let found = self.order.range(after.saturating_add(1)..).find(|(_, id)| **id == row.check.id);
-                found.map_or(self.last, |(number, _)| *number)
-            }
-            (_, _) => self.last,
-        };
-        (rows, last)
-    }
-
-    /// Forgets what expired long ago.
-    fn sweep(&mut self) {
-        self.book.handle_timeout(now());
-        if self.details.len() > 2 * self.book.len() + SWEPT {
-            let book = &self.book;
-            self.details.retain(|id, _| book.get(*id).is_some());
-            self.details_octets = self.details.values().map(Details::weight).sum();
-            self.order.retain(|_, id| book.get(*id).is_some());
-        }
-    }
-
-    /// All that is known, if it is no more than so many.
-    fn snapshot(&mut self, most: usize) -> Option<Vec<(ClaimRecord, Option<Details>)>> {
-        self.sweep();
-        if self.book.len() > most {
-            return None;
-        }
-        let details = |record: &ClaimRecord| match record {
-            ClaimRecord::Issued(claim) => self.details.get(&claim.id).cloned(),
-            ClaimRecord::Redeemed { .. } | ClaimRecord::Settled { .. } | ClaimRecord::Voided { .. } => None,
-        };
-        let with_details = |record| {
-            let details = details(&record);
-            (record, details)
-        };
-        Some(self.book.snapshot().map(with_details).collect())
-    }
+fn failed(what: &str, sink: &Place, error: &object_store::Error) -> Error {
+    Error::Io { context: format!("{what} {}", sink.uri()), message: plain(error) }
 }
 
 async fn written(stored: Stored) -> Result<()> {

@@ -21,11 +21,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::super::outcomes::lock;
 use super::Details;
+use super::objects::ObjectLog;
 use crate::folder_lock::FolderLock;
 use crate::records::{self, sync_folder};
 use crate::{Error, Result};
 
-const MAGIC: &[u8] = b"penstock claims 1\n";
+pub(super) const MAGIC: &[u8] = b"penstock claims 1\n";
 pub(super) const NAME: &str = "claims.log";
 /// No record is longer: a claim check's state is in a token of at most 16 MiB.
 const MAX_RECORD: usize = 32 << 20;
@@ -34,7 +35,7 @@ const BATCH: usize = 4_096;
 /// A file with fewer records than this is never started anew.
 const MANY: usize = 4_096;
 
-type Change = (ClaimRecord, Option<Details>);
+pub(super) type Change = (ClaimRecord, Option<Details>);
 
 /// What the thread is told: records and how many, and whom to tell.
 #[derive(Debug)]
@@ -51,13 +52,15 @@ pub(super) struct Store {
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-/// A file that was read.
-pub(super) struct Opened {
-    file: Log,
-    lock: FolderLock,
+/// What was read, and is now written to.
+pub(super) enum Opened {
+    /// A file in a folder that belongs to this process, as long as the lock is held.
+    File { file: Log, _lock: FolderLock },
+    /// Objects of this process in a store.
+    Objects(ObjectLog),
 }
 
-struct Log {
+pub(super) struct Log {
     path: PathBuf,
     file: File,
     length: u64,
@@ -72,7 +75,7 @@ impl Store {
         let lock = FolderLock::take(folder, "lock", "another server keeps its claim checks there")?;
         let path = folder.join(NAME);
         let file = Log::open(&path, &mut each).map_err(|error| Error::file("cannot read", &path, &error))?;
-        Ok(Opened { file, lock })
+        Ok(Opened::File { file, _lock: lock })
     }
 
     /// Hands changes over; the answer comes when they, and all before them, are on disk.
@@ -101,9 +104,8 @@ impl Opened {
     /// Starts the thread, which ends with the last sender. `snapshot`: all that is known, if it is no more than so many.
     pub(super) fn start(self, snapshot: impl Fn(usize) -> Option<Vec<Change>> + Send + 'static) -> Result<Store> {
         let (inbox, mut messages) = mpsc::unbounded_channel::<Message>();
-        let Self { mut file, lock } = self;
+        let mut log = self;
         let run = move || {
-            let _lock = lock;
             let mut batch = Vec::with_capacity(BATCH);
             let mut unsaved = (Vec::new(), 0);
             while messages.blocking_recv_many(&mut batch, BATCH) > 0 {
@@ -111,7 +113,7 @@ impl Opened {
                     unsaved.0.extend_from_slice(&message.octets);
                     unsaved.1 += message.records;
                 }
-                let saved = file.append(&unsaved.0, unsaved.1);
+                let saved = log.append(&unsaved.0, unsaved.1);
                 if saved.is_ok() {
                     unsaved = (Vec::new(), 0);
                 }
@@ -121,17 +123,35 @@ impl Opened {
                     // Whoever waited may have given up.
                     let _ = message.done.send(saved.as_ref().copied().map_err(again));
                 }
-                if saved.is_ok()
-                    && file.records > MANY
-                    && let Err(error) = file.compact(&snapshot)
-                {
-                    tracing::warn!(path = %file.path.display(), %error, "the file of claim checks stays as long as it is");
+                if saved.is_ok() {
+                    log.compact(&snapshot);
                 }
             }
         };
         let started = thread::Builder::new().name("penstock-claims".into()).spawn(run);
         let started = started.map_err(|error| Error::io("cannot start the thread that stores claim checks", &error))?;
         Ok(Store { inbox: Mutex::new(Some(inbox)), thread: Mutex::new(Some(started)) })
+    }
+
+    fn append(&mut self, octets: &[u8], records: usize) -> io::Result<()> {
+        match self {
+            Self::File { file, .. } => file.append(octets, records),
+            Self::Objects(objects) => objects.append(octets),
+        }
+    }
+
+    fn compact(&mut self, snapshot: &impl Fn(usize) -> Option<Vec<Change>>) {
+        match self {
+            Self::File { file, .. } => {
+                if file.records > MANY
+                    && let Err(error) = file.compact(snapshot)
+                {
+                    tracing::warn!(path = %file.path.display(), %error, "the file of claim checks stays as long as it is");
+                }
+            }
+            // They are put together as they come, and go when they are old.
+            Self::Objects(_) => {}
+        }
     }
 }
 
@@ -210,7 +230,7 @@ pub(super) fn look(folder: &Path, mut each: impl FnMut(ClaimRecord, Option<Detai
 }
 
 /// Reads all records, and gives how many there are and where the last one ends.
-fn read_all(octets: &[u8], each: &mut impl FnMut(ClaimRecord, Option<Details>)) -> io::Result<(usize, u64)> {
+pub(super) fn read_all(octets: &[u8], each: &mut impl FnMut(ClaimRecord, Option<Details>)) -> io::Result<(usize, u64)> {
     let Some(rest) = octets.strip_prefix(MAGIC) else {
         return Err(records::damaged("it is no file of claim checks".to_owned()));
     };

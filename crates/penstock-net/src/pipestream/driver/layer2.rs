@@ -411,6 +411,12 @@ impl Driver {
         let key = attempt.key;
         let terms = ClaimTerms { session, scope: key.scope, entity: key.entity, life: None, validation };
         let (claims, commands) = (Arc::clone(&self.link.entity.claims), self.link.commands.clone());
+        if claims.check_kept().is_err() {
+            // A policy of the sender's asks for it; what has failed stays FAILED, for its own reason.
+            let message = format!("{}; it is not set aside, because this end keeps no claim checks", reason.message);
+            commands.urge(Urgent::NoClaim { attempt, reason: Reason { message, ..reason } });
+            return;
+        }
         tokio::spawn(async move {
             let command = match claims.issue(&terms, details).await {
                 Ok(claim) => {

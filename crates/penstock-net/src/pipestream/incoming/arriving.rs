@@ -53,8 +53,8 @@ pub(super) struct Arriving {
 }
 
 impl Arriving {
-    pub(super) fn new(stream: RecvStream) -> Self {
-        Self { stream, decoder: HeaderDecoder::new() }
+    pub(super) fn new(stream: RecvStream, max_header: u32) -> Self {
+        Self { stream, decoder: HeaderDecoder::with_limit(max_header) }
     }
 
     pub(super) fn id(&self) -> quinn::StreamId {

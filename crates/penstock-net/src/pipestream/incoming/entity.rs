@@ -143,6 +143,13 @@ impl IncomingEntity {
         self.receiving.get()?.check_layer2()
     }
 
+    /// Refuses to defer where that cannot be: as [`check_layer2`](Self::check_layer2), and where claim checks are kept
+    /// nowhere.
+    pub fn check_defer(&self) -> Result<()> {
+        self.check_layer2()?;
+        self.receiving.get()?.check_claims()
+    }
+
     /// The entity is left out, and does not count as failed: the peer will be told SKIPPED and why. Layer 2.
     pub async fn skip(self, reason: Reason) -> Result<()> {
         self.check_layer2()?;
@@ -167,7 +174,7 @@ impl IncomingEntity {
     /// Sets the entity aside under a claim check, which is good for `life`, or as long as the server allows, and is stored
     /// before the peer hears DEFERRED. Layer 2.
     pub async fn defer(self, reason: Reason, life: Option<std::time::Duration>) -> Result<ClaimCheck> {
-        self.check_layer2()?;
+        self.check_defer()?;
         self.receiving.into_inner()?.defer(reason, life).await
     }
 

@@ -47,7 +47,7 @@ pub(crate) async fn accept_streams(link: Arc<Link>) {
         if link.shared.is_negotiating() && !link.commands.tell(Command::StreamOpened).await {
             return;
         }
-        let mut arriving = Arriving::new(stream);
+        let mut arriving = Arriving::new(stream, link.max_header);
         match now(arriving.head()).await {
             None => {
                 let link = Arc::clone(&link);

@@ -224,6 +224,11 @@ impl Receiving {
         if self.link.commands.urge(command) { Ok(()) } else { Err(self.link.closed()) }
     }
 
+    /// Whether a claim check would be kept.
+    pub(super) fn check_claims(&self) -> Result<()> {
+        self.link.claims.check_kept()
+    }
+
     pub(super) fn check_layer2(&self) -> Result<()> {
         self.link.layer2().map(drop)
     }

@@ -352,3 +352,74 @@ fn what_a_peer_makes_us_keep_is_bounded() {
         (1..=20).try_for_each(|id| peer.open(2 + u64::from(id) * 4, &plain_header(0, id, 0)).map(drop))
     });
 }
+
+/// A server with stricter limits, and the statuses that it has sent of entities in the client's root scope.
+fn stricter(change: impl FnOnce(&mut SessionConfig)) -> Peer {
+    let now = start();
+    let mut strict = config(true, 1_000);
+    change(&mut strict);
+    let mut peer = Peer { now, session: Session::new(Role::Server, strict, now).expect("server") };
+    peer.say(&Frame::Capabilities(config(true, 1_000).capabilities)).expect("capabilities");
+    peer
+}
+
+fn errors(peer: &mut Peer) -> Vec<ErrorCode> {
+    let found = drain(&mut peer.session).into_iter().filter_map(|event| match event {
+        Event::Error { reason, entity: Some(_), by_peer: false, .. } => Some(reason.code),
+        _ => None,
+    });
+    found.collect()
+}
+
+#[test]
+fn metadata_beyond_the_limit_fails_its_entity_and_no_other() {
+    let mut peer = stricter(|strict| strict.max_metadata = 300);
+    let mut large = plain_header(0, 1, 0);
+    large.metadata.insert("m".to_owned(), "m".repeat(300));
+    peer.status(Status::Pending, 0, 1).expect("announced");
+    assert!(matches!(peer.open(2, &large), Ok(Admission::Stopped(ErrorCode::EntityTooLarge))));
+    assert_eq!(errors(&mut peer), [ErrorCode::EntityTooLarge]);
+    large.metadata.insert("m".to_owned(), "m".repeat(299));
+    large.entity_id = 2;
+    peer.status(Status::Pending, 0, 2).expect("announced");
+    assert!(matches!(peer.open(6, &large), Ok(Admission::Accepted(_))));
+    assert_eq!(peer.session.counters().limit(Limit::Metadata), 1);
+}
+
+#[test]
+fn a_parent_beyond_those_that_may_be_open_fails_with_window_exceeded() {
+    let mut peer = stricter(|strict| strict.manifest.max_entries = 1);
+    for entity in [1, 2] {
+        peer.status(Status::Pending, 0, entity).expect("announced");
+        peer.status(Status::Dehydrating, 0, entity).expect("dehydrated");
+    }
+    assert_eq!(errors(&mut peer), [ErrorCode::WindowExceeded]);
+    assert_eq!(peer.session.counters().limit(Limit::OpenParents), 1);
+    assert!(!peer.session.is_closed());
+}
+
+#[test]
+fn the_stricter_of_both_limits_on_children_counts() {
+    for (max_children, per_mib, mib, allowed) in [(10, 1_000, 4, 10), (10, 2, 1, 2), (10, 3, 3, 9), (u64::MAX, 5, 0, 5)]
+    {
+        let peer = stricter(|strict| (strict.max_children, strict.children_per_mib) = (max_children, per_mib));
+        assert_eq!(peer.session.max_children(mib.max(1)), allowed);
+    }
+}
+
+#[test]
+fn a_checkpoint_has_no_more_time_than_an_operator_allows() {
+    let mut peer = stricter(|strict| strict.max_checkpoint_time = Duration::from_secs(2));
+    peer.status(Status::Pending, 0, 1).expect("announced");
+    for asked in [0, 60_000] {
+        peer.checkpoint(0, 0, asked).expect("asked");
+        drain(&mut peer.session);
+        peer.now = later(peer.now, Duration::from_secs(2));
+        peer.session.handle_timeout(peer.now);
+        let late = drain(&mut peer.session);
+        assert!(
+            late.iter().any(|event| matches!(event, Event::Checkpoint { satisfied: false, ours: false, .. })),
+            "{asked}"
+        );
+    }
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectMeta, ObjectStoreExt as _, PutPayload, Result, WriteMultipart};
 
 use super::super::entries::LOG;
@@ -151,6 +151,40 @@ pub(super) async fn remove(place: &Place, session: &str, pieces: Vec<Piece>) {
             Err(error) => tracing::warn!(session, error = plain(&error), "a piece of a closed list stays"),
         }
     }
+}
+
+/// Reads the lines of a list, or of its pieces where it is not whole yet. Gives whether the session is over.
+pub(super) async fn lines(place: &Place, session: &str, mut each: impl FnMut(&[u8])) -> Result<bool> {
+    match place.store().get(&place.path(&format!("{session}/{LOG}"))).await {
+        Ok(found) => {
+            each_line(found.into_stream(), &mut each).await?;
+            return Ok(true);
+        }
+        Err(object_store::Error::NotFound { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let mut found: Vec<ObjectMeta> =
+        place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
+    found.sort_by(|one, other| one.location.cmp(&other.location));
+    for piece in &found {
+        match place.store().get(&piece.location).await {
+            Ok(piece) => each_line(piece.into_stream(), &mut each).await?,
+            // Put together with others meanwhile, by the server that has the session open.
+            Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found.is_empty())
+}
+
+async fn each_line(mut bytes: BoxStream<'static, Result<Bytes>>, each: &mut impl FnMut(&[u8])) -> Result<()> {
+    let mut rest: Vec<u8> = Vec::new();
+    while let Some(more) = bytes.try_next().await? {
+        rest.extend_from_slice(&more);
+        let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        rest.drain(..whole).as_slice().split(|byte| *byte == b'\n').for_each(&mut *each);
+    }
+    Ok(())
 }
 
 /// Whether a session has pieces, so that it may still be going on.

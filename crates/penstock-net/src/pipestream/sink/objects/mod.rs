@@ -130,6 +130,12 @@ impl ObjectSink {
         records::prepared(place, transaction).await
     }
 
+    /// Reads the lines of a session's list as far as they are there, in order, and says whether it is over: no server has
+    /// it open any more, or the sink has nothing of it.
+    pub(crate) async fn lines(place: &Place, session: &str, each: impl FnMut(&[u8])) -> object_store::Result<bool> {
+        list::lines(place, session, each).await
+    }
+
     /// What all sessions have counted; `None` in a forked child.
     pub(crate) fn counters(&self) -> Option<&SinkCounters> {
         self.shared.get().ok().map(|shared| &*shared.counters)
