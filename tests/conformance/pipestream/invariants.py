@@ -141,6 +141,8 @@ def check_session(sink: Path, session: str) -> None:
 def check_sink(sink: Path, over: set[str]) -> None:
     """No temporary file outside sessions that are still open, and nothing at all beside the sessions' folders."""
     for entry in sink.iterdir():
-        assert entry.name.startswith(".") or (entry.is_dir() and SESSION.fullmatch(entry.name)), entry
+        # A session ID that was used before has its folder with a number.
+        name = re.sub(r"\.[1-9][0-9]*$", "", entry.name)
+        assert entry.name.startswith(".") or (entry.is_dir() and SESSION.fullmatch(name)), entry
         if entry.name in over:
             assert not list(entry.rglob(".*")), entry

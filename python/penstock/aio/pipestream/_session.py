@@ -21,7 +21,7 @@ from penstock.pipestream._keys import EntityKey, Reason, misuse
 from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._references import REFERENCE_TYPE, FileStorageReference
-from penstock.pipestream._session import ConnectOptions, SessionState, draft, highest_layer, survival
+from penstock.pipestream._session import ConnectOptions, SessionState, draft, highest_layer, policy_at, survival
 
 __all__ = ["Session"]
 
@@ -82,6 +82,8 @@ class Session(SessionState):
         The arguments are those of `penstock.pipestream.Session.connect`, and so are its errors.
         """
         survive = survival(survive, state)
+        highest = highest_layer(layers, policy, survive)
+        policy = policy_at(highest, policy)
         options = ConnectOptions(
             fingerprint=fingerprint,
             ca=ca,
@@ -89,7 +91,7 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=highest_layer(layers, policy, survive),
+            layers=highest,
             window=window,
             mtu=mtu,
             timeout=None,
@@ -131,7 +133,7 @@ class Session(SessionState):
             content_type=content_type,
             metadata=metadata,
             chunk_size=chunk_size,
-            policy=policy,
+            policy=self._told(policy),
             label=label,
         )
         return SentEntity(self, await result(futures().send(self._native, of, payload)), dehydrate)
