@@ -205,7 +205,7 @@ def test_a_job_whose_driver_has_another_secret_fails_and_writes_nothing(server, 
 def test_a_stranger_who_knows_the_name_neither_commits_nor_stands_in_the_way(server, tmp_path):
     mine = writer(server, transaction="guessed", transactionSecret="a secret of the job's")
     message = mine.write(iter([rows("one")]))
-    for secret in ("somebody else's secret", "yet another's secret"):
+    for secret in ("another job's secret", "yet another's secret"):
         stranger = writer(server, transaction="guessed", transactionSecret=secret)
         with pytest.raises(SparkError, match="was prepared by another owner"):
             stranger.commit([message])
@@ -213,7 +213,7 @@ def test_a_stranger_who_knows_the_name_neither_commits_nor_stands_in_the_way(ser
             stranger.abort([message])
         stranger.commit([stranger.write(iter([rows(secret)]))])
     mine.commit([message])
-    assert contents(tmp_path / "sink") == ["one", "somebody else's secret", "yet another's secret"]
+    assert contents(tmp_path / "sink") == ["another job's secret", "one", "yet another's secret"]
     secret = mine.sink.owner.token
     assert secret not in repr(mine)
     assert not any(secret in path.read_text() for path in (tmp_path / "sink").rglob("*") if path.is_file())

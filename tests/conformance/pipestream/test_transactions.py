@@ -67,7 +67,7 @@ class Party:
 
 @pytest.fixture
 def parties(program: Program, connect: Connect, request: pytest.FixtureRequest) -> tuple[Party, Party, Party]:
-    """The owner, somebody with another token, and somebody with none; all know the transaction's name."""
+    """The owner, a client with another token, and one with none; all know the transaction's name."""
     key = f"guessed {request.node.name}"
     owner, other, anyone = (Party(program, connect, key, secret) for secret in (SECRET, SECRET[::-1], None))
     return owner, other, anyone

@@ -110,7 +110,7 @@ impl Session {
         if let Some(clues) = clues {
             self.unbound.remove_scope(clues);
         }
-        // Whoever else could have had this parent needs another one.
+        // Another scope that could have had this parent needs another one.
         self.unbound
             .check(Some(depth), Some(parent.entity))
             .map_err(|error| error.at(u32::from(scope_id), parent.entity))?;

@@ -31,7 +31,7 @@ class Ownership:
     token: str = field(repr=False)
     """What the driver shows. It is in no header, row or receipt that a reader sees."""
     exclusive: bool = False
-    """Whether nobody else may have committed the same transaction: this owner may have been another one before."""
+    """Whether no other owner may have committed the same transaction: this owner may have been another one before."""
 
     @property
     def name(self) -> str:

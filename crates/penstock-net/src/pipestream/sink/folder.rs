@@ -228,8 +228,7 @@ pub(super) fn names(id: &str) -> impl Iterator<Item = String> {
     (0..MOST_USES).map(move |before| if before == 0 { id.to_owned() } else { format!("{id}.{before}") })
 }
 
-/// Makes a folder for a session. Where the ID was used before, and nobody goes on with that session, it is the next one
-/// of the ID.
+/// Makes a folder for a session: the next one of its ID, where that was used before.
 fn make_session(shared: &Shared, id: &str) -> io::Result<(String, PathBuf)> {
     for name in names(id) {
         let path = shared.dir.join(&name);

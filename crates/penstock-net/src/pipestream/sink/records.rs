@@ -162,7 +162,7 @@ impl Records {
     fn check_others(&self, of: &Transaction, exclusive: bool) -> Result<(), Refusal> {
         for folder in owners(&self.name_folder(&of.key))? {
             let Some(record) = read_record(&folder)? else { continue };
-            if record.is_of_nobody() || exclusive {
+            if record.has_no_owner() || exclusive {
                 return Err(others_have_committed(&record));
             }
         }
@@ -194,7 +194,7 @@ impl Records {
         let own = self.folder(of);
         for folder in owners(&self.name_folder(&of.key))?.into_iter().filter(|folder| *folder != own) {
             if resolve(&[session.to_owned()], &markers(&folder)?).is_ok() {
-                return Err(somebody_elses(session));
+                return Err(prepared_by_another(session));
             }
         }
         Ok(())
@@ -226,7 +226,7 @@ impl Records {
     fn prune(&self, now: SystemTime) -> io::Result<()> {
         let top = self.sink.join(FOLDER);
         let (mut batches, mut over) = (Vec::new(), Vec::new());
-        // By owner and query: nobody ends what is another's.
+        // By owner and query: no owner's commit ends another's record.
         let mut newest: HashMap<(Option<String>, String), u64> = HashMap::new();
         for name in folders(&top)? {
             if is_old_name(&name) {
@@ -390,7 +390,7 @@ fn read_record(folder: &Path) -> io::Result<Option<Record>> {
 
 /// Why a first commit is refused.
 pub(super) fn others_have_committed(record: &Record) -> Refusal {
-    Refusal::NotYours(if record.is_of_nobody() {
+    Refusal::NotYours(if record.has_no_owner() {
         "it was committed before this sink kept whose transactions are, so nothing tells whether these rows are in it; an \
          operator may remove its record"
             .to_owned()
@@ -400,7 +400,7 @@ pub(super) fn others_have_committed(record: &Record) -> Refusal {
 }
 
 /// Why an order about another owner's session is refused.
-pub(super) fn somebody_elses(session: &str) -> Refusal {
+pub(super) fn prepared_by_another(session: &str) -> Refusal {
     Refusal::NotYours(format!("the session {session} was prepared by another owner"))
 }
 

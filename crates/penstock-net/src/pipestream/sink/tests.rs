@@ -408,13 +408,13 @@ fn orders_of_others_are_refused_and_the_owner_s_are_obeyed() {
         let attacker = disk.connect();
         let orders = format!("application/vnd.penstock.{kind}+json");
         let named = format!("{{\"sessions\":[\"{}\"]}}", honest.id().unwrap()).into_bytes();
-        for shown in ["the token of somebody else", hash.as_str()] {
+        for shown in ["the token of another client", hash.as_str()] {
             let pairs = [(KEY, "k"), (TOKEN, shown), ("penstock.transaction-proof", hash.as_str())];
             assert_eq!(send_with(&attacker, &orders, &pairs, named.clone()), Status::Failed, "{kind}");
         }
         close_gracefully(&attacker);
     }
-    // Nor does a transaction of somebody else's under the same name stand in the way.
+    // Nor does a transaction of another client under the same name stand in the way.
     let stranger = disk.connect();
     assert_eq!(send_in(&stranger, Some("k"), "", b"row".to_vec()).0, Status::Complete);
     close_gracefully(&stranger);
@@ -439,9 +439,9 @@ fn orders_of_others_are_refused_and_the_owner_s_are_obeyed() {
     }));
 }
 
-fn sha(octets: &[u8]) -> Vec<u8> {
+fn sha(bytes: &[u8]) -> Vec<u8> {
     use sha2::Digest as _;
-    sha2::Sha256::digest(octets).to_vec()
+    sha2::Sha256::digest(bytes).to_vec()
 }
 
 /// All files below a folder, but payloads, which are short.

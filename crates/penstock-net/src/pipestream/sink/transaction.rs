@@ -60,7 +60,7 @@ pub(super) struct Order {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Act {
-    /// These sessions are to be read; where `exclusive`, only if nobody else has committed anything of the name.
+    /// These sessions are to be read; where `exclusive`, only if no other owner has committed anything of the name.
     Commit { sessions: Vec<String>, exclusive: bool },
     /// Nobody is to read these, or any that are prepared.
     Abort(Option<Vec<String>>),
@@ -92,7 +92,7 @@ impl Record {
     }
 
     /// Whether a server wrote it that knew no owners.
-    pub(super) fn is_of_nobody(&self) -> bool {
+    pub(super) fn has_no_owner(&self) -> bool {
         self.owner.is_none()
     }
 
@@ -296,7 +296,7 @@ pub(super) enum Refusal {
     StillOpen(String),
     /// The transaction was committed with other sessions.
     Committed,
-    /// It names no session, or is somebody else's to give; why.
+    /// It names no session, or is another owner's to give; why.
     NotYours(String),
     /// The disk, or the store.
     Storage(std::io::Error),
@@ -321,8 +321,8 @@ impl Refusal {
             }
             Self::Committed => {
                 let message = format!(
-                    "the transaction {key:?} was committed before, with other sessions: nobody will read those that are \
-                     named now"
+                    "the transaction {key:?} was committed before, with other sessions: those that are named now will \
+                     never be read"
                 );
                 Reason { code: COMMITTED, message }
             }

@@ -26,7 +26,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::super::transport::hex;
 use super::super::record;
-use super::super::records::{Standing, others_have_committed, somebody_elses};
+use super::super::records::{Standing, others_have_committed, prepared_by_another};
 use super::super::transaction::{
     Act, FINISHED, GIVEN_UP, KEPT, Order, Origin, Record, Refusal, Transaction, is_session_folder, origin, resolve,
 };
@@ -142,7 +142,7 @@ async fn commit(
     let own = place.path(&folder);
     for path in found.records().filter(|path| !is_in(&own, path)) {
         let record = read_at(place, path).await.map_err(refusal)?;
-        if let Some(record) = record.filter(|record| exclusive || record.is_of_nobody()) {
+        if let Some(record) = record.filter(|record| exclusive || record.has_no_owner()) {
             return Err(others_have_committed(&record));
         }
     }
@@ -169,7 +169,7 @@ async fn commit(
 /// Why a commit cannot have a session.
 async fn why_missing(place: &Place, found: &Found, own: &Path, missing: String) -> Refusal {
     if resolve(std::slice::from_ref(&missing), &found.sessions(|path| !is_in(own, path))).is_ok() {
-        return somebody_elses(&missing);
+        return prepared_by_another(&missing);
     }
     match list::is_open(place, &missing).await {
         Ok(true) => Refusal::StillOpen(missing),
@@ -178,7 +178,7 @@ async fn why_missing(place: &Place, found: &Found, own: &Path, missing: String) 
     }
 }
 
-/// Makes prepared sessions unreadable for ever: these, or all of the owner's.
+/// Gives prepared sessions up: these, or all of the owner's.
 async fn abort(place: &Place, of: &Transaction, sessions: Option<&[String]>) -> std::result::Result<(), Refusal> {
     let (folder, found) = (folder(of), Found::list(place, &of.key).await.map_err(refusal)?);
     let own = place.path(&folder);
@@ -190,7 +190,7 @@ async fn abort(place: &Place, of: &Transaction, sessions: Option<&[String]>) -> 
             for session in sessions.iter().map(std::slice::from_ref) {
                 match (resolve(session, &prepared), resolve(session, &others)) {
                     (Ok(folders), _) => named.extend(folders),
-                    (Err(session), Ok(_)) => return Err(somebody_elses(&session)),
+                    (Err(session), Ok(_)) => return Err(prepared_by_another(&session)),
                     // What has not ended is not prepared, and ends by itself.
                     (Err(_), Err(_)) => {}
                 }

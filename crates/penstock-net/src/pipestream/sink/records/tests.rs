@@ -239,7 +239,7 @@ fn records_of_micro_batches_that_cannot_run_again_go_and_no_others() {
     records.commit(&anyones(&batch(107)), &names(&[ONE]), false).unwrap();
     // A marker that came beside a record: its session is to be closed first.
     fs::write(records.name_folder(&batch(0)).join(TWO), "").unwrap();
-    // Nobody ends what is another's.
+    // No owner's commit ends another's record.
     commit(&records, &mine(&batch(9)));
     commit(&records, &mine(&batch(10)));
     records.prune(SystemTime::now()).unwrap();
