@@ -72,7 +72,14 @@ impl Records {
         let folder = self.folder(of);
         self.make_folder(&folder)?;
         let marker = folder.join(session);
-        self.write(&marker, of.key.as_bytes())?;
+        match self.write(&marker, of.key.as_bytes()) {
+            // Another server has removed the folder, which was empty.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make_folder(&folder)?;
+                self.write(&marker, of.key.as_bytes())?;
+            }
+            written => written?,
+        }
         self.sync(&folder)?;
         // A commit looks for markers after it has written the record; so one of the two sees the other.
         if read_record(&folder)?.is_none() {
@@ -231,7 +238,8 @@ impl Records {
         for name in folders(&top)? {
             if is_old_name(&name) {
                 // A server that began to remove it has crashed.
-                gone(fs::remove_dir_all(name))?;
+                gone(fs::remove_dir_all(&name))?;
+                remove_if_empty(&top, &name);
                 continue;
             }
             for folder in owners(&name)? {
@@ -275,11 +283,8 @@ impl Records {
         self.faults.check(Step::Rename, folder)?;
         gone(fs::rename(folder, &old))?;
         self.faults.check(Step::Rename, &old)?;
-        gone(fs::remove_dir_all(old))?;
-        if let Some(parent) = folder.parent().filter(|parent| *parent != top) {
-            // It stays where others have something in it.
-            let _ = fs::remove_dir(parent);
-        }
+        gone(fs::remove_dir_all(&old))?;
+        remove_if_empty(top, &old);
         Ok(())
     }
 
@@ -418,6 +423,14 @@ fn owners(name: &Path) -> io::Result<Vec<PathBuf>> {
     let mut owners = vec![name.to_owned()];
     owners.extend(folders(name)?.into_iter().filter(is_owner));
     Ok(owners)
+}
+
+/// Removes the folder of a name whose owner's folder was removed under the name `old`, unless others have something in it.
+fn remove_if_empty(top: &Path, old: &Path) {
+    let name = old.file_name().and_then(OsStr::to_str).and_then(|old| old.strip_prefix(OLD));
+    if let Some((name, _)) = name.and_then(|name| name.split_once('-')) {
+        let _ = fs::remove_dir(top.join(name));
+    }
 }
 
 /// Whether it is being removed.
