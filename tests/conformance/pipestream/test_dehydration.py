@@ -286,7 +286,7 @@ def test_scopes_come_again_behind_the_wrapping_point_whatever_was_passed_over(co
         client.dehydrate(entity, scope)
         client.deliver(1, f"use {entity}".encode(), scope=scope, parent=entity, depth=1)
         client.barrier(scope, entity)
-        client.released(scope, entity)
+        # The parent is COMPLETE when its scope is released.
         client.completes(entity)
 
 

@@ -161,7 +161,7 @@ def test_a_name_that_was_used_has_a_folder_with_a_number(program: Program, join:
         client.deliver(1, payload)
         client.completes(1)
         client.close()
-        program.reactor.run(lambda folder=folder: closed_code(program.serve.sink, folder) is not None)
+        program.reactor.run(lambda folder=folder: closed_code(program.serve.sink, folder) is not None, 20.0)
         assert closed_code(program.serve.sink, folder) == 0
         check_session(program.serve.sink, folder)
         assert (program.serve.sink / folder / "0" / "1").read_bytes() == payload
