@@ -104,7 +104,7 @@ class DocumentSender:
 
         manner = manner_of(privacy, by_reference)
         # Otherwise the session would give it to the documents themselves, and no receipt would tell.
-        policy = session._policy if policy is None else policy
+        policy = session._policy if policy is None else session._told(policy)
         self._native = _core.DocumentSender(
             session._native, dehydrate, limits or Limits(), in_flight, text, max_content, manner, policy
         )

@@ -382,3 +382,33 @@ def test_asyncio_has_the_same(tmp_path):
             return await serving
 
     assert asyncio.run(main()) == [b"s"]
+
+
+@pytest.mark.parametrize("policy", [CompletionPolicy(), CompletionPolicy.parse("strict")])
+def test_strict_needs_no_layer_2_because_it_is_what_layer_1_does(tmp_path, policy):
+    with Server(sink=tmp_path / "sink", state_dir=tmp_path, layers=1) as server:
+        with Session.connect(server.address, fingerprint=server.fingerprint, policy=policy) as session:
+            with session.dehydrate(policy=policy) as scope:
+                parts = [session.send(b"a part", parent=scope) for _ in range(2)]
+            assert session.agreement.layer == 1
+            assert {part.wait() for part in (*parts, scope.entity)} == {Status.COMPLETE}
+
+        async def send():
+            async with aio.Session.connect(server.address, fingerprint=server.fingerprint, policy=policy) as session:
+                return await (await session.send(b"", dehydrate=False)).wait()
+
+        assert asyncio.run(send()) is Status.COMPLETE
+        for other in ("strict,timeout=60", "strict,on-failure=skip", "lenient"):
+            asked = CompletionPolicy.parse(other)
+            assert asked.needs_layer_two
+            with pytest.raises(PipeStreamError, match="layer 2"):
+                Session.connect(server.address, fingerprint=server.fingerprint, policy=asked)
+
+
+def test_a_strict_policy_is_told_to_a_session_of_layer_2(server):
+    def act(entity):
+        entity.complete()
+
+    with serving(server, act), connect(server, policy=CompletionPolicy()) as session:
+        assert session.agreement.layer == 2
+        assert session.send(b"a root").wait() is Status.COMPLETE

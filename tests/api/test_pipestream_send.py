@@ -93,6 +93,17 @@ def start(document, tmp_path):
         process.communicate()
 
 
+@pytest.mark.parametrize("options", [(), ("--layers", "1")], ids=["by default", "with layer 1"])
+def test_the_policy_strict_is_what_layer_1_does(penstock, document, tmp_path, options):
+    with Server(sink=tmp_path / "sink", state_dir=tmp_path, layers=1) as server:
+        trust = ("--fingerprint", server.fingerprint)
+        sent = penstock("pipestream", "send", server.address, document, *trust, "--policy", "strict", *options)
+        assert sent.returncode == 0, sent.stderr
+        waits = penstock("pipestream", "send", server.address, document, *trust, "--policy", "lenient", *options)
+        assert waits.returncode != 0
+        assert "layer 2" in waits.stderr
+
+
 def test_the_last_line_is_the_account_of_all(sink, penstock, document, tmp_path):
     archive = tmp_path / "two.zip"
     with zipfile.ZipFile(archive, "w") as file:

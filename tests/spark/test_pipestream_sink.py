@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, Strin
 from penstock.errors import SparkError
 from penstock.pipestream import Server, Session, SinkReader
 from penstock.spark.pipestream import PipeStreamDataSource
+from penstock.spark.pipestream.owner import of_job, of_stream
 from penstock.spark.pipestream.rows import COMMIT, Written
 from penstock.spark.pipestream.writer import PipeStreamWriter
 
@@ -146,7 +147,9 @@ def test_only_the_attempts_that_are_committed_can_be_read(server, tmp_path):
     sink.commit([first, second, empty])
     assert contents(tmp_path / "sink") == ["one", "two"]
     late = sink.write(iter([rows("two")]))
-    sink.commit([again, late])
+    with pytest.raises(SparkError, match=r"was committed before, with other sessions.*rows of this job are not stored"):
+        sink.commit([again, late])
+    sink.commit([second, first])
     sink.abort([first, second])
     assert contents(tmp_path / "sink") == ["one", "two"]
 
@@ -164,11 +167,77 @@ def test_a_job_that_has_failed_leaves_nothing_to_read(server, tmp_path):
     assert not any((tmp_path / "sink" / ".transactions").iterdir())
 
 
-def test_a_name_of_ones_own_writes_once_however_often_the_job_is_run(server, tmp_path):
-    for _ in range(2):
-        sink = writer(server, transaction="nightly 2026-11-21")
-        sink.commit([sink.write(iter([rows("one")]))])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"transactionSecret": "a secret of the job's"}, {"transactionSecretFile": "secret"}],
+    ids=["a secret that is kept", "a secret", "a file"],
+)
+def test_a_second_job_of_the_same_name_fails_and_writes_nothing(server, tmp_path, monkeypatch, options):
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    (tmp_path / "secret").write_text("a secret of the job's\n")
+    given = {name: str(tmp_path / value) if "File" in name else value for name, value in options.items()}
+    first = writer(server, transaction="nightly 2026-11-21", **given)
+    message = first.write(iter([rows("one")]))
+    first.commit([message])
+    second = writer(server, transaction="nightly 2026-11-21", **given)
+    other = second.write(iter([rows("two")]))
+    with pytest.raises(SparkError, match=r"was committed before, with other sessions.*rows of this job are not stored"):
+        second.commit([other])
+    second.abort([other])
+    # The same commit, said again by a driver that has not heard the answer.
+    writer(server, transaction="nightly 2026-11-21", **given).commit([message])
     assert contents(tmp_path / "sink") == ["one"]
+
+
+def test_a_job_whose_driver_has_another_secret_fails_and_writes_nothing(server, tmp_path, monkeypatch):
+    for number, folder in enumerate(("here", "there")):
+        monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / folder))
+        sink = writer(server, transaction="nightly")
+        message = sink.write(iter([rows("one")]))
+        if number == 0:
+            sink.commit([message])
+            continue
+        with pytest.raises(SparkError, match="another owner has committed it"):
+            sink.commit([message])
+    assert contents(tmp_path / "sink") == ["one"]
+
+
+def test_a_stranger_who_knows_the_name_neither_commits_nor_stands_in_the_way(server, tmp_path):
+    mine = writer(server, transaction="guessed", transactionSecret="a secret of the job's")
+    message = mine.write(iter([rows("one")]))
+    for secret in ("another job's secret", "yet another's secret"):
+        stranger = writer(server, transaction="guessed", transactionSecret=secret)
+        with pytest.raises(SparkError, match="was prepared by another owner"):
+            stranger.commit([message])
+        with pytest.raises(SparkError, match="was prepared by another owner"):
+            stranger.abort([message])
+        stranger.commit([stranger.write(iter([rows(secret)]))])
+    mine.commit([message])
+    assert contents(tmp_path / "sink") == ["another job's secret", "one", "yet another's secret"]
+    secret = mine.sink.owner.token
+    assert secret not in repr(mine)
+    assert not any(secret in path.read_text() for path in (tmp_path / "sink").rglob("*") if path.is_file())
+
+
+def test_the_secret_of_a_stream_is_kept_beside_its_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    (tmp_path / "checkpoint").mkdir()
+    checkpoint = str(tmp_path / "checkpoint")
+    first, again = of_stream(None, checkpoint), of_stream(None, f"file://{checkpoint}")
+    assert (first, first.exclusive) == (again, False)
+    (kept,) = (tmp_path / "checkpoint").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert first.token not in kept.read_text()
+    kept.unlink()
+    (tmp_path / "checkpoint" / "commits").mkdir()
+    (tmp_path / "checkpoint" / "commits" / "7").write_text("{}")
+    lost = of_stream(None, checkpoint)
+    assert (lost.token != first.token, lost.exclusive, of_stream(None, checkpoint)) == (True, True, lost)
+    elsewhere = of_stream(None, "s3a://bucket/checkpoint")
+    assert (elsewhere, elsewhere.exclusive) == (of_stream(None, None), True)
+    given = of_stream("a secret of the stream's", checkpoint)
+    assert (given, given.exclusive) == (of_job("a secret of the stream's", named=True), False)
+    assert of_job(None, named=False) != of_job(None, named=False)
 
 
 def test_documents_are_scopes_if_one_likes(server, tmp_path):
@@ -267,6 +336,17 @@ PIN = {"address": "sink:4433", "fingerprint": "ab" * 32}
         ({**PIN, "scopes": "document"}, "content binary", "scopes=document needs a column document"),
         ({**PIN, "transaction": "t", "atomic": "false"}, "content binary", "exclude each other"),
         ({**PIN, "transaction": "t" * 257}, "content binary", "must have 1 to 256 octets"),
+        ({**PIN, "transactionSecret": "short"}, "content binary", "transactionSecret has fewer than 16 bytes"),
+        (
+            {**PIN, "transactionSecretFile": "/none"},
+            "content binary",
+            "transactionSecretFile of the pipestream sink cannot",
+        ),
+        (
+            {**PIN, "transactionSecret": "s" * 16, "transactionSecretFile": "/none"},
+            "content binary",
+            "and transactionSecretFile exclude each other",
+        ),
         ({**PIN, "colour": "red"}, "content binary", "has no option colour; there are address,"),
         (PIN, "value binary", "needs a column content; there are value"),
         (PIN, "content binary, length int", "has no column length; there are content,"),

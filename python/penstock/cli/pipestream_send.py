@@ -170,13 +170,23 @@ def _layers(
     """Give the highest layer: what was set aside before is taken up again, which needs layer 2 as a policy does."""
     if state is not None and survive == 0:
         raise typer.BadParameter("--state needs a session that survives: leave out --survive 0")
-    asked = {"--policy": policy is not None, "--state": state is not None, "--survive": bool(survive)}
+    asked = {
+        "--policy": policy is not None and _needs_layer_two(policy),
+        "--state": state is not None,
+        "--survive": bool(survive),
+    }
     needs = next((option for option, given in asked.items() if given), None)
     if needs is not None and layers is not None and layers < 2:
         raise typer.BadParameter(f"{needs} needs layer 2: leave out --layers {layers}")
     if layers is not None:
         return layers
     return 1 if needs is None and previous is None else 2
+
+
+def _needs_layer_two(policy: str) -> bool:
+    from penstock.pipestream import CompletionPolicy
+
+    return CompletionPolicy.parse(policy).needs_layer_two
 
 
 def _parsed(policy: str | None, pad_children: int) -> "CompletionPolicy | None":

@@ -139,6 +139,15 @@ class CompletionPolicy:
             given[field] = _number(name, _OPTIONS[name], value)
         return cls(_MODES[mode], **given)
 
+    @property
+    def needs_layer_two(self) -> bool:
+        """Whether it asks for more than layer 1 does: that is ``strict``, without retries and time-outs of its own.
+
+        >>> CompletionPolicy().needs_layer_two, CompletionPolicy("strict", timeout=60).needs_layer_two
+        (False, True)
+        """
+        return str(self) != _NAMES[CompletionMode.STRICT]
+
     def outcome(self, children: int, complete: int) -> ResolutionState:
         """Say what becomes of a parent with so many children, of which so many are COMPLETE.
 

@@ -85,12 +85,17 @@ def highest_layer(layers: int | None, policy: CompletionPolicy | None, survive: 
     Raises:
         PipeStreamError: A misuse, where less was said than is needed.
     """
-    needs = "a policy" if policy is not None else "survive" if survive else None
+    needs = "a policy" if policy is not None and policy.needs_layer_two else "survive" if survive else None
     if needs is not None and layers is not None and layers < 2:
         raise misuse(f"{needs} needs layer 2, and layers={layers} was given: leave it out")
     if layers is None:
         return 1 if needs is None else 2
     return layers
+
+
+def policy_at(layer: int, policy: CompletionPolicy | None) -> CompletionPolicy | None:
+    """Give the policy that a session of this layer is told: below layer 2 ``strict`` is what there is anyway."""
+    return policy if policy is None or layer >= 2 or policy.needs_layer_two else None
 
 
 def draft(
@@ -128,6 +133,10 @@ class SessionState:
         self._native = native
         self._aborted = False
         self._policy = policy
+
+    def _told(self, policy: CompletionPolicy | None) -> CompletionPolicy | None:
+        """Give what the session is told of an entity's policy."""
+        return policy if policy is None or policy.needs_layer_two else policy_at(self.agreement.layer, policy)
 
     @property
     def id(self) -> str:
@@ -248,6 +257,8 @@ class Session(SessionState):
         Raises:
             PipeStreamError: Of kind "io" for no server or trust, "deadline", or "misuse", also for layer 2 without it.
         """
+        highest = highest_layer(layers, policy, survival(survive, state))
+        policy = policy_at(highest, policy)
         options = ConnectOptions(
             fingerprint=fingerprint,
             ca=ca,
@@ -255,7 +266,7 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=highest_layer(layers, policy, survival(survive, state)),
+            layers=highest,
             window=window,
             mtu=mtu,
             timeout=timeout,
@@ -294,7 +305,8 @@ class Session(SessionState):
             metadata: Anything else. Keys that begin with ``pipestream.`` belong to the protocol, but for
                 ``pipestream.original-length``, and ``pipestream.claim`` of an entity that was redeemed.
             chunk_size: Send the payload in chunks of so many octets, each on a stream of its own.
-            policy: With ``dehydrate``: what becomes of its children that fail, and of itself then. Layer 2.
+            policy: With ``dehydrate``: what becomes of its children that fail, and of itself then. Layer 2, but for
+                ``strict``.
             label: What you call it, 1,024 octets at most, unlike anything else in the session. Where the session has a
                 ``state`` folder and knows the label, the entity is not announced again: what has ended gives its
                 outcome at once, else the payload is sent where it is still wanted.
@@ -310,7 +322,7 @@ class Session(SessionState):
             content_type=content_type,
             metadata=metadata,
             chunk_size=chunk_size,
-            policy=policy,
+            policy=self._told(policy),
             label=label,
         )
         return SentEntity(self, self._native.send(of, payload), dehydrate)

@@ -122,14 +122,15 @@ def check_session(sink: Path, session: str) -> None:
     assert folder.joinpath("entities.jsonl").read_bytes().endswith(b"\n")
     assert list(log[-1]) == ["closed"], log[-1]
     # An entity has a second line when it failed after its first: the last one counts.
-    last: dict[tuple[int, int], Line] = {}
+    last: dict[tuple[int, int, int], Line] = {}
     for line in log[:-1]:
         # At layer 2 what was set aside has its claim check, and what came again says how often.
-        assert set(line) - {"attempts"} == LOG_FIELDS | ({"claim"} if line["status"] == "DEFERRED" else set()), line
+        more = {"attempts", "scope_use", "transaction_owner"}
+        assert set(line) - more == LOG_FIELDS | ({"claim"} if line["status"] == "DEFERRED" else set()), line
         assert line.get("attempts", 2) >= 2, line
         assert line["status"] in STATUSES, line
         assert (line["status"] == "COMPLETE") == (line["reason"] is None), line
-        last[line["scope"], line["entity"]] = line
+        last[line["scope"], line.get("scope_use", 0), line["entity"]] = line
     named = {line["file"]: line for line in last.values() if line["file"] is not None}
     found = {str(path.relative_to(sink)) for path in folder.rglob("*") if path.is_file()}
     assert found == named.keys() | {f"{session}/entities.jsonl"}
@@ -141,6 +142,8 @@ def check_session(sink: Path, session: str) -> None:
 def check_sink(sink: Path, over: set[str]) -> None:
     """No temporary file outside sessions that are still open, and nothing at all beside the sessions' folders."""
     for entry in sink.iterdir():
-        assert entry.name.startswith(".") or (entry.is_dir() and SESSION.fullmatch(entry.name)), entry
+        # A session ID that was used before has its folder with a number.
+        name = re.sub(r"\.[1-9][0-9]*$", "", entry.name)
+        assert entry.name.startswith(".") or (entry.is_dir() and SESSION.fullmatch(name)), entry
         if entry.name in over:
             assert not list(entry.rglob(".*")), entry

@@ -238,6 +238,69 @@ def test_what_came_before_the_parents_header_must_agree_with_it(connect: Connect
     client.closes(Code.SCOPE_INVALID)
 
 
+UNBINDABLE: dict[str, Evil] = {
+    "PENDING, nothing announced": lambda client: client.announce(1, scope=2, depth=1),
+    "BARRIER, nothing announced": lambda client: client.barrier(2, 1),
+    "PENDING below an entity that is not DEHYDRATING": lambda client: (
+        client.announce(1),
+        client.announce(1, scope=2, depth=1),
+    ),
+    "BARRIER of an entity that is not DEHYDRATING": lambda client: (client.announce(1), client.barrier(2, 1)),
+    "BARRIER of an entity that was never announced": lambda client: (
+        client.dehydrate(1, None, stream=False),
+        client.barrier(2, 7),
+    ),
+    "two scopes for one parent, both by PENDING": lambda client: (
+        client.dehydrate(1, None, stream=False),
+        client.announce(1, scope=2, depth=1),
+        client.announce(1, scope=4, depth=1),
+    ),
+    "two scopes for one parent, both by BARRIER": lambda client: (
+        client.dehydrate(1, None, stream=False),
+        client.dehydrate(2, None, stream=False),
+        client.barrier(2, 1),
+        client.barrier(4, 1),
+    ),
+    "two scopes for one parent, one by its header": lambda client: (
+        client.dehydrate(1, 2),
+        client.announce(1, scope=4, depth=1),
+    ),
+    "a header that overtook its PENDING": lambda client: (
+        child(client, 1, scope=2),
+        client.announce(1, scope=2, depth=1),
+    ),
+}
+
+
+@pytest.mark.parametrize("does", UNBINDABLE.values(), ids=UNBINDABLE)
+def test_a_scope_that_no_parent_can_have_closes_with_scope_invalid_at_once(connect: Connect, does: Evil) -> None:
+    client = connect()
+    does(client)
+    client.closes(Code.SCOPE_INVALID)
+
+
+def test_scopes_come_again_behind_the_wrapping_point_whatever_was_passed_over(connect: Connect) -> None:
+    client = connect()
+    scopes = (65_534, 2, 20_000, 40_000, 60_000, 65_532)
+    for entity, scope in enumerate(scopes * 3, 1):
+        client.dehydrate(entity, scope)
+        client.deliver(1, f"use {entity}".encode(), scope=scope, parent=entity, depth=1)
+        client.barrier(scope, entity)
+        # The parent is COMPLETE when its scope is released.
+        client.completes(entity)
+
+
+@pytest.mark.parametrize("before", [(), (4,), (4, 6, 8)], ids=["at once", "after one", "after three"])
+def test_a_scope_does_not_come_again_before_the_ids_have_wrapped(connect: Connect, before: tuple[int, ...]) -> None:
+    client = connect()
+    for entity, scope in enumerate((2, *before), 1):
+        client.dehydrate(entity, scope)
+        client.barrier(scope, entity)
+        client.released(scope, entity)
+    client.dehydrate(len(before) + 2, 2)
+    client.closes(Code.SCOPE_INVALID)
+
+
 def test_children_and_barrier_wait_for_the_parents_header(connect: Connect) -> None:
     client = connect()
     client.dehydrate(1, None, stream=False)

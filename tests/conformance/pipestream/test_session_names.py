@@ -1,10 +1,12 @@
 """Decision 18: at layer 2 the client names the session before anything else of layer 2 is said."""
 
 from collections.abc import Callable
+from secrets import token_hex
 
 import pytest
 
 from .fixtures import Connect, Join, Program
+from .invariants import check_session, closed_code
 from .layer2 import ClaimQuery, ClaimRedeem, ClaimResponse, Resume, Session, deferred, yielded
 from .test_codec import Vector, load
 from .waiting import LATER, LAYER_2, WaitingClient
@@ -150,16 +152,20 @@ def test_two_sessions_of_one_name_do_not_share_a_folder(program: Program, join: 
     assert program.file(friend, 2).read_bytes() == b"still mine"
 
 
-def test_a_name_that_was_used_is_not_used_again(program: Program, join: Join) -> None:
-    first = join()
-    first.deliver(1, b"first")
-    first.completes(1)
-    first.close()
-    program.closed(first, 0)
-    second = join(named=False)
-    second.send(Session(first.name))
-    second.closes(Code.INTERNAL_ERROR)
-    assert program.file(first, 1).read_bytes() == b"first"
+def test_a_name_that_was_used_has_a_folder_with_a_number(program: Program, join: Join) -> None:
+    name = token_hex(16)
+    for use, folder in enumerate((name, f"{name}.1", f"{name}.2")):
+        client = join(named=False, name=name)
+        client.introduce()
+        payload = f"use {use} of the name".encode()
+        client.deliver(1, payload)
+        client.completes(1)
+        client.close()
+        program.reactor.run(lambda folder=folder: closed_code(program.serve.sink, folder) is not None, 20.0)
+        assert closed_code(program.serve.sink, folder) == 0
+        check_session(program.serve.sink, folder)
+        assert (program.serve.sink / folder / "0" / "1").read_bytes() == payload
+    assert (program.serve.sink / name / "0" / "1").read_bytes() == b"use 0 of the name"
 
 
 @pytest.mark.parametrize("program", [["--survive", "0"]], indirect=True)

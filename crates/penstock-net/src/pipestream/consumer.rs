@@ -117,18 +117,19 @@ impl Inlet {
         commands: Commands,
         counters: Arc<Counters>,
         defer: Option<Arc<DeferTypes>>,
+        certificate: Option<[u8; 32]>,
         found: Option<Found>,
     ) -> Result<(Self, Option<oneshot::Receiver<()>>)> {
         match sink {
             Consumer::Folder(sink) => {
                 let (sink, id) = (Arc::clone(sink), Arc::clone(id));
-                let opened =
-                    tokio::task::spawn_blocking(move || sink.session(&id, commands, counters, defer, found)).await;
+                let open = move || sink.session(&id, commands, counters, defer, certificate, found);
+                let opened = tokio::task::spawn_blocking(open).await;
                 let (session, done) = opened.map_err(|error| Error::Misuse(error.to_string()))??;
                 Ok((Self::Folder(session), Some(done)))
             }
             Consumer::Objects(sink) => {
-                let (session, done) = sink.session(id, commands, counters, defer).await?;
+                let (session, done) = sink.session(id, commands, counters, defer, certificate).await?;
                 Ok((Self::Objects(session), Some(done)))
             }
             Consumer::Channel(_) => Err(Error::Misuse("a handle takes this session's entities".into())),

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::Session;
+use super::binding::Clues;
 use super::owner::entry;
 use super::receiver::Payload;
 use super::seen::Limit;
@@ -84,6 +85,7 @@ impl Session {
             return invalid(format!("scope {scope_id} was released and is used again before the IDs have wrapped"));
         }
         let depth = self.inbound.get(&parent.scope).and_then(|scope| scope.depth).unwrap_or(0) + 1;
+        let clues = self.inbound.get(&scope_id).map(Clues::of);
         let Some(scope) = self.scope_or_unbound(scope_id) else { return Ok(()) };
         if let Some(other) = scope.parent {
             return invalid(format!("scope {scope_id} is bound to entity {} already", other.entity));
@@ -104,6 +106,14 @@ impl Session {
             entity.children = resolved;
         }
         self.orphans.remove_parent(parent);
+        self.unbound.remove_parent(parent.entity, depth - 1);
+        if let Some(clues) = clues {
+            self.unbound.remove_scope(clues);
+        }
+        // Another scope that could have had this parent needs another one.
+        self.unbound
+            .check(Some(depth), Some(parent.entity))
+            .map_err(|error| error.at(u32::from(scope_id), parent.entity))?;
         for child in &announced {
             self.track_child(now, parent, *child)?;
             if self.resilience.fresh != Some(*child) {
@@ -116,6 +126,17 @@ impl Session {
             self.orphans.look_again(child.entity);
         }
         self.end_bound_scope(now, scope_id)
+    }
+
+    /// A PENDING or a BARRIER has opened a scope, or a BARRIER has named the parent of one that was open: some parent that
+    /// is not bound yet must be able to have it.
+    pub(super) fn expect_binding(&mut self, scope_id: u16) -> Result<()> {
+        let Some(scope) = self.inbound.get(&scope_id).filter(|scope| !scope.is_bound()) else { return Ok(()) };
+        let clues = Clues::of(scope);
+        self.unbound.add_scope(clues);
+        self.unbound
+            .check_scope(clues)
+            .map_err(|error| error.at(u32::from(scope_id), scope.awaited_barrier.unwrap_or(0)))
     }
 
     /// A child of a bound parent: into the manifest, and counted against amplification (section 10.5, decision 11).
@@ -157,14 +178,19 @@ impl Session {
                 format!("BARRIER for scope {scope_id}, which was released"),
             )));
         }
+        let before = self.inbound.get(&scope_id).map(Clues::of);
         let Some(scope) = self.scope_or_unbound(scope_id) else { return Ok(()) };
         if scope.is_ended() {
             return Err(at(Error::violation(ErrorCode::EntityInvalid, "a second BARRIER for a scope")));
         }
         scope.awaited_barrier = Some(barrier.parent_id);
-        if scope_id < 2 || scope.parent.is_some() {
+        if scope.is_bound() {
             return self.end_bound_scope(now, scope_id);
         }
+        if let Some(before) = before {
+            self.unbound.remove_scope(before);
+        }
+        self.expect_binding(scope_id)?;
         self.orphans.add_scope(barrier.parent_id, scope_id);
         Ok(())
     }

@@ -19,6 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock_wire::Reader;
 
+use super::binding::Unbound;
 use super::types::{ClaimAsk, EntityKey, Layer2Event, Reason, Role, SentOpen, SessionConfig, Ticket};
 use super::{Session, State};
 use crate::error::{Error, Result};
@@ -479,6 +480,9 @@ impl Session {
         self.open_owned = Stored::take(from)?;
         self.open_received = Stored::take(from)?;
         self.check_state()?;
+        if self.layer() > 0 {
+            self.unbound = Unbound::count(self.inbound.values());
+        }
         Ok(())
     }
 }

@@ -23,6 +23,7 @@
 //! `receiver.rs`, a sent one's in `owner.rs`.
 
 mod again;
+mod binding;
 mod checkpoint;
 mod claims;
 mod closing;
@@ -59,6 +60,7 @@ use crate::scope::Scope;
 use crate::status::Status;
 use crate::time::Now;
 use crate::{Agreement, Capabilities, ErrorFrame, Extension, Frame, FrameDecoder, StatusFrame};
+use binding::Unbound;
 use checkpoint::{Checkpoints, LevelZero};
 use claims::Resilience;
 use gather::Orphans;
@@ -100,6 +102,8 @@ pub struct Session {
     gathering: Manifest,
     held: HeldStreams,
     orphans: Orphans,
+    /// Follows from `inbound`.
+    unbound: Unbound,
     checkpoints: Checkpoints,
     level_zero: LevelZero,
     resilience: Resilience,
@@ -146,6 +150,7 @@ impl Session {
             gathering: manifest,
             held: HeldStreams::default(),
             orphans: Orphans::default(),
+            unbound: Unbound::default(),
             checkpoints: Checkpoints::default(),
             level_zero: LevelZero::default(),
             resilience: Resilience::default(),

@@ -100,24 +100,27 @@ impl Session {
 
     /// A STATUS of the owner about an entity in a scope of its own.
     pub(super) fn handle_status_of_theirs(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
-        if !self.inbound.contains_key(&frame.scope_id) {
-            match (frame.status == Status::Pending, self.peer_scopes.is_released(frame.scope_id)) {
-                (true, false) => self.open_unbound(frame.scope_id),
-                (true, true) => {
-                    let message = "a child was announced after its scope's BARRIER";
-                    return Err(Error::violation(ErrorCode::EntityInvalid, message));
-                }
-                (false, true) => {
-                    self.counters.late_statuses += 1;
-                    return Ok(());
-                }
-                (false, false) => {
-                    let message = format!("scope {} is not known", frame.scope_id);
-                    return Err(Error::violation(ErrorCode::ScopeInvalid, message));
-                }
+        let opens = !self.inbound.contains_key(&frame.scope_id);
+        if opens {
+            let (pending, scopes) = (frame.status == Status::Pending, &self.peer_scopes);
+            if pending && scopes.is_released(frame.scope_id) {
+                let message = "a child was announced after its scope's BARRIER";
+                return Err(Error::violation(ErrorCode::EntityInvalid, message));
             }
+            if !pending && scopes.was_released(frame.scope_id) {
+                self.counters.late_statuses += 1;
+                return Ok(());
+            }
+            if !pending {
+                let message = format!("scope {} is not known", frame.scope_id);
+                return Err(Error::violation(ErrorCode::ScopeInvalid, message));
+            }
+            self.open_unbound(frame.scope_id);
         }
         let place = self.check_status_of_theirs(frame)?;
+        if opens {
+            self.expect_binding(frame.scope_id)?;
+        }
         match frame.status {
             Status::Pending => self.handle_pending(now, frame, place),
             Status::Dehydrating => self.handle_dehydrating(now, frame, place),
@@ -260,8 +263,10 @@ impl Session {
         if at_layer_zero {
             self.level_zero.parents.push_back(key);
         } else {
-            self.peer_scopes.dehydrated += 1;
+            self.peer_scopes.dehydrate();
             self.orphans.add_parent(key);
+            let depth = self.inbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
+            self.unbound.add_parent(key.entity, depth);
         }
         if let Err(error) = self.gathering.open(now, entry(key)) {
             if error.code() == ErrorCode::WindowExceeded {
@@ -335,6 +340,10 @@ impl Session {
         if self.role.owns(key.scope) {
             self.give_up(now, key, reason);
         } else if self.inbound(key).is_some_and(|entity| entity.payload != Payload::SetAside) {
+            if self.layer() > 0 && self.held.is_dehydrated(key.scope, key.entity) {
+                // Its stream was reset before its DEHYDRATING came, and its children's scope still needs a parent.
+                self.mark_dehydrated(now, key);
+            }
             self.reject(now, key, reason);
         }
     }

@@ -1,4 +1,13 @@
 //! Who has which scope ID (decision 6).
+//!
+//! The IDs of an end form a ring of [`CHILD_SCOPES`], and the sender takes them upwards, round after round. It may pass
+//! some over, fewer than half of the ring at once, so that of two IDs it can be told which comes first, as section 9.3
+//! has it for entities. An ID may be used again when the sender has come round to it, and its last use is released.
+//!
+//! ```text
+//!  ID         2   4  ...  65534   2   4  ...  65534   2
+//!  position   0   1  ...  32766   32767  ...  65533   65534 ...
+//! ```
 
 use penstock_wire::FastMap;
 
@@ -6,12 +15,15 @@ use super::types::{Role, ScopeKey};
 
 /// How many IDs an end has for its child scopes: 2, 4, ... 65534 or 3, 5, ... 65535.
 const CHILD_SCOPES: u32 = 32_767;
+const ROUND: u64 = CHILD_SCOPES as u64;
+/// A sender passes over fewer at once.
+const HALF: u64 = ROUND / 2;
 
 /// The scopes that we take: upwards, and again only after wrapping.
 #[derive(Debug, Clone)]
 pub(super) struct OwnScopes {
     first: u16,
-    /// How many were taken or passed over, ever.
+    /// The next position.
     taken: u64,
     uses: FastMap<u16, u32>,
 }
@@ -21,24 +33,16 @@ impl OwnScopes {
         Self { first: role.root_scope() + 2, taken: 0, uses: FastMap::default() }
     }
 
-    fn candidate(&self) -> u16 {
-        self.first + (self.taken % u64::from(CHILD_SCOPES)) as u16 * 2
-    }
-
-    /// The next free scope, or `None` while all are in use.
+    /// The next free scope, or `None` until one of those that come next is free.
     pub(super) fn take(&mut self, in_use: impl Fn(u16) -> bool) -> Option<ScopeKey> {
-        for _ in 0..CHILD_SCOPES {
-            let scope = self.candidate();
-            if !in_use(scope) {
-                self.taken += 1;
-                let uses = self.uses.entry(scope).or_insert(0);
-                let key = ScopeKey { scope, scope_use: *uses };
-                *uses += 1;
-                return Some(key);
-            }
-            self.taken += 1;
-        }
-        None
+        let (position, scope) = (self.taken..self.taken + HALF)
+            .map(|position| (position, self.first + (position % ROUND) as u16 * 2))
+            .find(|(_, scope)| !in_use(*scope))?;
+        self.taken = position + 1;
+        let uses = self.uses.entry(scope).or_insert(0);
+        let key = ScopeKey { scope, scope_use: *uses };
+        *uses += 1;
+        Some(key)
     }
 
     /// Whether the ID was ever taken.
@@ -50,6 +54,8 @@ impl OwnScopes {
 #[derive(Debug, Clone)]
 struct Used {
     uses: u32,
+    /// The position of the last use, or of the same ID in a later round that the sender had passed by then; `None`
+    /// while it is in use.
     released_at: Option<u64>,
 }
 
@@ -58,23 +64,45 @@ struct Used {
 pub(super) struct PeerScopes {
     /// How many entities the peer has dehydrated.
     pub(super) dehydrated: u64,
-    opened: u64,
+    /// The peer has taken at least the position before this one. Headers bring scopes in any order; that of the
+    /// DEHYDRATINGs is that in which they were taken.
+    reached: u64,
     used: FastMap<u16, Used>,
+}
+
+/// The place of an ID in the ring.
+fn place(scope: u16) -> u64 {
+    u64::from((scope / 2).saturating_sub(1)) % ROUND
+}
+
+/// The first position from one on that an ID has.
+fn position_from(scope: u16, from: u64) -> u64 {
+    from + (place(scope) + ROUND - from % ROUND) % ROUND
 }
 
 impl PeerScopes {
     /// The child scope that a peer which takes its scopes upwards takes next.
     pub(super) fn expected(&self, root: u16) -> u16 {
-        root + 2 + (self.dehydrated % u64::from(CHILD_SCOPES)) as u16 * 2
+        root + 2 + (self.dehydrated % ROUND) as u16 * 2
+    }
+
+    /// Notes that the peer has dehydrated another entity, and so has taken another scope.
+    pub(super) fn dehydrate(&mut self) {
+        self.dehydrated += 1;
+        self.reached += 1;
     }
 
     /// Notes a new use and names it.
     pub(super) fn open(&mut self, scope: u16) -> ScopeKey {
-        self.opened += 1;
         let used = self.used.entry(scope).or_insert(Used { uses: 0, released_at: None });
+        let position = match used.released_at.take() {
+            // It came round once, unless it was passed over.
+            Some(before) => position_from(scope, (before + 1).max(self.reached.saturating_sub(ROUND))),
+            None => position_from(scope, self.reached.saturating_sub(HALF)),
+        };
         let key = ScopeKey { scope, scope_use: used.uses };
         used.uses += 1;
-        used.released_at = None;
+        self.reached = self.reached.max(position + 1);
         key
     }
 
@@ -85,25 +113,26 @@ impl PeerScopes {
     }
 
     pub(super) fn release(&mut self, scope: u16) {
-        if let Some(used) = self.used.get_mut(&scope) {
-            used.released_at = Some(self.opened);
-        }
+        let Some(used) = self.used.get_mut(&scope) else { return };
+        // The peer takes it again only when it has heard of this: at a position that it has not passed.
+        used.released_at = Some(position_from(scope, self.reached.saturating_sub(ROUND)));
     }
 
-    /// Whether what names the scope is late: it was released, and the peer cannot have wrapped since. Scopes that
-    /// overtake each other, and IDs that the peer skips because they are in use, make the exact moment unknowable;
-    /// half of the ID space is far from both a straggler and a wrap.
+    /// Whether the ID was ever used and is released.
+    pub(super) fn was_released(&self, scope: u16) -> bool {
+        self.used.get(&scope).is_some_and(|used| used.released_at.is_some())
+    }
+
+    /// Whether what names the scope is late: it was released, and the peer cannot have come round to it since.
     pub(super) fn is_released(&self, scope: u16) -> bool {
-        self.used
-            .get(&scope)
-            .and_then(|used| used.released_at)
-            .is_some_and(|at| self.opened - at < u64::from(CHILD_SCOPES) / 2)
+        let released = self.used.get(&scope).and_then(|used| used.released_at);
+        released.is_some_and(|at| at + ROUND >= self.reached + HALF)
     }
 }
 
 crate::stored::stored!(OwnScopes { first, taken, uses });
 crate::stored::stored!(Used { uses, released_at });
-crate::stored::stored!(PeerScopes { dehydrated, opened, used });
+crate::stored::stored!(PeerScopes { dehydrated, reached, used });
 
 #[cfg(test)]
 mod tests {
@@ -124,16 +153,82 @@ mod tests {
     }
 
     #[test]
-    fn a_released_scope_is_late_until_the_peer_may_have_wrapped() {
-        let mut scopes = PeerScopes::default();
-        assert_eq!(scopes.open(2), ScopeKey { scope: 2, scope_use: 0 });
-        assert!(!scopes.is_released(2));
-        scopes.release(2);
-        assert!(scopes.is_released(2));
-        for step in 0..u64::from(CHILD_SCOPES) / 2 {
-            scopes.open(4 + (step as u16 % 1_000) * 2);
+    fn our_scopes_pass_over_fewer_than_half_of_the_ids() {
+        let mut scopes = OwnScopes::new(Role::Client);
+        let half = HALF as u16 * 2;
+        assert_eq!(scopes.take(|scope| scope < half).map(|key| key.scope), Some(half));
+        assert_eq!(scopes.take(|scope| scope < half + half + 2), None);
+        assert_eq!(scopes.take(|_| false).map(|key| key.scope), Some(half + 2), "nothing was passed over in vain");
+    }
+
+    /// A peer takes a scope, and it is released again. Gives whether the scope was free.
+    fn pass(scopes: &mut PeerScopes, scope: u16) -> bool {
+        scopes.dehydrate();
+        let free = !scopes.is_released(scope);
+        if free {
+            scopes.open(scope);
+            scopes.release(scope);
         }
-        assert!(!scopes.is_released(2));
-        assert_eq!(scopes.open(2).scope_use, 1);
+        free
+    }
+
+    #[test]
+    fn a_released_scope_is_late_until_the_peer_has_come_round() {
+        let mut scopes = PeerScopes::default();
+        for scope in (2..=65_534).step_by(2) {
+            assert!(pass(&mut scopes, scope), "{scope}");
+            assert!(scopes.is_released(scope) && scopes.was_released(scope), "{scope}");
+        }
+        assert!(!scopes.clone().is_released(2), "the next one");
+        assert!(pass(&mut scopes, 2) && !pass(&mut scopes, 2));
+        assert_eq!(scopes.latest(2).scope_use, 1);
+    }
+
+    #[test]
+    fn ids_behind_the_wrapping_point_are_free_whatever_was_passed_over() {
+        let mut scopes = PeerScopes::default();
+        for round in 0..3 {
+            for scope in [65_534, 2, 20_000, 40_000, 60_000, 65_532] {
+                assert!(pass(&mut scopes, scope), "{scope} in round {round}");
+            }
+        }
+        // From the start on any step goes upwards.
+        let mut scopes = PeerScopes::default();
+        assert!([2, 65_534, 2].into_iter().all(|scope| pass(&mut scopes, scope)));
+        let mut scopes = PeerScopes::default();
+        assert!([3, 65_535, 3].into_iter().all(|scope| pass(&mut scopes, scope)));
+    }
+
+    #[test]
+    fn a_step_back_is_no_round() {
+        for before in [&[2][..], &[2, 4], &[2, 4, 6, 8], &[2, 16_384, 32_766]] {
+            let mut scopes = PeerScopes::default();
+            assert!(before.iter().all(|scope| pass(&mut scopes, *scope)));
+            assert!(before.iter().all(|scope| !pass(&mut scopes, *scope)), "{before:?}");
+        }
+    }
+
+    #[test]
+    fn scopes_that_overtake_each_other_keep_their_round() {
+        let mut scopes = PeerScopes::default();
+        for _ in 0..16_000 {
+            scopes.dehydrate();
+        }
+        // Headers in the opposite order, of all that the peer has dehydrated.
+        let all = (2..=32_000).rev().step_by(2);
+        for scope in all.clone() {
+            scopes.open(scope);
+        }
+        all.clone().for_each(|scope| scopes.release(scope));
+        assert_eq!(scopes.reached, 16_000);
+        assert!(all.clone().all(|scope| scopes.is_released(scope)));
+        for _ in 0..ROUND {
+            scopes.dehydrate();
+        }
+        assert!(all.clone().all(|scope| !scopes.is_released(scope)));
+        for scope in all {
+            scopes.open(scope);
+        }
+        assert_eq!(scopes.reached, 16_000 + ROUND);
     }
 }

@@ -15,7 +15,9 @@ use penstock_net::pipestream::EntityDraft;
 
 /// Metadata that the columns of the same meaning, and the transaction of whoever writes, take the place of: rows that
 /// were read from a sink have it.
-const OWN: [&str; 3] = [DOCUMENT, PATH, "penstock.transaction"];
+const OWN: [&str; 5] = [DOCUMENT, PATH, "penstock.transaction", TRANSACTION_OWNER, "penstock.transaction-token"];
+/// What a session's first entities say of the transaction's owner.
+pub(super) const TRANSACTION_OWNER: &str = "penstock.transaction-owner";
 const DOCUMENT: &str = "penstock.document";
 const PATH: &str = "penstock.path";
 /// What a row without a type is.

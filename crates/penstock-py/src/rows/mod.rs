@@ -24,7 +24,7 @@ use pyo3_arrow::PyRecordBatch;
 use tokio::task::JoinHandle;
 
 use self::account::{Account, Sent};
-use self::columns::{Columns, document_draft};
+use self::columns::{Columns, TRANSACTION_OWNER, document_draft};
 use crate::documents::Interrupts;
 use crate::error::IntoPyErr;
 use crate::pipestream::session::Session;
@@ -142,6 +142,9 @@ struct Sender {
     session: SessionHandle,
     account: Arc<Account>,
     metadata: BTreeMap<String, String>,
+    /// The same with the transaction's owner, and how many entities still say it: a sink needs it of one that is not
+    /// refused.
+    owned: Option<(BTreeMap<String, String>, usize)>,
     scopes: bool,
     /// Whether there are scopes below the root, and digests (section 10.2).
     layered: bool,
@@ -165,9 +168,11 @@ impl Sender {
     fn new(
         session: SessionHandle,
         account: Arc<Account>,
-        metadata: BTreeMap<String, String>,
+        mut metadata: BTreeMap<String, String>,
         scopes: bool,
     ) -> penstock_net::Result<Self> {
+        let all = metadata.clone();
+        let owned = metadata.remove(TRANSACTION_OWNER).map(|_| (all, CHUNK_ROWS));
         let layered = session.agreement()?.layer > 0;
         let collector = runtime::spawn(collect(session.clone(), Arc::clone(&account)))?;
         let (chunk, announcing) = (Vec::new(), None);
@@ -175,6 +180,7 @@ impl Sender {
             session,
             account,
             metadata,
+            owned,
             scopes,
             layered,
             document: None,
@@ -195,7 +201,7 @@ impl Sender {
             }
             let Some(content) = columns.content(row) else { return Err(Stop::Rows(null(&columns, row))) };
             let octets = content.len() as u64;
-            let mut draft = columns.draft(row, &self.metadata);
+            let mut draft = columns.draft(row, self.common());
             draft.parent = self.document.as_ref().map(|(_, key)| *key);
             let sent = Sent { names: Arc::clone(columns.names()), row, octets, root: false, scope: None };
             self.chunk.push((sent, draft, Payload::bytes(content)));
@@ -209,6 +215,17 @@ impl Sender {
         self.announced(interrupts)
     }
 
+    /// What the next entity says as all do.
+    fn common(&mut self) -> &BTreeMap<String, String> {
+        match &mut self.owned {
+            Some((metadata, left)) if *left > 0 => {
+                *left -= 1;
+                metadata
+            }
+            Some(_) | None => &self.metadata,
+        }
+    }
+
     /// Lets the row's document be the one whose rows come.
     fn enter(&mut self, columns: &Columns, row: usize, interrupts: &Interrupts) -> Result<(), Stop> {
         let document = columns.names().document(row);
@@ -218,7 +235,7 @@ impl Sender {
         self.leave(interrupts)?;
         let sent = Sent { names: Arc::clone(columns.names()), row, octets: 0, root: true, scope: None };
         self.account.open(1, 0);
-        let draft = document_draft(document, &self.metadata);
+        let draft = document_draft(document, self.common());
         let answer = wait(self.session.send(draft, Payload::empty()), interrupts)?;
         let key = answer.as_ref().map(|ticket| ticket.key).map_err(Clone::clone);
         self.account.announced(sent, answer);

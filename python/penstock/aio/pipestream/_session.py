@@ -28,6 +28,7 @@ from penstock.pipestream._session import (
     client_limits,
     draft,
     highest_layer,
+    policy_at,
     survival,
 )
 
@@ -91,6 +92,8 @@ class Session(SessionState):
         The arguments are those of `penstock.pipestream.Session.connect`, and so are its errors.
         """
         survive = survival(survive, state)
+        highest = highest_layer(layers, policy, survive)
+        policy = policy_at(highest, policy)
         options = ConnectOptions(
             fingerprint=fingerprint,
             ca=ca,
@@ -98,7 +101,7 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=highest_layer(layers, policy, survive),
+            layers=highest,
             window=window,
             mtu=mtu,
             timeout=None,
@@ -141,7 +144,7 @@ class Session(SessionState):
             content_type=content_type,
             metadata=metadata,
             chunk_size=chunk_size,
-            policy=policy,
+            policy=self._told(policy),
             label=label,
         )
         return SentEntity(self, await result(futures().send(self._native, of, payload)), dehydrate)

@@ -46,8 +46,12 @@ class PipeStreamDataSource(DataSource):
             `penstock.pipestream.CompletionPolicy.parse` reads it. Without one every row counts, and the job fails.
         atomic: ``false`` to do without a transaction: the rows of a task are readable as soon as it has ended, and once
             more for each further attempt of it. For servers that are no sinks of penstock.
-        transaction: A name for what a batch writes, 1 to 256 octets: a job that is run again under the same name writes
-            nothing a second time. By default each job has its own.
+        transaction: A name for what a batch writes, 1 to 256 bytes: a job that is run again under the same name fails,
+            and writes nothing a second time. By default each job has its own.
+        transactionSecret, transactionSecretFile: What proves to the sink that a transaction is this job's or stream's:
+            at least 16 bytes, the same whenever it is run again; or a file of the driver with it. By default that of
+            ``PENSTOCK_TRANSACTION_SECRET`` in the driver's environment, else one that is made: for a stream beside its
+            checkpoint, for a job with a ``transaction`` in the driver's state folder.
         ignoreExtra: ``true`` to leave out columns that the sink does not have.
 
     Columns of the sink: ``content`` (binary, or string as UTF-8), and, each only if you like, ``document``, ``path``

@@ -23,6 +23,7 @@ from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ErrorCode, Session, Status
 from penstock.spark._peer import Peer, checked_policy
 from penstock.spark.pipestream.options import Options, read_peer
+from penstock.spark.pipestream.owner import Ownership
 
 __all__ = ["ABORT", "COMMIT", "TRANSACTION", "RowSink", "Written"]
 
@@ -30,6 +31,10 @@ _LOG = logging.getLogger("penstock.spark")
 
 TRANSACTION = "penstock.transaction"
 """Metadata of every entity: the transaction that its session belongs to."""
+OWNER = "penstock.transaction-owner"
+"""Metadata of a session's first entities: the SHA-256 of the token that the commit shows."""
+TOKEN = "penstock.transaction-token"  # noqa: S105 - the name of what is shown
+"""Metadata of a commit or an abort: the token."""
 COMMIT = "application/vnd.penstock.commit+json"
 """What the driver sends when all tasks have ended: the sessions that are to be read."""
 ABORT = "application/vnd.penstock.abort+json"
@@ -43,6 +48,10 @@ _COLUMNS: dict[str, tuple[tuple[DataType, ...], str]] = {
     "type": ((StringType(),), "string"),
     "metadata": ((MapType(StringType(), StringType()),), "map<string,string>"),
 }
+_COMMITTED = 0x43
+"""The sink's code for a commit that names other sessions than the transaction was committed with, by this owner."""
+_NOT_YOURS = 0x44
+"""Its code for an order that names no session, or is another owner's to give."""
 _COMMIT_ATTEMPTS = 6
 """A commit may be repeated as often as one likes; these take about 15 s in all."""
 
@@ -67,6 +76,8 @@ class RowSink:
     """Whether each run of rows of one document is a scope of its own."""
     atomic: bool = True
     """Whether the rows of all tasks become readable together, once."""
+    owner: Ownership | None = None
+    """Whose the transactions are."""
 
     @classmethod
     def read(cls, options: Options, schema: StructType, *, overwrite: bool) -> "RowSink":
@@ -94,6 +105,8 @@ class RowSink:
         if first is None:
             return Written(None, transaction, 0, 0)
         metadata = {} if transaction is None else {TRANSACTION: transaction}
+        if transaction is not None and self.owner is not None:
+            metadata[OWNER] = self.owner.name
         try:
             with self.peer.session(listed=transaction is None) as session:
                 sender = _core.RowSender(session._native, metadata, self.scopes, self.peer.policy is not None)
@@ -110,15 +123,30 @@ class RowSink:
             _LOG.warning("session %s: %d rows are not COMPLETE, as its policy allows", session.id, totals["left_out"])
         return Written(session.id, transaction, totals["rows"], totals["octets"])
 
-    def commit(self, transaction: str | None, messages: Sequence[Written | None]) -> None:
-        """Make the sessions of all tasks readable, together. Once more changes nothing."""
+    def commit(self, transaction: str | None, messages: Sequence[Written | None], *, again: bool = False) -> None:
+        """Make the sessions of all tasks readable, together. Once more changes nothing.
+
+        ``again``: the same rows may have been committed by an earlier attempt, in other sessions; then those stay.
+
+        Raises:
+            SparkError: The sink does not do it; where the transaction was committed before with other sessions, no
+                row of these is stored.
+        """
         sessions = [message.session for message in messages if message is not None and message.session is not None]
         if transaction is None or not sessions:
             return
-        payload = json.dumps({"sessions": sessions}).encode()
+        exclusive = {"exclusive": True} if self.owner is not None and self.owner.exclusive else {}
+        payload = json.dumps({"sessions": sessions, **exclusive}).encode()
         for attempt in range(_COMMIT_ATTEMPTS):
             try:
                 self._tell(transaction, COMMIT, payload)
+            except _CommittedBefore as error:
+                if not again:
+                    raise SparkError(
+                        f"{error}. The rows of this job are not stored: if they are to be, run it under another name"
+                    ) from error
+                _LOG.warning("the transaction %s was committed by an earlier attempt, whose rows stay", transaction)
+                return
             except (SparkError, PipeStreamError) as error:
                 # Whether a commit was heard that lost its connection is unknown, and what is not possible now (a
                 # session that the sink still sees, a full disk) may be soon: so it is said again.
@@ -137,7 +165,8 @@ class RowSink:
 
     def _tell(self, transaction: str, kind: str, payload: bytes) -> None:
         with self.peer.session(listed=False) as session:
-            told = session.send(payload, content_type=kind, metadata={TRANSACTION: transaction})
+            shown = {} if self.owner is None else {TOKEN: self.owner.token}
+            told = session.send(payload, content_type=kind, metadata={TRANSACTION: transaction, **shown})
             if told.wait() is Status.COMPLETE:
                 return
             reason = told.reason
@@ -145,7 +174,7 @@ class RowSink:
                 raise over.error()
             why = "no reason was given" if reason is None else f"{reason.name}: {reason.message}"
             verb = "commit" if kind == COMMIT else "abort"
-            refused = _Refused if reason is not None and reason.code == ErrorCode.ENTITY_INVALID else SparkError
+            refused = SparkError if reason is None else _REFUSALS.get(reason.code, SparkError)
             raise refused(f"{self.peer.address} did not {verb} the transaction {transaction}: {why}")
 
     def _lost(self, session: Session, error: PipeStreamError) -> str:
@@ -157,6 +186,17 @@ class RowSink:
 
 class _Refused(SparkError):
     """The sink has understood, and will never do it."""
+
+
+class _CommittedBefore(_Refused):
+    """The same owner has committed the transaction with other sessions."""
+
+
+_REFUSALS: dict[int, type[SparkError]] = {
+    ErrorCode.ENTITY_INVALID: _Refused,
+    _COMMITTED: _CommittedBefore,
+    _NOT_YOURS: _Refused,
+}
 
 
 def _check(session: Session, sender: "_core.RowSender") -> None:

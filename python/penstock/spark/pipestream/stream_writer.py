@@ -1,7 +1,7 @@
 """The writer of a stream: ``df.writeStream.format("pipestream")``."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import SparkError
 from penstock.spark._micro_batch import micro_batch
 from penstock.spark.pipestream.options import Options
+from penstock.spark.pipestream.owner import of_stream, read_secret
 from penstock.spark.pipestream.rows import RowSink, Written
 
 __all__ = ["PipeStreamStreamWriter"]
@@ -33,8 +34,11 @@ class PipeStreamStreamWriter(DataSourceStreamArrowWriter):
         sink = RowSink.read(read, schema, overwrite=overwrite)
         if read.text("transaction") is not None:
             raise read.error("transaction", "is for batches: a micro-batch has its own, by the query and its number")
+        secret = read_secret(read)
         read.finish()
-        return cls(sink)
+        if not sink.atomic:
+            return cls(sink)
+        return cls(replace(sink, owner=of_stream(secret, read.given.get("checkpointlocation"))))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send the rows of a partition; Spark calls this once for each attempt of a task."""
@@ -43,7 +47,7 @@ class PipeStreamStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """Make the rows of a micro-batch readable; one that was committed before stays as it was."""
         written = cast("list[Written | None]", messages)
-        self.sink.commit(_common(written), written)
+        self.sink.commit(_common(written), written, again=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """Give up what the tasks have sent. The micro-batch may be run again."""

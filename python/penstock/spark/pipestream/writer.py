@@ -1,7 +1,7 @@
 """The batch writer: ``df.write.format("pipestream")``."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import SparkError
 from penstock.spark.pipestream.options import Options
+from penstock.spark.pipestream.owner import of_job, read_secret
 from penstock.spark.pipestream.rows import RowSink, Written
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class PipeStreamWriter(DataSourceArrowWriter):
         """Make it of the options; what is wrong with them is an error here, before any task runs."""
         read = Options(options, "sink")
         sink = RowSink.read(read, schema, overwrite=overwrite)
-        key = read.text("transaction")
+        key, secret = read.text("transaction"), read_secret(read)
         read.finish()
         if key is not None and not sink.atomic:
             raise SparkError("the options transaction and atomic=false of the pipestream sink exclude each other")
@@ -48,7 +49,8 @@ class PipeStreamWriter(DataSourceArrowWriter):
             raise read.error("transaction", f"must have 1 to {_MOST_KEY} octets")
         if not sink.atomic:
             return cls(sink, None)
-        return cls(sink, key or f"spark/{uuid4().hex}", own_key=key is None)
+        owner = of_job(secret, named=key is not None)
+        return cls(replace(sink, owner=owner), key or f"spark/{uuid4().hex}", own_key=key is None)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send the rows of a partition; Spark calls this once for each attempt of a task."""

@@ -10,8 +10,9 @@ use super::super::incoming::{Admitted, Arrival, Body, Untaken};
 use super::super::shared::{Phase, Released, Resolution, now};
 use super::super::sink::SinkEvent;
 use super::streams::names;
+use super::survival::certificate;
 use super::{Driver, Opening};
-use crate::Result;
+use crate::{Error, Result};
 
 /// The most octets that the session is asked for at a time.
 const MAX_TRANSMIT: usize = 64 << 10;
@@ -129,9 +130,13 @@ impl Driver {
             Err(error) => {
                 self.mute = true;
                 tracing::error!(session = %self.link.shared.id(), %error, "the sink cannot take a session");
-                // The error names a folder of this machine, which is nothing to the peer.
-                let message = "the sink cannot take the session".to_owned();
-                self.session.abort(now(), Reason { code: ErrorCode::InternalError, message });
+                let (code, message) = if let Error::Protocol(error) = &error {
+                    (error.code(), error.message())
+                } else {
+                    // The error names a folder of this machine, which is nothing to the peer.
+                    (ErrorCode::InternalError, "the sink cannot take the session")
+                };
+                self.session.abort(now(), Reason { code, message: message.to_owned() });
                 true
             }
         }
@@ -142,7 +147,9 @@ impl Driver {
         let shared = &self.link.shared;
         let (commands, counters) = (self.link.commands.clone(), Arc::clone(&shared.counters));
         let defer = Some(defer_types).filter(|types| layer == 2 && !types.is_empty());
-        let (inlet, done) = Inlet::open(&sink, shared.id(), commands, counters, defer, found).await?;
+        let certificate = certificate(&self.link.connection);
+        let opened = Inlet::open(&sink, shared.id(), commands, counters, defer, certificate, found).await;
+        let (inlet, done) = opened?;
         self.sink_done = done;
         // There was none before.
         let _ = self.link.inlet.set(inlet);

@@ -10,6 +10,7 @@ use penstock_pipestream::{self as core, EntityHeader, ErrorCode, HeaderDecoder};
 use quinn::RecvStream;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::super::sink::conceal;
 use super::super::transport::quic_code;
 use super::body::StreamEnd;
 
@@ -74,7 +75,8 @@ impl Arriving {
             while let Some(piece) = pieces.next() {
                 match self.decoder.push(piece) {
                     Ok(None) => {}
-                    Ok(Some(header)) => {
+                    Ok(Some(mut header)) => {
+                        conceal(&mut header);
                         let mut came = Pieces { first: self.decoder.take_rest(), more: Vec::new() };
                         pieces.for_each(|piece| came.push(piece));
                         return Ok((header, came));

@@ -54,8 +54,9 @@ impl Waiting {
             // What the sink would tell it, nobody hears.
             let (commands, _) = inbox();
             let (sink, counters) = (Arc::clone(sink), Arc::clone(counters));
-            let opened =
-                tokio::task::spawn_blocking(move || sink.session(&id, commands, counters, None, Some(self.found)));
+            let certificate = self.owner.certificate;
+            let open = move || sink.session(&id, commands, counters, None, certificate, Some(self.found));
+            let opened = tokio::task::spawn_blocking(open);
             let (session, done) = opened.await.map_err(|error| Error::Misuse(error.to_string()))??;
             session.observe(events).await;
             drop(session);

@@ -108,7 +108,7 @@ impl Store for FolderStore {
         Ok(())
     }
 
-    fn committed(&self, transaction: &str) -> Result<Option<Vec<String>>> {
+    fn committed(&self, transaction: &str) -> Result<Vec<Vec<String>>> {
         FolderSink::committed(&self.dir, transaction).map_err(|error| self.failed(".transactions", &error))
     }
 

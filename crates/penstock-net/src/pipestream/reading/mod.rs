@@ -66,8 +66,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Appends parts of payloads, one behind another; an error if any is shorter.
     fn read_payloads(&self, wanted: &[Wanted], into: &mut Vec<u8>) -> Result<()>;
 
-    /// The sessions that a transaction was committed with; `None` where it has no record.
-    fn committed(&self, transaction: &str) -> Result<Option<Vec<String>>>;
+    /// The sessions that a transaction was committed with, by each owner that has committed it.
+    fn committed(&self, transaction: &str) -> Result<Vec<Vec<String>>>;
 
     /// The sessions of a transaction that are prepared and not closed yet.
     fn prepared(&self, transaction: &str) -> Result<Vec<String>>;
@@ -101,8 +101,11 @@ pub struct Wanted {
 
 /// Whether a name may be a session's: no path and no hidden file.
 pub(crate) fn is_session(name: &str) -> bool {
-    let fits = (1..=128).contains(&name.len());
-    fits && name.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_')
+    // How often its ID was used before, if it was.
+    let (name, uses) = name.rsplit_once('.').unwrap_or((name, "1"));
+    let fits = (1..=128).contains(&name.len()) && (1..=10).contains(&uses.len());
+    fits && uses.bytes().all(|byte| byte.is_ascii_digit())
+        && name.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_')
 }
 
 /// The session, scope and entity in the name of a payload, `SESSION/SCOPE/ENTITY`; `None` for any other name, such as
@@ -141,5 +144,7 @@ mod tests {
         }
         assert!(is_session("00ff") && !is_session("closed.jsonl") && !is_session(".hidden") && !is_session(""));
         assert!(!is_session(&"a".repeat(129)));
+        assert!(is_session("00ff.1") && is_session("00ff.12"));
+        assert!(!is_session("00ff.") && !is_session(".1") && !is_session("00ff.x") && !is_session("00.1.1"));
     }
 }

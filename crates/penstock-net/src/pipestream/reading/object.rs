@@ -130,7 +130,7 @@ impl Store for ObjectReader {
         })?
     }
 
-    fn committed(&self, transaction: &str) -> Result<Option<Vec<String>>> {
+    fn committed(&self, transaction: &str) -> Result<Vec<Vec<String>>> {
         self.ask(".transactions", ObjectSink::committed(&self.place, transaction))
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A commit closes the sessions of its transaction one after another, and may be killed between two of them. Its record,
 //! which comes first, names them all, and a marker stays beside it for each that is not closed yet (see the sink). As
-//! long as there is such a marker, nothing of the transaction is read.
+//! long as there is such a marker, nothing of the transaction is read. Each owner of a transaction's name has a record of
+//! its own, and is looked at alone.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::SystemTime;
@@ -48,23 +49,36 @@ pub(super) fn divide(
             Some(key) => transactions.entry(key.clone()).or_default().push(each),
         }
     }
-    for (key, found) in transactions {
-        // A record that is gone was of a transaction that had come to its end.
-        let members: HashSet<String> = store.committed(&key)?.unwrap_or_default().into_iter().collect();
-        let there: HashSet<&str> = found.iter().map(|each| each.session.id.as_str()).collect();
-        let missing: Vec<_> = members.iter().filter(|id| !there.contains(id.as_str()) && !known(id)).cloned().collect();
-        // A marker goes after the last line of its session was written: so whoever has none is closed by now, or gone.
-        if !missing.is_empty() && store.prepared(&key)?.iter().any(|session| missing.contains(session)) {
-            let (held, whole): (Vec<_>, Vec<_>) =
+    for (key, mut found) in transactions {
+        let mut prepared = None;
+        for members in store.committed(&key)? {
+            let members: HashSet<String> = members.into_iter().collect();
+            let (mine, others): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|each| members.contains(&each.session.id));
-            divided.held.extend(held);
-            divided.whole.extend(whole);
-            continue;
+            found = others;
+            let there: HashSet<&str> = mine.iter().map(|each| each.session.id.as_str()).collect();
+            let missing: Vec<_> =
+                members.iter().filter(|id| !there.contains(id.as_str()) && !known(id)).cloned().collect();
+            if missing.is_empty() {
+                divided.whole.extend(mine);
+                continue;
+            }
+            // A marker goes after the last line of its session was written: so what has none is closed by now, or gone.
+            let prepared = match &prepared {
+                Some(prepared) => prepared,
+                None => prepared.insert(store.prepared(&key)?),
+            };
+            if prepared.iter().any(|session| missing.contains(session)) {
+                divided.held.extend(mine);
+                continue;
+            }
+            divided.whole.extend(mine);
+            for session in missing {
+                divided.whole.extend(look(&session)?);
+            }
         }
+        // A record that is gone was of a transaction that had come to its end.
         divided.whole.extend(found);
-        for session in missing {
-            divided.whole.extend(look(&session)?);
-        }
     }
     divided.whole.sort_by(|one, other| (one.modified, &one.session.id).cmp(&(other.modified, &other.session.id)));
     Ok(divided)
@@ -84,7 +98,7 @@ pub fn closed_sessions(store: &dyn Store) -> Result<Vec<ClosedSession>> {
 pub fn closed_session(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>> {
     let Some(found) = look_through(store, session)? else { return Ok(None) };
     if let Some(key) = &found.transaction
-        && let Some(members) = store.committed(key)?.filter(|members| members.iter().any(|member| member == session))
+        && let Some(members) = store.committed(key)?.into_iter().find(|members| members.iter().any(|it| it == session))
     {
         for prepared in store.prepared(key)?.iter().filter(|prepared| members.contains(prepared)) {
             // A server may have been killed between the last line and its marker.

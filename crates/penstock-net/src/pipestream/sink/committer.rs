@@ -15,7 +15,7 @@ use super::entries::Delivery;
 use super::folder::Folder;
 use super::record;
 use super::records::{Records, Standing};
-use super::transaction::{Act, Ending, GIVEN_UP, Order};
+use super::transaction::{Act, Ending, GIVEN_UP, Order, Transaction};
 use super::{Message, Shared};
 use crate::{Error, Result};
 
@@ -158,26 +158,29 @@ impl Committer {
         }
     }
 
-    fn carry_out(&mut self, Order { key, act }: &Order) -> std::result::Result<(), Reason> {
-        let named = match act {
-            Act::Commit(sessions) => Some(sessions.as_slice()),
-            Act::Abort(sessions) => sessions.as_deref(),
-        };
+    fn carry_out(&mut self, order: &Order) -> std::result::Result<(), Reason> {
+        let Order { of, act } = order;
+        let named = order.sessions();
         // All of their entities are there; that their clients have gone need not be waited for.
         let is_prepared = |folder: &Folder| {
-            folder.entries.prepared() == Some(key)
+            folder.entries.prepared().as_ref() == Some(of)
                 && named.is_none_or(|named| named.iter().any(|session| **session == *folder.id))
         };
-        let prepared: Vec<u64> =
-            self.folders.iter().filter(|(_, folder)| is_prepared(folder)).map(|(session, _)| *session).collect();
+        let checked = order.check();
+        let prepared: Vec<u64> = match &checked {
+            Ok(()) => {
+                self.folders.iter().filter(|(_, folder)| is_prepared(folder)).map(|(session, _)| *session).collect()
+            }
+            Err(_) => Vec::new(),
+        };
         for session in prepared {
             self.end(session);
         }
-        let done = match act {
-            Act::Commit(sessions) => self.records.commit(key, sessions),
-            Act::Abort(sessions) => self.records.abort(key, sessions.as_deref()),
-        };
-        done.map_err(|refusal| refusal.reason(key))
+        let done = checked.and_then(|()| match act {
+            Act::Commit { sessions, exclusive } => self.records.commit(of, sessions, *exclusive),
+            Act::Abort(sessions) => self.records.abort(of, sessions.as_deref()),
+        });
+        done.map_err(|refusal| refusal.reason(&of.key))
     }
 
     /// Gives those that may be placed.
@@ -258,7 +261,7 @@ impl Committer {
         let ended = folder.append(&[], &self.disk).and_then(|()| match folder.entries.ending() {
             Ending::Incomplete | Ending::Listed => Ok(()),
             Ending::Closed(code) => folder.append(&record::closed(code), &self.disk),
-            Ending::Prepared(key) => self.prepare(&mut folder, &key),
+            Ending::Prepared(of) => self.prepare(&mut folder, &of),
         });
         let synced = ended.and_then(|()| self.disk.sync(&folder.take_touched()).into_iter().collect());
         if let Err::<(), _>(error) = synced {
@@ -267,9 +270,9 @@ impl Committer {
     }
 
     /// A session without a last line: nobody reads it before its transaction is committed.
-    fn prepare(&mut self, folder: &mut Folder, key: &str) -> io::Result<()> {
+    fn prepare(&mut self, folder: &mut Folder, of: &Transaction) -> io::Result<()> {
         self.disk.sync(&folder.take_touched()).into_iter().collect::<io::Result<()>>()?;
-        match self.records.prepare(key, &folder.id)? {
+        match self.records.prepare(of, &folder.name)? {
             Standing::Prepared => Ok(()),
             Standing::TooLate => folder.append(&record::closed(GIVEN_UP), &self.disk),
         }

@@ -13,7 +13,7 @@ use super::SinkEvent;
 use super::counters::SinkCounters;
 use super::found::{Found, FoundEntity};
 use super::record::{self, End, Placed};
-use super::transaction::{Ending, Membership, is_order};
+use super::transaction::{Ending, Membership, Transaction, is_order};
 
 /// The list of a session's entities.
 pub(crate) const LOG: &str = "entities.jsonl";
@@ -90,6 +90,8 @@ pub(super) struct Entries<S> {
     counters: Arc<SinkCounters>,
     /// What is stored and set aside.
     defer: Option<Arc<DeferTypes>>,
+    /// The SHA-256 of the client's certificate, if it has shown one.
+    certificate: Option<[u8; 32]>,
     entries: HashMap<EntityKey, Entry<S>>,
     header_octets: usize,
     /// Files of entities that failed after they were placed.
@@ -132,11 +134,17 @@ impl<S> Drop for Entries<S> {
 }
 
 impl<S: Verified> Entries<S> {
-    pub(super) fn new(commands: Commands, counters: Arc<SinkCounters>, defer: Option<Arc<DeferTypes>>) -> Self {
+    pub(super) fn new(
+        commands: Commands,
+        counters: Arc<SinkCounters>,
+        defer: Option<Arc<DeferTypes>>,
+        certificate: Option<[u8; 32]>,
+    ) -> Self {
         Self {
             commands,
             counters,
             defer,
+            certificate,
             entries: HashMap::new(),
             header_octets: 0,
             discarded: Vec::new(),
@@ -381,12 +389,12 @@ impl<S: Verified> Entries<S> {
 
     /// What the last line is to be.
     pub(super) fn ending(&self) -> Ending {
-        match (&self.membership, self.closed) {
+        match (self.membership.transaction(self.certificate), self.closed) {
             (_, _) if self.listed => Ending::Listed,
             (_, _) if self.incomplete => Ending::Incomplete,
-            (Membership::Of(key), Some(ErrorCode::NoError)) => Ending::Prepared(Arc::clone(key)),
+            (Some(of), Some(ErrorCode::NoError)) => Ending::Prepared(of),
             // CONNECTION_CLOSE may be lost; that everything is there was said before.
-            (Membership::Of(key), _) if self.root == Some(Status::Complete) => Ending::Prepared(Arc::clone(key)),
+            (Some(of), _) if self.root == Some(Status::Complete) => Ending::Prepared(of),
             (_, Some(code)) => Ending::Closed(code),
             (_, None) => Ending::Incomplete,
         }
@@ -397,7 +405,7 @@ impl<S: Verified> Entries<S> {
     pub(super) fn is_whole(&self) -> bool {
         let is_alone = match &self.membership {
             Membership::Unknown | Membership::None => true,
-            Membership::Of(_) => false,
+            Membership::Of { .. } => false,
         };
         is_alone && self.root.is_some() && !self.incomplete && !self.listed
     }
@@ -408,11 +416,13 @@ impl<S: Verified> Entries<S> {
     }
 
     /// The transaction that the session belongs to, if nothing more can come of it.
-    pub(super) fn prepared(&self) -> Option<&str> {
-        match &self.membership {
-            Membership::Of(key) if self.root == Some(Status::Complete) => Some(key),
-            Membership::Of(_) | Membership::None | Membership::Unknown => None,
-        }
+    pub(super) fn prepared(&self) -> Option<Transaction> {
+        self.membership.transaction(self.certificate).filter(|_| self.root == Some(Status::Complete))
+    }
+
+    /// The SHA-256 of the client's certificate, if it has shown one.
+    pub(super) const fn certificate(&self) -> Option<[u8; 32]> {
+        self.certificate
     }
 
     /// The header of an order whose payload is there.

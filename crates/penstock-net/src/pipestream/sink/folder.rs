@@ -7,10 +7,8 @@ use std::sync::Arc;
 use penstock_pipestream::{EntityKey, ErrorCode, Reason, ScopeKey};
 use tokio::sync::oneshot;
 
-use super::super::claims::DeferTypes;
-use super::super::command::Commands;
 use super::disk::{Disk, Step};
-use super::entries::{Entries, LOG, Verified, names};
+use super::entries::{Entries, LOG, Verified, names as names_of};
 use super::found::Found;
 use super::record::{self, Placed};
 use super::recover::remove_hidden;
@@ -21,6 +19,8 @@ use super::{Shared, SinkEvent, Stored};
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) id: Arc<str>,
+    /// What the folder is called: the session's ID, and behind it, where the ID was used before, how often.
+    pub(super) name: String,
     pub(super) entries: Entries<Stored>,
     path: PathBuf,
     log: File,
@@ -46,13 +46,11 @@ impl Folder {
     pub(super) fn create(
         shared: &Shared,
         id: &Arc<str>,
-        path: &Path,
-        commands: Commands,
-        defer: Option<Arc<DeferTypes>>,
+        entries: Entries<Stored>,
         done: oneshot::Sender<()>,
     ) -> io::Result<Self> {
-        shared.faults.check(Step::Create, path)?;
-        fs::create_dir(path)?;
+        let (name, path) = make_session(shared, id)?;
+        let path = path.as_path();
         let log = OpenOptions::new().append(true).create_new(true).open(path.join(LOG))?;
         // Where a file system has no locks, nothing is cleaned up after a crash.
         if let Err(error) = log.lock()
@@ -64,7 +62,8 @@ impl Folder {
         File::open(&shared.dir)?.sync_all()?;
         Ok(Self {
             id: Arc::clone(id),
-            entries: Entries::new(commands, Arc::clone(&shared.counters), defer),
+            name,
+            entries,
             path: path.to_owned(),
             log,
             scopes: HashSet::new(),
@@ -77,13 +76,12 @@ impl Folder {
     pub(super) fn reopen(
         shared: &Shared,
         id: &Arc<str>,
-        path: &Path,
         found: Found,
-        (commands, defer, done): (Commands, Option<Arc<DeferTypes>>, oneshot::Sender<()>),
+        mut entries: Entries<Stored>,
+        done: oneshot::Sender<()>,
     ) -> io::Result<Self> {
-        if !path.is_dir() {
-            return Self::create(shared, id, path, commands, defer, done);
-        }
+        let Some(name) = uses(&shared.dir, id).last() else { return Self::create(shared, id, entries, done) };
+        let path = shared.dir.join(&name);
         let log = OpenOptions::new().append(true).create(true).open(path.join(LOG))?;
         if let Err(error) = log.lock()
             && error.kind() != io::ErrorKind::Unsupported
@@ -92,12 +90,11 @@ impl Folder {
         }
         // Half a line.
         log.set_len(found.length)?;
-        remove_hidden(path)?;
-        let mut entries = Entries::new(commands, Arc::clone(&shared.counters), defer);
+        remove_hidden(&path)?;
         entries.restore(found);
-        let path = path.to_owned();
         Ok(Self {
             id: Arc::clone(id),
+            name,
             entries,
             path,
             log,
@@ -141,7 +138,7 @@ impl Folder {
         }
         let payload = temp.as_ref().map_or_else(|| Ok(Vec::new()), |temp| fs::read(temp.path()));
         Some(match payload {
-            Ok(payload) => Order::parse(&header, &payload),
+            Ok(payload) => Order::parse(&header, &payload, self.entries.certificate()),
             Err(error) => {
                 let message = format!("the sink cannot read the order: {error}");
                 Err(Reason { code: ErrorCode::InternalError, message })
@@ -154,7 +151,7 @@ impl Folder {
         let Some(stored) = self.entries.take_waiting(key) else { return Ok(()) };
         let mut placed = stored.unnamed();
         if let Some(temp) = stored.temp {
-            let (scope, name) = names(key);
+            let (scope, name) = names_of(key);
             let folder = self.path.join(&scope);
             if !self.scopes.contains(&key.scope_key()) {
                 fs::create_dir_all(&folder)?;
@@ -169,7 +166,7 @@ impl Folder {
             disk.rename(temp.path(), &folder.join(&name))?;
             temp.keep();
             self.touched.insert(folder);
-            placed.file = Some(format!("{}/{scope}/{name}", self.id));
+            placed.file = Some(format!("{}/{scope}/{name}", self.name));
         }
         self.entries.placed(key, placed);
         Ok(())
@@ -216,4 +213,36 @@ impl Folder {
     pub(super) fn take_touched(&mut self) -> Vec<PathBuf> {
         self.touched.drain().collect()
     }
+}
+
+/// How often a session's ID may be used: each use looks for the one before.
+const MOST_USES: u32 = 1_000;
+
+/// The folders of the sessions that had an ID, in the order in which they began.
+pub(super) fn uses(sink: &Path, id: &str) -> impl Iterator<Item = String> {
+    names(id).take_while(|name| sink.join(name).is_dir())
+}
+
+/// What the folders of the sessions of an ID are called: `ID`, `ID.1`, `ID.2` ...
+pub(super) fn names(id: &str) -> impl Iterator<Item = String> {
+    (0..MOST_USES).map(move |before| if before == 0 { id.to_owned() } else { format!("{id}.{before}") })
+}
+
+/// Makes a folder for a session: the next one of its ID, where that was used before.
+fn make_session(shared: &Shared, id: &str) -> io::Result<(String, PathBuf)> {
+    for name in names(id) {
+        let path = shared.dir.join(&name);
+        shared.faults.check(Step::Create, &path)?;
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok((name, path)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(used_up(id))
+}
+
+/// An ID that was used too often.
+pub(super) fn used_up(id: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, format!("the session ID {id} was used {MOST_USES} times"))
 }

@@ -10,6 +10,7 @@ use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Status};
 use serde::Deserialize;
 
 use super::entries::LOG;
+use super::owner::OWNER;
 use super::record::{self, Placed};
 use super::transaction::Membership;
 
@@ -31,6 +32,7 @@ struct Line {
     status: String,
     file: Option<String>,
     attempts: Option<u32>,
+    transaction_owner: Option<String>,
 }
 
 /// A stored entity.
@@ -105,7 +107,7 @@ impl Found {
     pub(super) fn close(&mut self, session: &Path) -> io::Result<()> {
         let is_alone = match &self.membership {
             Membership::Unknown | Membership::None => true,
-            Membership::Of(_) => false,
+            Membership::Of { .. } => false,
         };
         if self.closed || !is_alone {
             return Ok(());
@@ -125,13 +127,15 @@ impl Found {
     fn take(&mut self, line: Line, keys: &HashSet<EntityKey>) {
         let Line { scope, scope_use, entity, entity_use, .. } = line;
         let key = EntityKey { scope, scope_use, entity, entity_use };
+        let mut metadata = line.metadata;
+        metadata.extend(line.transaction_owner.map(|owner| (OWNER.to_owned(), owner)));
         let header = EntityHeader {
             entity_id: entity,
             parent_id: line.parent.unwrap_or_default(),
             scope_id: u32::from(scope),
             layer: line.layer.unwrap_or_default(),
             content_type: line.content_type.unwrap_or_default(),
-            metadata: line.metadata,
+            metadata,
             ..EntityHeader::default()
         };
         if line.layer.is_some() {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/SESSION/SCOPE/ENTITY       an entity's payload, once its checksum holds; ".1", ".2" ... when an ID is used again
+//! DIR/SESSION.1/...              a session whose ID was used before; ".2" ... when it is used again
 //! DIR/SESSION/.tmp-...           being received; gone when the session is over
 //! DIR/SESSION/entities.jsonl     a line for each entity, then {"closed": CODE}
 //! DIR/SESSION/settled.jsonl      what was set aside there and a worker has done since, if anything
@@ -26,6 +27,7 @@ mod folder;
 mod found;
 mod job;
 mod objects;
+mod owner;
 mod record;
 mod records;
 mod recover;
@@ -41,17 +43,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::{fs, io, thread};
 
-use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
+use penstock_pipestream::{self as core, EntityHeader, EntityKey, ErrorCode, Reason, Status};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::committer::Committer;
 pub(crate) use self::counters::SinkCounters;
 use self::disk::{Faults, Step};
+use self::entries::Entries;
 pub(crate) use self::entries::{LOG, weight};
 use self::folder::Folder;
 pub(crate) use self::found::Found;
 pub(crate) use self::objects::ObjectSession;
 pub use self::objects::ObjectSink;
+pub(crate) use self::owner::conceal;
 pub(crate) use self::record::in_words;
 use self::records::Records;
 pub(crate) use self::transaction::KEY as TRANSACTION;
@@ -184,8 +188,8 @@ impl FolderSink {
         Ok(Arc::new(Self { shared: PerProcess::new(shared) }))
     }
 
-    /// The sessions that a transaction of a folder was committed with; `None` where it has no record.
-    pub(crate) fn committed(dir: &Path, transaction: &str) -> io::Result<Option<Vec<String>>> {
+    /// The sessions that a transaction of a folder was committed with, by each owner that has committed it.
+    pub(crate) fn committed(dir: &Path, transaction: &str) -> io::Result<Vec<Vec<String>>> {
         Records::new(dir, Faults::default()).committed(transaction)
     }
 
@@ -202,13 +206,13 @@ impl FolderSink {
     /// What is there of a session, as far as it is about these entities. Blocks on the disk.
     pub(crate) fn find(&self, id: &str, keys: &HashSet<EntityKey>) -> io::Result<Found> {
         let shared = self.shared.get().map_err(io::Error::other)?;
-        Found::read(&shared.dir.join(id), keys)
+        Found::read(&shared.latest(id), keys)
     }
 
     /// Closes the list of a session of an earlier process of which nothing more can come. Blocks on the disk.
     pub(crate) fn close_list(&self, id: &str, found: &mut Found) -> io::Result<()> {
         let shared = self.shared.get().map_err(io::Error::other)?;
-        found.close(&shared.dir.join(id))
+        found.close(&shared.latest(id))
     }
 
     /// A folder for a session, the one of an earlier process where something was `found`. Blocks on the disk. The receiver fires when its last line is written.
@@ -218,16 +222,18 @@ impl FolderSink {
         commands: Commands,
         counters: Arc<Counters>,
         defer: Option<Arc<DeferTypes>>,
+        certificate: Option<[u8; 32]>,
         found: Option<Found>,
     ) -> Result<(SinkSession, oneshot::Receiver<()>)> {
         let shared = self.shared.get()?;
-        let path = shared.dir.join(&**id);
         let (done, ended) = oneshot::channel();
+        let entries = Entries::new(commands.clone(), Arc::clone(&shared.counters), defer, certificate);
         let folder = match found {
-            None => Folder::create(shared, id, &path, commands.clone(), defer, done),
-            Some(found) => Folder::reopen(shared, id, &path, found, (commands.clone(), defer, done)),
+            None => Folder::create(shared, id, entries, done),
+            Some(found) => Folder::reopen(shared, id, found, entries, done),
         };
-        let folder = folder.map_err(|error| Error::file("cannot make the session's folder", &path, &error))?;
+        let folder = folder.map_err(|error| cannot_open(&shared.dir.join(&**id), &error))?;
+        let path = shared.dir.join(&folder.name);
         let session = shared.sessions.fetch_add(1, Ordering::Relaxed);
         shared.tell(Message::Opened { session, folder: Box::new(folder) });
         let guard = Arc::new(Guard { session, shared: Arc::clone(shared) });
@@ -235,7 +241,21 @@ impl FolderSink {
     }
 }
 
+/// Why a sink has no place for a session.
+fn cannot_open(place: &Path, error: &io::Error) -> Error {
+    if error.kind() == io::ErrorKind::AlreadyExists {
+        let message = error.to_string();
+        return Error::Protocol(core::Error::limit(ErrorCode::EntityInvalid, message));
+    }
+    Error::file("cannot make the session's folder", place, error)
+}
+
 impl Shared {
+    /// The folder of the last session that had an ID; that of its first one where there is none.
+    fn latest(&self, id: &str) -> PathBuf {
+        self.dir.join(folder::uses(&self.dir, id).last().unwrap_or_else(|| id.to_owned()))
+    }
+
     fn tell(&self, message: Message) {
         // The thread ends by a panic only; what it has not confirmed is not complete.
         let _ = self.inbox.send(message);

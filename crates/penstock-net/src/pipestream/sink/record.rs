@@ -2,10 +2,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::super::references::Referred;
 use super::super::transport::hex;
+use super::owner::{OWNER, PROOF};
 
 /// A line of `entities.jsonl`.
 #[derive(Serialize)]
@@ -23,6 +24,7 @@ struct Line<'a> {
     content_type: Option<&'a str>,
     bytes: Option<u64>,
     sha256: Option<String>,
+    #[serde(serialize_with = "visible")]
     metadata: &'a BTreeMap<String, String>,
     status: &'static str,
     reason: Option<String>,
@@ -35,6 +37,18 @@ struct Line<'a> {
     claim: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<ReferenceField<'a>>,
+    /// The hash by which the owner of the session's transaction is known, for a server that is started again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transaction_owner: Option<&'a str>,
+}
+
+/// What readers see of metadata: not what a transaction's owner is known by.
+fn visible<S: Serializer>(metadata: &BTreeMap<String, String>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(metadata.iter().filter(|(key, _)| !matches!(key.as_str(), OWNER | PROOF)))
+}
+
+fn transaction_owner(header: &EntityHeader) -> Option<&str> {
+    header.metadata.get(OWNER).map(String::as_str)
 }
 
 /// What the entity refers to, and where its message is, if it is not its file.
@@ -119,6 +133,7 @@ pub(super) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, pla
         reference: placed.reference(),
         attempts: attempts(failures),
         claim: None,
+        transaction_owner: transaction_owner(header),
     })
 }
 
@@ -148,6 +163,7 @@ pub(super) fn failed(
         reference: payload.and_then(Placed::reference),
         attempts: attempts(end.failures),
         claim: end.claim.map(|claim| format!("{claim:016x}")),
+        transaction_owner: header.and_then(transaction_owner),
     })
 }
 
@@ -191,6 +207,18 @@ mod tests {
             "ab".repeat(32)
         );
         assert_eq!(String::from_utf8(complete(KEY, 0, &header, &placed)).unwrap(), expected);
+    }
+
+    #[test]
+    fn metadata_does_not_show_what_the_owner_of_a_transaction_is_known_by() {
+        let mut header = EntityHeader::default();
+        for (key, value) in [(OWNER, "0a"), (PROOF, "0b"), ("penstock.transaction", "k")] {
+            header.metadata.insert(key.to_owned(), value.to_owned());
+        }
+        let placed = Placed { file: None, bytes: 0, sha256: [0; 32], reference: None };
+        let line = String::from_utf8(complete(KEY, 0, &header, &placed)).unwrap();
+        assert!(line.contains("\"metadata\":{\"penstock.transaction\":\"k\"}"), "{line}");
+        assert!(line.ends_with("\"transaction_owner\":\"0a\"}\n") && !line.contains("0b"), "{line}");
     }
 
     #[test]

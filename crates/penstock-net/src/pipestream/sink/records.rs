@@ -1,10 +1,12 @@
 //! Transactions of a folder sink, on its disk.
 //!
 //! ```text
-//! DIR/.transactions/SHA256(KEY)/SESSION           an empty session's end: it is prepared
-//! DIR/.transactions/SHA256(KEY)/committed.json    {"transaction": KEY, "sessions": [ID, ...]}: never changed
-//! DIR/.transactions/.old-SHA256(KEY)              a record that is being removed
+//! DIR/.transactions/SHA256(KEY)/OWNER/SESSION         a session's end: it is prepared
+//! DIR/.transactions/SHA256(KEY)/OWNER/committed.json  {"transaction": KEY, "sessions": [ID, ...], "owner": KIND}: never changed
+//! DIR/.transactions/.old-SHA256(KEY)-OWNER            a record that is being removed
 //! ```
+//!
+//! What is anyone's (`owner.rs`) lies in `SHA256(KEY)` itself, as everything did before there were owners.
 //!
 //! A session's marker is made once all lines of its list are durable. The record is linked into place, whole or not at
 //! all, and only once for a key, whoever else works in the same folder: from then on the transaction is committed.
@@ -14,6 +16,7 @@
 //! Records go at a start and now and then where the transaction cannot be run again ([`origin`]).
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -21,15 +24,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use penstock_pipestream::ErrorCode;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::super::transport::hex;
 use super::disk::{Faults, Step};
 use super::entries::LOG;
+use super::folder::uses;
+use super::owner::is_owner_folder;
 use super::record;
 use super::recover::is_closed;
-use super::transaction::{FINISHED, GIVEN_UP, KEPT, Origin, Refusal, is_session, origin};
+use super::transaction::{
+    FINISHED, GIVEN_UP, KEPT, Origin, Record, Refusal, Transaction, is_session_folder, origin, resolve,
+};
 
 /// Where all of it lies, below the sink. No session has such a name.
 const FOLDER: &str = ".transactions";
@@ -56,26 +62,26 @@ pub(super) enum Standing {
     TooLate,
 }
 
-/// A commit.
-#[derive(Debug, Serialize, Deserialize)]
-struct Record {
-    transaction: String,
-    sessions: Vec<String>,
-}
-
 impl Records {
     pub(super) fn new(sink: &Path, faults: Faults) -> Self {
         Self { sink: sink.to_owned(), faults, commits: AtomicU64::new(0) }
     }
 
-    /// A session has ended as it should, and all of its list is durable.
-    pub(super) fn prepare(&self, key: &str, session: &str) -> io::Result<Standing> {
-        let folder = self.folder(key);
+    /// A session has ended as it should, and all of its list is durable. `session`: its folder.
+    pub(super) fn prepare(&self, of: &Transaction, session: &str) -> io::Result<Standing> {
+        let folder = self.folder(of);
         self.make_folder(&folder)?;
         let marker = folder.join(session);
-        self.write(&marker, key.as_bytes())?;
+        match self.write(&marker, of.key.as_bytes()) {
+            // Another server has removed the folder, which was empty.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make_folder(&folder)?;
+                self.write(&marker, of.key.as_bytes())?;
+            }
+            written => written?,
+        }
         self.sync(&folder)?;
-        // Whoever commits looks for markers after the record; so one of the two sees the other.
+        // A commit looks for markers after it has written the record; so one of the two sees the other.
         if read_record(&folder)?.is_none() {
             return Ok(Standing::Prepared);
         }
@@ -83,16 +89,23 @@ impl Records {
         Ok(Standing::TooLate)
     }
 
-    /// Closes these sessions with 0 and all others of the transaction with [`GIVEN_UP`]; or, where it is committed
-    /// already, those that it was committed with.
-    pub(super) fn commit(&self, key: &str, sessions: &[String]) -> Result<(), Refusal> {
-        let folder = self.folder(key);
-        if read_record(&folder)?.is_none() {
-            for session in sessions {
-                self.check_prepared(&folder, session)?;
+    /// Closes these sessions with 0 and all others of the transaction with [`GIVEN_UP`]. Said again, it is the same;
+    /// where the transaction is committed with others, nothing is done.
+    pub(super) fn commit(&self, of: &Transaction, sessions: &[String], exclusive: bool) -> Result<(), Refusal> {
+        let folder = self.folder(of);
+        match read_record(&folder)? {
+            Some(record) if record.is_of(sessions) => {}
+            Some(_) => return Err(Refusal::Committed),
+            None => {
+                self.check_others(of, exclusive)?;
+                let prepared = self.check_prepared(of, sessions)?;
+                self.make_folder(&folder)?;
+                if !self.write_record(&folder, &Record::new(of, prepared))?
+                    && !read_record(&folder)?.is_some_and(|record| record.is_of(sessions))
+                {
+                    return Err(Refusal::Committed);
+                }
             }
-            self.make_folder(&folder)?;
-            self.write_record(&folder, &Record { transaction: key.to_owned(), sessions: sessions.to_vec() })?;
         }
         self.settle(&folder)?;
         if self.commits.fetch_add(1, Ordering::Relaxed) % LOOK_EVERY == LOOK_EVERY - 1
@@ -105,49 +118,112 @@ impl Records {
     }
 
     /// Closes prepared sessions with [`GIVEN_UP`]: these, or all. A commit stays.
-    pub(super) fn abort(&self, key: &str, sessions: Option<&[String]>) -> Result<(), Refusal> {
-        let folder = self.folder(key);
+    pub(super) fn abort(&self, of: &Transaction, sessions: Option<&[String]>) -> Result<(), Refusal> {
+        let folder = self.folder(of);
         if read_record(&folder)?.is_some() {
             return self.settle(&folder);
         }
-        for session in markers(&folder)? {
-            if sessions.is_none_or(|named| named.contains(&session)) {
-                self.close(&folder, &session, GIVEN_UP)?;
+        let prepared = markers(&folder)?;
+        let named = match sessions {
+            None => prepared,
+            Some(sessions) => {
+                let mut named = Vec::new();
+                for session in sessions {
+                    match resolve(std::slice::from_ref(session), &prepared) {
+                        Ok(folders) => named.extend(folders),
+                        // What has not ended is not prepared, and ends by itself.
+                        Err(missing) => self.check_not_foreign(of, &missing)?,
+                    }
+                }
+                named
             }
+        };
+        for session in named {
+            self.close(&folder, &session, GIVEN_UP)?;
         }
-        // It stays where sessions are left.
+        // They stay where sessions are left.
         let _ = fs::remove_dir(&folder);
+        let _ = fs::remove_dir(self.name_folder(&of.key));
         Ok(())
     }
 
-    /// The sessions that a transaction was committed with; `None` where it has no record.
-    pub(super) fn committed(&self, key: &str) -> io::Result<Option<Vec<String>>> {
-        Ok(read_record(&self.folder(key))?.map(|record| record.sessions))
+    /// The sessions that a transaction was committed with, by each of its owners that has.
+    pub(super) fn committed(&self, key: &str) -> io::Result<Vec<Vec<String>>> {
+        let mut committed = Vec::new();
+        for folder in owners(&self.name_folder(key))? {
+            committed.extend(read_record(&folder)?.map(|record| record.sessions));
+        }
+        Ok(committed)
     }
 
-    /// The sessions of a transaction that are prepared and not closed yet.
+    /// The sessions of a transaction that are prepared and not closed yet, whose ever they are.
     pub(super) fn prepared(&self, key: &str) -> io::Result<Vec<String>> {
-        markers(&self.folder(key))
+        let mut prepared = Vec::new();
+        for folder in owners(&self.name_folder(key))? {
+            prepared.extend(markers(&folder)?);
+        }
+        Ok(prepared)
+    }
+
+    /// Refuses a first commit where another owner's says that the rows may be there already.
+    fn check_others(&self, of: &Transaction, exclusive: bool) -> Result<(), Refusal> {
+        for folder in owners(&self.name_folder(&of.key))? {
+            let Some(record) = read_record(&folder)? else { continue };
+            if record.has_no_owner() || exclusive {
+                return Err(others_have_committed(&record));
+            }
+        }
+        Ok(())
+    }
+
+    /// The folders of these sessions, all of which are prepared.
+    fn check_prepared(&self, of: &Transaction, sessions: &[String]) -> Result<Vec<String>, Refusal> {
+        let missing = match resolve(sessions, &markers(&self.folder(of))?) {
+            Ok(folders) => return Ok(folders),
+            Err(missing) => missing,
+        };
+        self.check_not_foreign(of, &missing)?;
+        let folders: Vec<String> = uses(&self.sink, &missing).collect();
+        for session in folders {
+            match File::open(self.sink.join(session).join(LOG)) {
+                // A server that has a session open holds its lock.
+                Ok(log) if log.try_lock().is_err() => return Err(Refusal::StillOpen(missing)),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Refusal::Unknown(missing))
+    }
+
+    /// Refuses a session that is prepared by another owner.
+    fn check_not_foreign(&self, of: &Transaction, session: &str) -> Result<(), Refusal> {
+        let own = self.folder(of);
+        for folder in owners(&self.name_folder(&of.key))?.into_iter().filter(|folder| *folder != own) {
+            if resolve(&[session.to_owned()], &markers(&folder)?).is_ok() {
+                return Err(prepared_by_another(session));
+            }
+        }
+        Ok(())
     }
 
     /// Brings to its end what a server that crashed had committed.
     pub(super) fn redo(&self) -> io::Result<()> {
-        let folders = match fs::read_dir(self.sink.join(FOLDER)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            folders => folders?,
-        };
-        for folder in folders {
-            let folder = folder?.path();
-            if read_record(&folder)?.is_none() {
-                continue;
-            }
-            match self.settle(&folder) {
-                Ok(()) => {}
-                // Another server is at it.
-                Err(Refusal::StillOpen(session) | Refusal::Unknown(session)) => {
-                    tracing::info!(session, "a committed session is in use; it is closed later");
+        for name in folders(&self.sink.join(FOLDER))? {
+            for folder in owners(&name)? {
+                if read_record(&folder)?.is_none() {
+                    continue;
                 }
-                Err(Refusal::Storage(error)) => return Err(error),
+                match self.settle(&folder) {
+                    Ok(()) => {}
+                    // Another server is at it.
+                    Err(Refusal::StillOpen(session) | Refusal::Unknown(session)) => {
+                        tracing::info!(session, "a committed session is in use; it is closed later");
+                    }
+                    Err(Refusal::Storage(error)) => return Err(error),
+                    // Nothing is committed here.
+                    Err(Refusal::Committed | Refusal::NotYours(_)) => {}
+                }
             }
         }
         self.prune(SystemTime::now())
@@ -157,27 +233,32 @@ impl Records {
     fn prune(&self, now: SystemTime) -> io::Result<()> {
         let top = self.sink.join(FOLDER);
         let (mut batches, mut over) = (Vec::new(), Vec::new());
-        let mut newest: HashMap<String, u64> = HashMap::new();
-        for entry in fs::read_dir(&top)? {
-            let folder = entry?.path();
-            if folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(OLD.as_bytes())) {
-                // Whoever began to remove it has crashed.
-                gone(fs::remove_dir_all(folder))?;
+        // By owner and query: no owner's commit ends another's record.
+        let mut newest: HashMap<(Option<String>, String), u64> = HashMap::new();
+        for name in folders(&top)? {
+            if is_old_name(&name) {
+                // A server that began to remove it has crashed.
+                gone(fs::remove_dir_all(&name))?;
+                remove_if_empty(&top, &name);
                 continue;
             }
-            let Some(Record { transaction, .. }) = read_record(&folder)? else { continue };
-            match origin(&transaction) {
-                Origin::MicroBatch { query, number } => {
-                    let last = newest.entry(query.to_owned()).or_default();
-                    *last = number.max(*last);
-                    batches.push((query.to_owned(), number, folder));
+            for folder in owners(&name)? {
+                let Some(Record { transaction, .. }) = read_record(&folder)? else { continue };
+                match origin(&transaction) {
+                    Origin::MicroBatch { query, number } => {
+                        let owner = folder.file_name().filter(|_| folder != name);
+                        let query = (owner.map(|owner| owner.to_string_lossy().into_owned()), query.to_owned());
+                        let last = newest.entry(query.clone()).or_default();
+                        *last = number.max(*last);
+                        batches.push((query, number, folder));
+                    }
+                    Origin::Job if is_old(&folder, now)? => over.push(folder),
+                    Origin::Job | Origin::Named => {}
                 }
-                Origin::Job if is_old(&folder, now)? => over.push(folder),
-                Origin::Job | Origin::Named => {}
             }
         }
         let is_over =
-            |query: &str, number: u64| newest.get(query).is_some_and(|last| number.saturating_add(KEPT) <= *last);
+            |query: &_, number: u64| newest.get(query).is_some_and(|last| number.saturating_add(KEPT) <= *last);
         over.extend(
             batches.into_iter().filter(|(query, number, _)| is_over(query, *number)).map(|(_, _, folder)| folder),
         );
@@ -192,12 +273,19 @@ impl Records {
 
     /// At once as far as anybody sees: a folder without its record would look like a transaction that is not committed.
     fn remove(&self, top: &Path, folder: &Path) -> io::Result<()> {
-        let Some(name) = folder.file_name() else { return Ok(()) };
-        let old = top.join(format!("{OLD}{}", name.to_string_lossy()));
+        if folder.parent() == Some(top) && owners(folder)?.len() > 1 {
+            // Those of owners stay.
+            self.faults.check(Step::Rename, folder)?;
+            return gone(fs::remove_file(folder.join(RECORD)));
+        }
+        let name = folder.strip_prefix(top).unwrap_or(folder).to_string_lossy().replace(['/', '\\'], "-");
+        let old = top.join(format!("{OLD}{name}"));
         self.faults.check(Step::Rename, folder)?;
         gone(fs::rename(folder, &old))?;
         self.faults.check(Step::Rename, &old)?;
-        gone(fs::remove_dir_all(old))
+        gone(fs::remove_dir_all(&old))?;
+        remove_if_empty(top, &old);
+        Ok(())
     }
 
     /// Last lines for the sessions of a transaction that is committed.
@@ -208,19 +296,6 @@ impl Records {
             self.close(folder, &session, code)?;
         }
         Ok(())
-    }
-
-    fn check_prepared(&self, folder: &Path, session: &str) -> Result<(), Refusal> {
-        if fs::exists(folder.join(session))? {
-            return Ok(());
-        }
-        match File::open(self.sink.join(session).join(LOG)) {
-            // Whoever has a session open holds its lock.
-            Ok(log) if log.try_lock().is_err() => Err(Refusal::StillOpen(session.to_owned())),
-            Ok(_) => Err(Refusal::Unknown(session.to_owned())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Refusal::Unknown(session.to_owned())),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// The last line of a prepared session, durable; then its marker goes.
@@ -252,35 +327,47 @@ impl Records {
         Ok(())
     }
 
-    fn folder(&self, key: &str) -> PathBuf {
+    fn name_folder(&self, key: &str) -> PathBuf {
         self.sink.join(FOLDER).join(hex(&Sha256::digest(key.as_bytes())))
+    }
+
+    fn folder(&self, of: &Transaction) -> PathBuf {
+        let folder = self.name_folder(&of.key);
+        match of.owner.folder() {
+            Some(owner) => folder.join(owner),
+            None => folder,
+        }
     }
 
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
         if !folder.is_dir() {
             self.faults.check(Step::Create, folder)?;
             fs::create_dir_all(folder)?;
+            if let Some(parent) = folder.parent() {
+                self.sync(parent)?;
+            }
             self.sync(&self.sink.join(FOLDER))?;
             self.sync(&self.sink)?;
         }
         Ok(())
     }
 
-    /// Puts the record into place, unless there is one.
-    fn write_record(&self, folder: &Path, record: &Record) -> io::Result<()> {
+    /// Puts the record into place, unless there is one. Gives whether it has.
+    fn write_record(&self, folder: &Path, record: &Record) -> io::Result<bool> {
         let (path, new) = (folder.join(RECORD), folder.join(format!(".new-{}", std::process::id())));
         let _ = fs::remove_file(&new);
         let written = self.write(&new, &serde_json::to_vec(record)?).and_then(|()| {
             self.faults.check(Step::Rename, &path)?;
             match fs::hard_link(&new, &path) {
                 // Another server was faster: its word counts.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                linked => linked,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+                linked => linked.map(|()| true),
             }
         });
         let _ = fs::remove_file(&new);
-        written?;
-        self.sync(folder)
+        let written = written?;
+        self.sync(folder)?;
+        Ok(written)
     }
 
     fn write(&self, path: &Path, octets: &[u8]) -> io::Result<()> {
@@ -306,6 +393,51 @@ fn read_record(folder: &Path) -> io::Result<Option<Record>> {
     }
 }
 
+/// Why a first commit is refused.
+pub(super) fn others_have_committed(record: &Record) -> Refusal {
+    Refusal::NotYours(if record.has_no_owner() {
+        "it was committed before this sink kept whose transactions are, so nothing tells whether these rows are in it; an \
+         operator may remove its record"
+            .to_owned()
+    } else {
+        "another owner has committed it, and the commit wants to be the only one of this name".to_owned()
+    })
+}
+
+/// Why an order about another owner's session is refused.
+pub(super) fn prepared_by_another(session: &str) -> Refusal {
+    Refusal::NotYours(format!("the session {session} was prepared by another owner"))
+}
+
+/// What lies in a folder; nothing if it is not there.
+fn folders(top: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(top) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.map(|entry| Ok(entry?.path())).collect(),
+    }
+}
+
+/// The folders of a transaction's owners, that of anyone first.
+fn owners(name: &Path) -> io::Result<Vec<PathBuf>> {
+    let is_owner = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(is_owner_folder);
+    let mut owners = vec![name.to_owned()];
+    owners.extend(folders(name)?.into_iter().filter(is_owner));
+    Ok(owners)
+}
+
+/// Removes the folder of a name whose owner's folder was removed under the name `old`, unless others have something in it.
+fn remove_if_empty(top: &Path, old: &Path) {
+    let name = old.file_name().and_then(OsStr::to_str).and_then(|old| old.strip_prefix(OLD));
+    if let Some((name, _)) = name.and_then(|name| name.split_once('-')) {
+        let _ = fs::remove_dir(top.join(name));
+    }
+}
+
+/// Whether it is being removed.
+fn is_old_name(folder: &Path) -> bool {
+    folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(OLD.as_bytes()))
+}
+
 /// Whether a transaction was committed so long ago that its job is over.
 fn is_old(folder: &Path, now: SystemTime) -> io::Result<bool> {
     match fs::metadata(folder.join(RECORD)).and_then(|record| record.modified()) {
@@ -323,16 +455,10 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The sessions that are prepared.
+/// The folders of the sessions that are prepared.
 fn markers(folder: &Path) -> io::Result<Vec<String>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        found.extend(entry?.file_name().into_string().ok().filter(|name| is_session(name)));
-    }
+    let names = folders(folder)?.into_iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    let mut found: Vec<String> = names.filter(|name| is_session_folder(name)).collect();
     found.sort_unstable();
     Ok(found)
 }

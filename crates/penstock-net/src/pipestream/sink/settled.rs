@@ -49,7 +49,10 @@ impl FolderSink {
         let mut by_session: HashMap<String, Vec<Line>> = HashMap::new();
         for row in rows {
             if let Some(session) = row.check.session {
-                by_session.entry(session.to_string()).or_default().push(row.into());
+                // Its file says which, where the session's ID was used more than once.
+                let folder = row.details.file.as_deref().and_then(|file| file.split('/').next());
+                let folder = folder.map_or_else(|| session.to_string(), str::to_owned);
+                by_session.entry(folder).or_default().push(row.into());
             }
         }
         for (session, lines) in by_session {

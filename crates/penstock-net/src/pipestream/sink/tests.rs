@@ -357,14 +357,105 @@ fn sessions_of_a_transaction_are_readable_once_it_is_committed() {
     assert_eq!([&one, &two, &other].map(|session| last(&disk, session)), [None; 3]);
     assert_eq!(order(&disk, "commit", "k", &[&one, &two]).0, Status::Complete);
     assert_eq!([&one, &two, &other].map(|session| last(&disk, session)), [Some(0), Some(0), Some(0x41)]);
-    // Another attempt of the same comes too late, and a commit that is said again changes nothing.
+    // Another attempt of the same comes too late: its commit is refused, and the one that is said again changes nothing.
     let late = disk.connect();
     assert_eq!(send_in(&late, Some("k"), "", b"row".to_vec()).0, Status::Complete);
     close_gracefully(&late);
     disk.settled();
     assert_eq!(last(&disk, &late), Some(0x41));
-    assert_eq!(order(&disk, "commit", "k", &[&late]).0, Status::Complete);
+    let (refused, reason) = order(&disk, "commit", "k", &[&late]);
+    assert_eq!((refused, reason.unwrap().code), (Status::Failed, ErrorCode::Other(0x43)));
+    assert_eq!(order(&disk, "commit", "k", &[&two, &one]).0, Status::Complete);
     assert_eq!([&one, &late].map(|session| last(&disk, session)), [Some(0), Some(0x41)]);
+}
+
+const TOKEN: &str = "penstock.transaction-token";
+const OWNER: &str = "penstock.transaction-owner";
+
+/// Sends an entity with more metadata than the transaction's name.
+fn send_with(session: &SessionHandle, content_type: &str, pairs: &[(&str, &str)], payload: Vec<u8>) -> Status {
+    let metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let draft = EntityDraft { content_type: content_type.to_owned(), metadata, ..EntityDraft::default() };
+    let ticket = block(session.send(draft, Payload::bytes(payload))).unwrap();
+    block(session.wait_resolved(ticket.key)).unwrap().status
+}
+
+/// A guessed name, an order without sessions, and then those of other clients.
+#[test]
+fn orders_of_others_are_refused_and_the_owner_s_are_obeyed() {
+    let disk = Broken::at(Step::Write);
+    let (token, hash) = ("a token of the owner's", crate::pipestream::transport::hex(&sha(b"a token of the owner's")));
+    let says = [(KEY, "k"), (OWNER, hash.as_str())];
+    assert_eq!(order(&disk, "commit", "k", &[]).1.unwrap().code, ErrorCode::Other(0x44));
+    assert_eq!(order(&disk, "abort", "k", &[]).0, Status::Complete, "of no session");
+    let honest = disk.connect();
+    assert_eq!(send_with(&honest, "a/b", &says, b"row".to_vec()), Status::Complete);
+    // What comes later need not say it again.
+    assert_eq!(send_in(&honest, Some("k"), "", b"row".to_vec()).0, Status::Complete);
+    block(honest.end_root()).unwrap();
+    for kind in ["commit", "abort"] {
+        let (status, reason) = order(&disk, kind, "k", &[&honest]);
+        if kind == "commit" {
+            let code = reason.unwrap().code;
+            assert!(status == Status::Failed && matches!(code, ErrorCode::Other(0x40 | 0x44)), "{code:?}");
+        }
+    }
+    close_gracefully(&honest);
+    disk.settled();
+    for kind in ["commit", "abort"] {
+        let (status, reason) = order(&disk, kind, "k", &[&honest]);
+        assert_eq!((status, reason.unwrap().code), (Status::Failed, ErrorCode::Other(0x44)), "{kind}");
+        let attacker = disk.connect();
+        let orders = format!("application/vnd.penstock.{kind}+json");
+        let named = format!("{{\"sessions\":[\"{}\"]}}", honest.id().unwrap()).into_bytes();
+        for shown in ["the token of another client", hash.as_str()] {
+            let pairs = [(KEY, "k"), (TOKEN, shown), ("penstock.transaction-proof", hash.as_str())];
+            assert_eq!(send_with(&attacker, &orders, &pairs, named.clone()), Status::Failed, "{kind}");
+        }
+        close_gracefully(&attacker);
+    }
+    // Nor does a transaction of another client under the same name stand in the way.
+    let stranger = disk.connect();
+    assert_eq!(send_in(&stranger, Some("k"), "", b"row".to_vec()).0, Status::Complete);
+    close_gracefully(&stranger);
+    disk.settled();
+    assert_eq!(order(&disk, "commit", "k", &[&stranger]).0, Status::Complete);
+    assert_eq!((last(&disk, &honest), last(&disk, &stranger)), (None, Some(0)));
+    let driver = disk.connect();
+    let named = format!("{{\"sessions\":[\"{}\"]}}", honest.id().unwrap()).into_bytes();
+    for _ in 0..2 {
+        let pairs = [(KEY, "k"), (TOKEN, token)];
+        let commit = "application/vnd.penstock.commit+json";
+        assert_eq!(send_with(&driver, commit, &pairs, named.clone()), Status::Complete);
+    }
+    close_gracefully(&driver);
+    disk.settled();
+    assert_eq!(last(&disk, &honest), Some(0));
+    let kept = everything(&disk.dir.path().join("sink"));
+    assert!(!kept.contains(token), "the token is nowhere");
+    assert!(kept.lines().filter(|line| line.contains("\"metadata\"")).all(|line| {
+        let metadata = &line[line.find("\"metadata\"").unwrap()..line.find("\"status\"").unwrap()];
+        !metadata.contains(&hash)
+    }));
+}
+
+fn sha(bytes: &[u8]) -> Vec<u8> {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(bytes).to_vec()
+}
+
+/// All files below a folder, but payloads, which are short.
+fn everything(dir: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            text += &everything(&path);
+        } else {
+            text += &String::from_utf8_lossy(&fs::read(&path).unwrap());
+        }
+    }
+    text
 }
 
 /// Ends a session gracefully.

@@ -6,13 +6,18 @@
 //!  an entity of type ABORT                           ──► they are closed with [`GIVEN_UP`]
 //! ```
 //!
+//! Orders are obeyed where they come from the [`Owner`] of the sessions.
+//!
 //! Nothing here is stored: how a key's record is made durable is a matter of the sink's kind.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason};
 use serde::{Deserialize, Serialize};
+
+use super::owner::{Owner, named, shown};
 
 /// The metadata that names the transaction.
 pub(crate) const KEY: &str = "penstock.transaction";
@@ -34,26 +39,68 @@ const STILL_OPEN: ErrorCode = ErrorCode::Other(0x40);
 /// What a session is closed with that will never be read: its transaction was given up, or committed without it.
 pub(super) const GIVEN_UP: ErrorCode = ErrorCode::Other(0x41);
 
+/// A commit names other sessions than the transaction was committed with. For private use.
+const COMMITTED: ErrorCode = ErrorCode::Other(0x43);
+/// An order names no session, or is not its owner's to give. For private use.
+const REFUSED: ErrorCode = ErrorCode::Other(0x44);
+
+/// A name, and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Transaction {
+    pub(super) key: Arc<str>,
+    pub(super) owner: Owner,
+}
+
 /// What a client wants to become of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Order {
-    pub(super) key: String,
+    pub(super) of: Transaction,
     pub(super) act: Act,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Act {
-    /// These sessions are to be read.
-    Commit(Vec<String>),
+    /// These sessions are to be read; where `exclusive`, only if no other owner has committed anything of the name.
+    Commit { sessions: Vec<String>, exclusive: bool },
     /// Nobody is to read these, or any that are prepared.
     Abort(Option<Vec<String>>),
 }
 
-/// What the payload of an order is, and what a sink keeps of a commit.
-#[derive(Debug, Serialize, Deserialize)]
-struct Sessions {
+/// What the payload of an order is.
+#[derive(Debug, Deserialize)]
+struct Payload {
     #[serde(default)]
     sessions: Option<Vec<String>>,
+    #[serde(default)]
+    exclusive: bool,
+}
+
+/// What a sink keeps of a commit.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) transaction: String,
+    /// The names of their folders.
+    pub(super) sessions: Vec<String>,
+    /// The kind of its owner; none where it is of a server that knew no owners.
+    #[serde(default)]
+    owner: Option<String>,
+}
+
+impl Record {
+    pub(super) fn new(of: &Transaction, sessions: Vec<String>) -> Self {
+        Self { transaction: of.key.to_string(), sessions, owner: Some(of.owner.kind().to_owned()) }
+    }
+
+    /// Whether a server wrote it that knew no owners.
+    pub(super) fn has_no_owner(&self) -> bool {
+        self.owner.is_none()
+    }
+
+    /// Whether a commit of these sessions is the same one, said again.
+    pub(super) fn is_of(&self, sessions: &[String]) -> bool {
+        let ids = |names: &[String]| names.iter().map(|name| id_of(name).to_owned()).collect::<BTreeSet<String>>();
+        ids(&self.sessions) == ids(sessions)
+    }
 }
 
 /// Whether an entity is an order, and no data.
@@ -62,29 +109,79 @@ pub(super) fn is_order(header: &EntityHeader) -> bool {
 }
 
 impl Order {
-    /// Reads an order. Names of sessions become names of folders, so they are looked at closely.
-    pub(super) fn parse(header: &EntityHeader, payload: &[u8]) -> Result<Self, Reason> {
-        let Some(key) = header.metadata.get(KEY).cloned() else {
+    /// Reads an order that came from the client with this certificate. Names of sessions become names of folders, so
+    /// they are looked at closely.
+    pub(super) fn parse(header: &EntityHeader, payload: &[u8], certificate: Option<[u8; 32]>) -> Result<Self, Reason> {
+        let Some(key) = header.metadata.get(KEY) else {
             return Err(invalid(format!("an order has the metadata {KEY}")));
         };
-        check_key(&key).map_err(invalid)?;
-        let Sessions { sessions } = serde_json::from_slice(payload)
+        check_key(key).map_err(invalid)?;
+        let Payload { sessions, exclusive } = serde_json::from_slice(payload)
             .map_err(|error| invalid(format!("an order is {{\"sessions\": [ID, ...]}}: {error}")))?;
         if let Some(wrong) = sessions.iter().flatten().find(|session| !is_session(session)) {
             return Err(invalid(format!("{wrong:?} is no session")));
         }
         let act = match (header.content_type.as_str(), sessions) {
-            (COMMIT, Some(sessions)) => Act::Commit(sessions),
+            (COMMIT, Some(sessions)) => Act::Commit { sessions, exclusive },
             (ABORT, sessions) => Act::Abort(sessions),
             (_, _) => return Err(invalid("a commit lists its sessions".to_owned())),
         };
-        Ok(Self { key, act })
+        let owner = Owner::of(shown(header)?, certificate);
+        Ok(Self { of: Transaction { key: key.as_str().into(), owner }, act })
+    }
+
+    /// The sessions that it names.
+    pub(super) fn sessions(&self) -> Option<&[String]> {
+        match &self.act {
+            Act::Commit { sessions, .. } => Some(sessions),
+            Act::Abort(sessions) => sessions.as_deref(),
+        }
+    }
+
+    /// Refuses what names too little, whatever there is.
+    pub(super) fn check(&self) -> Result<(), Refusal> {
+        match (&self.act, &self.of.owner) {
+            (Act::Commit { sessions, .. }, _) if sessions.is_empty() => {
+                Err(Refusal::NotYours("a commit names the sessions that are to be read".to_owned()))
+            }
+            (Act::Abort(None), Owner::Anyone) => Err(Refusal::NotYours(
+                "an abort names its sessions, unless it shows whose they are, by a token or a certificate".to_owned(),
+            )),
+            (Act::Commit { .. } | Act::Abort(_), _) => Ok(()),
+        }
     }
 }
 
 /// A session has 32 hex digits.
 pub(super) fn is_session(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|octet| octet.is_ascii_digit() || (b'a'..=b'f').contains(&octet))
+}
+
+/// Whether a name is that of a session's folder: its ID, and behind it, where the ID was used before, how often.
+pub(super) fn is_session_folder(name: &str) -> bool {
+    let (id, uses) = name.split_once('.').unwrap_or((name, "1"));
+    is_session(id) && (1..=10).contains(&uses.len()) && uses.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The ID of the session that has a folder.
+pub(super) fn id_of(folder: &str) -> &str {
+    folder.split_once('.').map_or(folder, |(id, _)| id)
+}
+
+/// The folders among those that are prepared of the sessions that a commit names; or the first that has none.
+pub(super) fn resolve(sessions: &[String], prepared: &[String]) -> Result<Vec<String>, String> {
+    let mut by_id: HashMap<&str, Vec<&String>> = HashMap::new();
+    for folder in prepared {
+        by_id.entry(id_of(folder)).or_default().push(folder);
+    }
+    let mut folders = Vec::with_capacity(sessions.len());
+    for session in sessions {
+        let found = by_id.get(session.as_str()).ok_or_else(|| session.clone())?;
+        folders.extend(found.iter().map(|folder| (*folder).clone()));
+    }
+    folders.sort_unstable();
+    folders.dedup();
+    Ok(folders)
 }
 
 /// Who may commit a transaction, by the names that Spark's writers give.
@@ -126,7 +223,11 @@ pub(super) enum Membership {
     #[default]
     Unknown,
     None,
-    Of(Arc<str>),
+    /// The owner is who knows the token of this hash, once an entity has said so.
+    Of {
+        key: Arc<str>,
+        owner: Option<[u8; 32]>,
+    },
 }
 
 impl Membership {
@@ -135,23 +236,41 @@ impl Membership {
         if is_order(header) {
             return Ok(());
         }
-        let named = header.metadata.get(KEY).map(String::as_str);
-        match (&*self, named) {
+        let of = header.metadata.get(KEY).map(String::as_str);
+        match (&*self, of) {
             (Self::Unknown, None) => *self = Self::None,
-            (Self::Unknown, Some(named)) => {
-                check_key(named).map_err(invalid)?;
-                *self = Self::Of(named.into());
+            (Self::Unknown, Some(of)) => {
+                check_key(of).map_err(invalid)?;
+                *self = Self::Of { key: of.into(), owner: named(header)? };
             }
             (Self::None, None) => {}
-            (Self::Of(own), Some(named)) if **own == *named => {}
+            (Self::Of { key: own, owner }, Some(of)) if **own == *of => match (*owner, named(header)?) {
+                (_, None) => {}
+                // The first entities say it.
+                (None, owner @ Some(_)) => *self = Self::Of { key: Arc::clone(own), owner },
+                (Some(one), Some(other)) if one == other => {}
+                (Some(_), Some(_)) => {
+                    return Err(invalid("the session's earlier entities name another owner".to_owned()));
+                }
+            },
             // What lies below a root goes with it.
-            (Self::Of(_), None) if key.scope > 1 => {}
-            (Self::Of(_), None) => return Err(invalid(format!("the session's entities have the metadata {KEY}"))),
-            (Self::None | Self::Of(_), Some(named)) => {
-                return Err(invalid(format!("the session's earlier entities are not of the transaction {named:?}")));
+            (Self::Of { .. }, None) if key.scope > 1 => {}
+            (Self::Of { .. }, None) => return Err(invalid(format!("the session's entities have the metadata {KEY}"))),
+            (Self::None | Self::Of { .. }, Some(of)) => {
+                return Err(invalid(format!("the session's earlier entities are not of the transaction {of:?}")));
             }
         }
         Ok(())
+    }
+
+    /// The transaction that the session of a client with this certificate belongs to.
+    pub(super) fn transaction(&self, certificate: Option<[u8; 32]>) -> Option<Transaction> {
+        match self {
+            Self::Unknown | Self::None => None,
+            Self::Of { key, owner } => {
+                Some(Transaction { key: Arc::clone(key), owner: Owner::of(*owner, certificate) })
+            }
+        }
     }
 }
 
@@ -165,7 +284,7 @@ pub(super) enum Ending {
     /// The last line, with this code.
     Closed(ErrorCode),
     /// No last line before the transaction is committed.
-    Prepared(Arc<str>),
+    Prepared(Transaction),
 }
 
 /// Why an order was not carried out.
@@ -175,6 +294,10 @@ pub(super) enum Refusal {
     Unknown(String),
     /// It names one whose end has not come.
     StillOpen(String),
+    /// The transaction was committed with other sessions.
+    Committed,
+    /// It names no session, or is another owner's to give; why.
+    NotYours(String),
     /// The disk, or the store.
     Storage(std::io::Error),
 }
@@ -196,6 +319,17 @@ impl Refusal {
                 let message = format!("the session {session} has not ended yet");
                 Reason { code: STILL_OPEN, message }
             }
+            Self::Committed => {
+                let message = format!(
+                    "the transaction {key:?} was committed before, with other sessions: those that are named now will \
+                     never be read"
+                );
+                Reason { code: COMMITTED, message }
+            }
+            Self::NotYours(why) => {
+                let message = format!("the transaction {key:?} stays as it is: {why}");
+                Reason { code: REFUSED, message }
+            }
             Self::Storage(error) => {
                 let message = format!("the sink cannot keep the transaction: {error}");
                 Reason { code: ErrorCode::InternalError, message }
@@ -214,6 +348,7 @@ fn invalid(message: String) -> Reason {
 
 #[cfg(test)]
 mod tests {
+    use super::super::owner::{OWNER, PROOF};
     use super::*;
 
     const SESSION: &str = "0123456789abcdef0123456789abcdef";
@@ -230,10 +365,47 @@ mod tests {
     #[test]
     fn an_order_names_a_transaction_and_sessions() {
         let list = format!("{{\"sessions\":[\"{SESSION}\"]}}");
-        let order = Order::parse(&header(COMMIT, Some("k")), list.as_bytes()).unwrap();
-        assert_eq!(order, Order { key: "k".into(), act: Act::Commit(vec![SESSION.into()]) });
-        let order = Order::parse(&header(ABORT, Some("k")), b"{}").unwrap();
-        assert_eq!(order.act, Act::Abort(None));
+        let of = |owner| Transaction { key: "k".into(), owner };
+        let order = Order::parse(&header(COMMIT, Some("k")), list.as_bytes(), None).unwrap();
+        let act = Act::Commit { sessions: vec![SESSION.into()], exclusive: false };
+        assert_eq!(order, Order { of: of(Owner::Anyone), act });
+        let order = Order::parse(&header(ABORT, Some("k")), b"{}", Some([1; 32])).unwrap();
+        assert_eq!(order, Order { of: of(Owner::Certificate([1; 32])), act: Act::Abort(None) });
+        let mut shown = header(COMMIT, Some("k"));
+        shown.metadata.insert(PROOF.to_owned(), "02".repeat(32));
+        let order = Order::parse(&shown, b"{\"sessions\":[],\"exclusive\":true}", Some([1; 32])).unwrap();
+        assert_eq!(order.of.owner, Owner::Token([2; 32]), "a token goes before a certificate");
+        assert_eq!(order.act, Act::Commit { sessions: Vec::new(), exclusive: true });
+    }
+
+    #[test]
+    fn an_order_that_names_nothing_is_refused_whatever_there_is() {
+        let commit = |owner| Order {
+            of: Transaction { key: "k".into(), owner },
+            act: Act::Commit { sessions: Vec::new(), exclusive: false },
+        };
+        let abort = |owner| Order { of: Transaction { key: "k".into(), owner }, act: Act::Abort(None) };
+        for (order, fine) in [
+            (commit(Owner::Anyone), false),
+            (commit(Owner::Token([1; 32])), false),
+            (abort(Owner::Anyone), false),
+            (abort(Owner::Token([1; 32])), true),
+            (abort(Owner::Certificate([1; 32])), true),
+        ] {
+            let code = order.check().err().map(|refusal| refusal.reason("k").code);
+            assert_eq!(code, (!fine).then_some(REFUSED), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_whose_id_was_used_before_is_found_by_its_id() {
+        let prepared: Vec<String> = [format!("{SESSION}.1"), "11111111111111111111111111111111".to_owned()].into();
+        assert_eq!(resolve(&[SESSION.to_owned()], &prepared), Ok(vec![format!("{SESSION}.1")]));
+        assert_eq!(resolve(&["2".repeat(32)], &prepared), Err("2".repeat(32)));
+        assert!(is_session_folder(SESSION) && is_session_folder(&format!("{SESSION}.12")));
+        for name in ["", "committed.json", &format!("{SESSION}."), &format!("{SESSION}.x"), &SESSION.repeat(2)] {
+            assert!(!is_session_folder(name), "{name}");
+        }
     }
 
     #[test]
@@ -249,7 +421,7 @@ mod tests {
             (Some("k"), "{\"sessions\":[\"0123456789ABCDEF0123456789ABCDEF\"]}"),
         ];
         for (key, payload) in bad {
-            let refused = Order::parse(&header(COMMIT, key), payload.as_bytes()).unwrap_err();
+            let refused = Order::parse(&header(COMMIT, key), payload.as_bytes(), None).unwrap_err();
             assert_eq!(refused.code, ErrorCode::EntityInvalid, "{payload}");
         }
     }
@@ -275,7 +447,15 @@ mod tests {
         assert!(of.admit(entity(0), &data).is_ok() && of.admit(entity(0), &data).is_ok());
         assert!(of.admit(entity(2), &plain).is_ok());
         assert!(of.admit(entity(0), &plain).is_err() && of.admit(entity(2), &other).is_err());
-        assert_eq!(of, Membership::Of("k".into()));
+        assert_eq!(of, Membership::Of { key: "k".into(), owner: None });
+        let owned = |digit: &str| {
+            let mut owned = data.clone();
+            owned.metadata.insert(OWNER.to_owned(), digit.repeat(64));
+            owned
+        };
+        assert!(of.admit(entity(0), &owned("1")).is_ok() && of.admit(entity(0), &data).is_ok());
+        assert!(of.admit(entity(0), &owned("2")).is_err() && of.admit(entity(0), &owned("x")).is_err());
+        assert_eq!(of.transaction(None).map(|of| of.owner), Some(Owner::Token([0x11; 32])));
         let mut none = Membership::default();
         assert!(none.admit(entity(0), &plain).is_ok() && none.admit(entity(0), &data).is_err());
     }

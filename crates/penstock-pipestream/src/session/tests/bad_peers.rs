@@ -110,6 +110,127 @@ fn dehydrate(peer: &mut Peer) -> Result<()> {
     peer.status(Status::Dehydrating, 0, 1)
 }
 
+fn dehydrate_another(peer: &mut Peer) -> Result<()> {
+    peer.status(Status::Pending, 0, 2)?;
+    peer.status(Status::Dehydrating, 0, 2)
+}
+
+/// Decisions 10 and 14: nothing that is still to come can bind these.
+#[test]
+fn a_scope_that_no_parent_can_have_closes_at_once() {
+    let pending: Case = |peer| peer.status_at(Status::Pending, 2, 1, 1);
+    let barrier: Case = |peer| peer.barrier(2, 1, false);
+    let without: [(&str, Case); 4] = [
+        ("nothing was announced", |_| Ok(())),
+        ("the entity is not DEHYDRATING", |peer| peer.status(Status::Pending, 0, 1)),
+        ("the parent has another scope", |peer| {
+            dehydrate(peer)?;
+            peer.open(2, &parent_header(0, 1, "4")).map(drop)
+        }),
+        ("the parent has ended", |peer| {
+            dehydrate(peer)?;
+            peer.open(2, &parent_header(0, 1, "4"))?;
+            peer.session.fail(peer.now, peer_entity(1), reason(ErrorCode::IntegrityError));
+            peer.barrier(4, 1, false)
+        }),
+    ];
+    for (rule, before) in without {
+        for case in [pending, barrier] {
+            let mut peer = Peer::server(true, 4);
+            before(&mut peer).expect(rule);
+            expect_at(&mut peer, ErrorCode::ScopeInvalid, rule, case);
+        }
+        // A header that overtakes its PENDING is judged when that has come.
+        let mut peer = Peer::server(true, 4);
+        before(&mut peer).expect(rule);
+        assert_eq!(peer.open(6, &child_header(2, 1, 1)), Ok(Admission::Held), "{rule}");
+        expect_at(&mut peer, ErrorCode::ScopeInvalid, rule, pending);
+    }
+    expect(ErrorCode::ScopeInvalid, "a BARRIER of another entity", |peer| {
+        dehydrate(peer)?;
+        peer.barrier(2, 7, false)
+    });
+    expect(ErrorCode::ScopeInvalid, "a BARRIER of another entity, after a child", |peer| {
+        dehydrate(peer)?;
+        peer.status_at(Status::Pending, 2, 1, 1)?;
+        peer.barrier(2, 7, false)
+    });
+}
+
+fn peer_entity(entity: u32) -> EntityKey {
+    EntityKey { scope: 0, scope_use: 0, entity, entity_use: 0 }
+}
+
+#[test]
+fn two_scopes_for_one_parent_close_at_once() {
+    let second: [(&str, Case); 4] = [
+        ("PENDING", |peer| peer.status_at(Status::Pending, 4, 1, 1)),
+        ("BARRIER", |peer| peer.barrier(4, 1, false)),
+        ("the parent's header names the other", |peer| peer.open(2, &parent_header(0, 1, "4")).map(drop)),
+        ("BARRIER, with another parent", |peer| {
+            dehydrate_another(peer)?;
+            peer.barrier(2, 1, false)?;
+            peer.barrier(4, 1, false)
+        }),
+    ];
+    for (rule, case) in second {
+        expect(ErrorCode::ScopeInvalid, rule, |peer| {
+            dehydrate(peer)?;
+            peer.status_at(Status::Pending, 2, 1, 1)?;
+            case(peer)
+        });
+    }
+    expect(ErrorCode::ScopeInvalid, "three for two, once a header tells", |peer| {
+        dehydrate(peer)?;
+        dehydrate_another(peer)?;
+        peer.status_at(Status::Pending, 2, 1, 1)?;
+        peer.status_at(Status::Pending, 4, 1, 1)?;
+        peer.open(2, &parent_header(0, 1, "6")).map(drop)
+    });
+    let mut peer = Peer::server(true, 4);
+    let legal: [Case; 6] = [
+        dehydrate,
+        dehydrate_another,
+        |peer| peer.status_at(Status::Pending, 4, 1, 1),
+        |peer| peer.barrier(2, 2, false),
+        |peer| peer.open(2, &parent_header(0, 1, "4")).map(drop),
+        |peer| peer.open(6, &parent_header(0, 2, "2")).map(drop),
+    ];
+    for step in legal {
+        step(&mut peer).expect("one for each");
+    }
+}
+
+#[test]
+fn a_parent_whose_stream_is_reset_before_its_dehydrating_came_still_has_its_scope() {
+    let mut peer = Peer::server(true, 4);
+    dehydrate(&mut peer).expect("fine");
+    peer.status_at(Status::Pending, 2, 1, 1).expect("fine");
+    let mut inner = parent_header(2, 1, "4");
+    inner.parent_id = 1;
+    assert_eq!(peer.open(6, &inner), Ok(Admission::Held), "its scope is not bound yet");
+    peer.session.handle_stream_reset(peer.now, 6, None, 5);
+    let rest: [Case; 5] = [
+        |peer| peer.status_at(Status::Dehydrating, 2, 1, 1),
+        |peer| peer.status_at(Status::Pending, 4, 1, 2),
+        |peer| peer.barrier(4, 1, false),
+        |peer| peer.barrier(2, 1, false),
+        |peer| peer.open(2, &parent_header(0, 1, "2")).map(drop),
+    ];
+    for step in rest {
+        step(&mut peer).expect("legal");
+    }
+    // Its header has come, so its children are taken though it has failed.
+    let mut leaf = child_header(4, 1, 1);
+    leaf.metadata.insert("pipestream.parent-scope".to_owned(), "2".to_owned());
+    let Ok(Admission::Accepted(leaf)) = peer.open(10, &leaf) else { panic!("not accepted") };
+    peer.session.complete(peer.now, leaf.key);
+    peer.session.complete(peer.now, peer_entity(1));
+    let failed = |event: &Event| matches!(event, Event::Resolved { status: Status::Failed, .. });
+    assert_eq!(drain(&mut peer.session).iter().filter(|event| failed(event)).count(), 2);
+    assert_eq!(peer.session.open_received(), 0);
+}
+
 #[test]
 fn a_dehydrated_entity_names_its_childrens_scope() {
     for named in ["", "x", "02", "-2", "65536", "1", "0", "3"] {
@@ -150,7 +271,8 @@ fn a_dehydrated_entity_names_its_childrens_scope() {
     });
     expect(ErrorCode::ScopeInvalid, "another parent in a BARRIER that came first", |peer| {
         dehydrate(peer)?;
-        peer.barrier(2, 7, false)?;
+        dehydrate_another(peer)?;
+        peer.barrier(2, 2, false)?;
         peer.open(2, &parent_header(0, 1, "2")).map(drop)
     });
     expect(ErrorCode::EntityInvalid, "DEHYDRATING after a plain header", |peer| {
@@ -164,17 +286,28 @@ fn a_dehydrated_entity_names_its_childrens_scope() {
 fn depth_is_that_of_the_scope() {
     expect(ErrorCode::EntityInvalid, "a depth in the root scope", |peer| peer.status_at(Status::Pending, 0, 1, 1));
     expect(ErrorCode::EntityInvalid, "two depths in a scope that waits", |peer| {
+        dehydrate(peer)?;
         peer.status_at(Status::Pending, 2, 1, 1)?;
         peer.status_at(Status::Pending, 2, 2, 2)
     });
-    expect(ErrorCode::EntityInvalid, "another depth than the binding gives", |peer| {
-        dehydrate(peer)?;
-        peer.status_at(Status::Pending, 2, 1, 3)?;
-        peer.open(2, &parent_header(0, 1, "2")).map(drop)
-    });
+    for depth in [0, 2, 3, 7] {
+        expect(ErrorCode::EntityInvalid, "another depth than the parent's gives, before its header", |peer| {
+            dehydrate(peer)?;
+            peer.status_at(Status::Pending, 2, 1, depth)
+        });
+        expect(ErrorCode::EntityInvalid, "another depth than the binding gives", |peer| {
+            dehydrate(peer)?;
+            peer.open(2, &parent_header(0, 1, "2"))?;
+            peer.status_at(Status::Pending, 2, 1, depth)
+        });
+    }
     expect(ErrorCode::DepthExceeded, "too deep, at the DEHYDRATING", |peer| {
-        peer.status_at(Status::Pending, 2, 1, 7)?;
-        peer.status_at(Status::Dehydrating, 2, 1, 7)
+        dehydrate(peer)?;
+        for depth in 1..=7 {
+            peer.status_at(Status::Pending, u16::from(depth) * 2, 1, depth)?;
+            peer.status_at(Status::Dehydrating, u16::from(depth) * 2, 1, depth)?;
+        }
+        Ok(())
     });
 }
 

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
-use object_store::{ObjectMeta, ObjectStoreExt as _, PutPayload, Result, WriteMultipart};
+use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, Result, WriteMultipart};
 
 use super::super::entries::LOG;
+use super::super::folder::names;
 use crate::storage::{Place, plain};
 
 /// Where the pieces of lists lie that are not closed yet.
@@ -58,6 +59,35 @@ impl Piece {
 impl List {
     pub(super) fn new(place: Place, session: Arc<str>) -> Self {
         Self { place, session, next: 0, pieces: Vec::new(), small: 0, recent: Vec::new(), touched: Instant::now() }
+    }
+
+    /// What its session is called in the store.
+    pub(super) fn session(&self) -> &Arc<str> {
+        &self.session
+    }
+
+    /// Takes the first name of a session's ID that nothing in the store has, by putting the first piece of its list, which
+    /// is empty. Another session of the ID may lie there, ended, open at another server or prepared.
+    pub(super) async fn claim(&mut self, id: &str) -> Result<bool> {
+        for name in names(id) {
+            if is_open(&self.place, &name).await? || is_there(&self.place, &format!("{name}/{LOG}")).await? {
+                continue;
+            }
+            let path = self.place.path(&format!("{OPEN}/{name}/{}", Piece { first: 0, last: 0 }.name()));
+            let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            match self.place.store().put_opts(&path, PutPayload::default(), options).await {
+                Ok(_) => {
+                    self.session = name.into();
+                    self.touched = Instant::now();
+                    self.pieces.push(Piece { first: 0, last: 0 });
+                    (self.next, self.small) = (1, 1);
+                    return Ok(true);
+                }
+                Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
     }
 
     /// For how long nothing was put.
@@ -191,6 +221,14 @@ async fn each_line(mut bytes: BoxStream<'static, Result<Bytes>>, each: &mut impl
 pub(super) async fn is_open(place: &Place, session: &str) -> Result<bool> {
     let mut pieces = place.store().list(Some(&place.path(&format!("{OPEN}/{session}"))));
     Ok(pieces.try_next().await?.is_some())
+}
+
+async fn is_there(place: &Place, name: &str) -> Result<bool> {
+    match place.store().head(&place.path(name)).await {
+        Ok(_) => Ok(true),
+        Err(Error::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Puts the list of a session together that nobody works for any more, whoever received it.

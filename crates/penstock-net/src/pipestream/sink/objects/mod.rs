@@ -1,7 +1,7 @@
 //! The object sink: what the folder sink does, in an object store.
 //!
 //! ```text
-//! PREFIX/SESSION/SCOPE/ENTITY            an entity's payload, once its checksum holds
+//! PREFIX/SESSION/SCOPE/ENTITY            an entity's payload, once its checksum holds; SESSION.1 ... where its ID was used before
 //! PREFIX/SESSION/entities.jsonl          the session's list, put at its end, whole, with {"closed": CODE}
 //! PREFIX/.open/SESSION/FIRST-LAST.jsonl  its lines until then: what the commits FIRST to LAST have written
 //! ```
@@ -23,6 +23,7 @@ mod tests;
 mod upload;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -38,9 +39,9 @@ use super::super::counters::Counters;
 use super::super::events::EventLog;
 use super::super::incoming::{IncomingEntity, Spool};
 use super::super::references::References;
-use super::SinkEvent;
 use super::counters::SinkCounters;
 use super::entries::Entries;
+use super::{SinkEvent, cannot_open};
 use crate::runtime::{self, PerProcess};
 use crate::storage::{Place, plain};
 use crate::{Error, Result};
@@ -120,8 +121,8 @@ impl ObjectSink {
         }
     }
 
-    /// The sessions that a transaction of a prefix was committed with; `None` where it has no record.
-    pub(crate) async fn committed(place: &Place, transaction: &str) -> object_store::Result<Option<Vec<String>>> {
+    /// The sessions that a transaction of a prefix was committed with, by each owner that has committed it.
+    pub(crate) async fn committed(place: &Place, transaction: &str) -> object_store::Result<Vec<Vec<String>>> {
         records::committed(place, transaction).await
     }
 
@@ -148,21 +149,20 @@ impl ObjectSink {
         commands: Commands,
         counters: Arc<Counters>,
         defer: Option<Arc<DeferTypes>>,
+        certificate: Option<[u8; 32]>,
     ) -> Result<(ObjectSession, oneshot::Receiver<()>)> {
         let shared = Arc::clone(self.shared.get()?);
         let (inbox, messages) = mpsc::unbounded_channel();
         let (done, ended) = oneshot::channel();
         let room = Arc::new(Semaphore::new(WAITING_BATCHES));
         let list = List::new(shared.place.clone(), Arc::clone(id));
-        let entries = Entries::new(commands.clone(), Arc::clone(&shared.counters), defer);
+        let entries = Entries::new(commands.clone(), Arc::clone(&shared.counters), defer, certificate);
         let session = Session::new(Arc::clone(&shared), Arc::clone(id), entries, list, Arc::clone(&room), done);
         let opened = shared.runtime.spawn(session.open()).await.map_err(|died| Error::Misuse(died.to_string()))?;
-        let session = opened.map_err(|error| Error::Io {
-            context: format!("cannot open the session in {}", shared.place.uri()),
-            message: error.to_string(),
-        })?;
+        let session = opened.map_err(|error| cannot_open(&PathBuf::from(shared.place.uri()), &error))?;
+        let name = Arc::clone(session.name());
         shared.runtime.spawn(session.run(messages));
-        Ok((ObjectSession { id: Arc::clone(id), shared, inbox, room, commands, counters }, ended))
+        Ok((ObjectSession { name, shared, inbox, room, commands, counters }, ended))
     }
 }
 
@@ -198,7 +198,8 @@ impl Shared {
 /// A session's way into the sink, for its driver and for every upload. When the last one goes, the session ends.
 #[derive(Debug, Clone)]
 pub(crate) struct ObjectSession {
-    id: Arc<str>,
+    /// What it is called in the store.
+    name: Arc<str>,
     shared: Arc<Shared>,
     inbox: mpsc::UnboundedSender<Message>,
     room: Arc<Semaphore>,

@@ -1,9 +1,11 @@
 //! Transactions of an object sink.
 //!
 //! ```text
-//! PREFIX/.transactions/SHA256(KEY)/SESSION           a session's end: it is prepared, its list still in pieces
-//! PREFIX/.transactions/SHA256(KEY)/committed.json    {"transaction": KEY, "sessions": [ID, ...]}: never changed
+//! PREFIX/.transactions/SHA256(KEY)/OWNER/SESSION         a session's end: it is prepared, its list still in pieces
+//! PREFIX/.transactions/SHA256(KEY)/OWNER/committed.json  {"transaction": KEY, "sessions": [ID, ...], "owner": KIND}: never changed
 //! ```
+//!
+//! What is anyone's lies in `SHA256(KEY)` itself (`owner.rs`).
 //!
 //! A session's marker is put once all pieces of its list are there. The record is put only where there is none, which
 //! stores decide among all who try: from then on the transaction is committed. What follows (whole lists, then the
@@ -17,15 +19,17 @@ use std::time::SystemTime;
 
 use futures_util::future::try_join_all;
 use futures_util::stream::TryStreamExt as _;
-use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, Result};
+use object_store::path::Path;
+use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, Result};
 use penstock_pipestream::ErrorCode;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::super::super::transport::hex;
 use super::super::record;
-use super::super::records::Standing;
-use super::super::transaction::{Act, FINISHED, GIVEN_UP, KEPT, Order, Origin, Refusal, is_session, origin};
+use super::super::records::{Standing, others_have_committed, prepared_by_another};
+use super::super::transaction::{
+    Act, FINISHED, GIVEN_UP, KEPT, Order, Origin, Record, Refusal, Transaction, is_session_folder, origin, resolve,
+};
 use super::list;
 use super::sweep::{age, some};
 use crate::storage::{Place, plain};
@@ -38,19 +42,12 @@ const LOOKED_BACK: u64 = 8;
 /// Old records that one start reads.
 const READ: usize = 16;
 
-/// A commit.
-#[derive(Debug, Serialize, Deserialize)]
-struct Record {
-    transaction: String,
-    sessions: Vec<String>,
-}
-
 /// A session has ended as it should, and all of its list is in the store.
-pub(super) async fn prepare(place: &Place, key: &str, session: &str) -> Result<Standing> {
-    let folder = folder(key);
+pub(super) async fn prepare(place: &Place, of: &Transaction, session: &str) -> Result<Standing> {
+    let folder = folder(of);
     let marker = place.path(&format!("{folder}/{session}"));
-    place.store().put(&marker, PutPayload::from(key.as_bytes().to_vec())).await?;
-    // Whoever commits looks for markers after the record; so one of the two sees the other.
+    place.store().put(&marker, PutPayload::from(of.key.as_bytes().to_vec())).await?;
+    // A commit looks for markers after it has put the record; so one of the two sees the other.
     if read_record(place, &folder).await?.is_none() {
         return Ok(Standing::Prepared);
     }
@@ -58,35 +55,32 @@ pub(super) async fn prepare(place: &Place, key: &str, session: &str) -> Result<S
     Ok(Standing::TooLate)
 }
 
-/// The sessions that a transaction was committed with; `None` where it has no record.
-pub(super) async fn committed(place: &Place, key: &str) -> Result<Option<Vec<String>>> {
-    Ok(read_record(place, &folder(key)).await?.map(|record| record.sessions))
+/// The sessions that a transaction was committed with, by each of its owners that has.
+pub(super) async fn committed(place: &Place, key: &str) -> Result<Vec<Vec<String>>> {
+    let found = Found::list(place, key).await?;
+    let read = found.records().map(|path| async move { read_at(place, path).await });
+    Ok(try_join_all(read).await?.into_iter().flatten().map(|record| record.sessions).collect())
 }
 
-/// The sessions of a transaction that are prepared and not closed yet.
+/// The sessions of a transaction that are prepared and not closed yet, whose ever they are.
 pub(super) async fn prepared(place: &Place, key: &str) -> Result<Vec<String>> {
-    markers(place, &folder(key)).await
+    Ok(Found::list(place, key).await?.sessions(|_| true))
 }
 
 /// Makes the sessions of a commit readable, all or none, and those of an abort unreadable for ever.
 pub(super) async fn carry_out(place: &Place, order: &Order) -> std::result::Result<(), Refusal> {
-    let Order { key, act } = order;
-    let folder = folder(key);
-    let committed = read_record(place, &folder).await.map_err(refusal)?.is_some();
-    match act {
-        Act::Commit(sessions) if !committed => commit(place, key, &folder, sessions).await?,
-        Act::Abort(sessions) if !committed => {
-            for session in markers(place, &folder).await.map_err(refusal)? {
-                if sessions.as_ref().is_none_or(|named| named.contains(&session)) {
-                    close(place, &folder, &session, GIVEN_UP).await.map_err(refusal)?;
-                }
-            }
-            return Ok(());
-        }
-        Act::Commit(_) | Act::Abort(_) => {}
+    order.check()?;
+    let Order { of, act } = order;
+    let folder = folder(of);
+    let record = read_record(place, &folder).await.map_err(refusal)?;
+    match (act, record) {
+        (Act::Commit { sessions, .. }, Some(record)) if !record.is_of(sessions) => return Err(Refusal::Committed),
+        (Act::Commit { sessions, exclusive }, None) => commit(place, of, sessions, *exclusive).await?,
+        (Act::Abort(sessions), None) => return abort(place, of, sessions.as_deref()).await,
+        (Act::Commit { .. } | Act::Abort(_), Some(_)) => {}
     }
     settle(place, &folder).await.map_err(refusal)?;
-    if let Err(error) = forget_earlier(place, key).await {
+    if let Err(error) = forget_earlier(place, of).await {
         // The commit is done all the same.
         tracing::warn!(error = plain(&error), "records of old micro-batches stay");
     }
@@ -94,42 +88,119 @@ pub(super) async fn carry_out(place: &Place, order: &Order) -> std::result::Resu
 }
 
 /// Removes the records of micro-batches that cannot be run again, now that this one is committed.
-async fn forget_earlier(place: &Place, key: &str) -> Result<()> {
-    let Origin::MicroBatch { query, number } = origin(key) else { return Ok(()) };
+async fn forget_earlier(place: &Place, of: &Transaction) -> Result<()> {
+    let Origin::MicroBatch { query, number } = origin(&of.key) else { return Ok(()) };
     let Some(last) = number.checked_sub(KEPT) else { return Ok(()) };
     let earlier = last.saturating_sub(LOOKED_BACK - 1)..=last;
-    let forgotten =
-        earlier.map(|number| async move { forget(place, &folder(&format!("spark/{query}/{number}"))).await });
+    let forgotten = earlier.map(|number| async move {
+        let earlier = Transaction { key: format!("spark/{query}/{number}").into(), owner: of.owner };
+        forget(place, &folder(&earlier)).await
+    });
     try_join_all(forgotten).await.map(drop)
 }
 
 /// Removes a record, unless there are sessions that have to be closed first.
 async fn forget(place: &Place, folder: &str) -> Result<()> {
-    let found: Vec<_> = place.store().list(Some(&place.path(folder))).try_collect().await?;
-    match found.as_slice() {
-        [record] if record.location.filename() == Some(RECORD) => gone(place.store().delete(&record.location).await),
+    let own = place.path(folder);
+    let found: Vec<ObjectMeta> = place.store().list(Some(&own)).try_collect().await?;
+    let mut here = found.iter().filter(|object| is_in(&own, &object.location));
+    match (here.next(), here.next()) {
+        (Some(record), None) if record.location.filename() == Some(RECORD) => {
+            gone(place.store().delete(&record.location).await)
+        }
         _ => Ok(()),
     }
 }
 
-async fn commit(place: &Place, key: &str, folder: &str, sessions: &[String]) -> std::result::Result<(), Refusal> {
-    let prepared = markers(place, folder).await.map_err(refusal)?;
-    if let Some(session) = sessions.iter().find(|session| !prepared.contains(session)) {
-        return Err(if list::is_open(place, session).await.map_err(refusal)? {
-            Refusal::StillOpen(session.clone())
-        } else {
-            Refusal::Unknown(session.clone())
-        });
+/// All objects of a transaction's name, whose ever they are.
+struct Found(Vec<ObjectMeta>);
+
+impl Found {
+    async fn list(place: &Place, key: &str) -> Result<Self> {
+        Ok(Self(place.store().list(Some(&place.path(&name_folder(key)))).try_collect().await?))
     }
-    let record = Record { transaction: key.to_owned(), sessions: sessions.to_vec() };
-    let octets = serde_json::to_vec(&record).map_err(io::Error::from)?;
+
+    fn records(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(|object| &object.location).filter(|path| path.filename() == Some(RECORD))
+    }
+
+    /// The folders of the sessions whose markers are wanted.
+    fn sessions(&self, wanted: impl Fn(&Path) -> bool) -> Vec<String> {
+        let markers = self.0.iter().map(|object| &object.location).filter(|path| wanted(path));
+        let names = markers.filter_map(Path::filename).filter(|name| is_session_folder(name));
+        names.map(str::to_owned).collect()
+    }
+}
+
+async fn commit(
+    place: &Place,
+    of: &Transaction,
+    sessions: &[String],
+    exclusive: bool,
+) -> std::result::Result<(), Refusal> {
+    let (folder, found) = (folder(of), Found::list(place, &of.key).await.map_err(refusal)?);
+    let own = place.path(&folder);
+    for path in found.records().filter(|path| !is_in(&own, path)) {
+        let record = read_at(place, path).await.map_err(refusal)?;
+        if let Some(record) = record.filter(|record| exclusive || record.has_no_owner()) {
+            return Err(others_have_committed(&record));
+        }
+    }
+    let prepared = match resolve(sessions, &found.sessions(|path| is_in(&own, path))) {
+        Ok(prepared) => prepared,
+        Err(missing) => return Err(why_missing(place, &found, &own, missing).await),
+    };
+    let octets = serde_json::to_vec(&Record::new(of, prepared)).map_err(io::Error::from)?;
     let path = place.path(&format!("{folder}/{RECORD}"));
     let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
     match place.store().put_opts(&path, octets.into(), options).await {
+        Ok(_) => Ok(()),
         // Another server was faster: its word counts.
-        Ok(_) | Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(()),
+        Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
+            match read_record(place, &folder).await.map_err(refusal)? {
+                Some(record) if record.is_of(sessions) => Ok(()),
+                Some(_) | None => Err(Refusal::Committed),
+            }
+        }
         Err(error) => Err(refusal(error)),
     }
+}
+
+/// Why a commit cannot have a session.
+async fn why_missing(place: &Place, found: &Found, own: &Path, missing: String) -> Refusal {
+    if resolve(std::slice::from_ref(&missing), &found.sessions(|path| !is_in(own, path))).is_ok() {
+        return prepared_by_another(&missing);
+    }
+    match list::is_open(place, &missing).await {
+        Ok(true) => Refusal::StillOpen(missing),
+        Ok(false) => Refusal::Unknown(missing),
+        Err(error) => refusal(error),
+    }
+}
+
+/// Gives prepared sessions up: these, or all of the owner's.
+async fn abort(place: &Place, of: &Transaction, sessions: Option<&[String]>) -> std::result::Result<(), Refusal> {
+    let (folder, found) = (folder(of), Found::list(place, &of.key).await.map_err(refusal)?);
+    let own = place.path(&folder);
+    let (prepared, others) = (found.sessions(|path| is_in(&own, path)), found.sessions(|path| !is_in(&own, path)));
+    let mut named = Vec::new();
+    match sessions {
+        None => named.extend(prepared),
+        Some(sessions) => {
+            for session in sessions.iter().map(std::slice::from_ref) {
+                match (resolve(session, &prepared), resolve(session, &others)) {
+                    (Ok(folders), _) => named.extend(folders),
+                    (Err(session), Ok(_)) => return Err(prepared_by_another(&session)),
+                    // What has not ended is not prepared, and ends by itself.
+                    (Err(_), Err(_)) => {}
+                }
+            }
+        }
+    }
+    for session in named {
+        close(place, &folder, &session, GIVEN_UP).await.map_err(refusal)?;
+    }
+    Ok(())
 }
 
 /// Brings to their ends what servers that crashed had committed, and removes records that nobody needs any more, as far
@@ -138,21 +209,24 @@ pub(super) async fn redo(place: &Place, now: SystemTime) -> Result<()> {
     let found = some(place, FOLDER).await?;
     let mut unsettled: Vec<String> = Vec::new();
     let mut old: Vec<String> = Vec::new();
+    let top = place.path(FOLDER);
     for object in &found {
-        let mut names = object.location.as_ref().rsplit('/');
-        let (Some(name), Some(folder)) = (names.next(), names.next()) else { continue };
+        let below: Option<Vec<_>> =
+            object.location.prefix_match(&top).map(|parts| parts.map(|part| part.as_ref().to_owned()).collect());
+        let Some((name, folders)) = below.as_ref().and_then(|below| below.split_last()) else { continue };
+        let folder = format!("{FOLDER}/{}", folders.join("/"));
         // What is committed and settled has no marker.
-        if is_session(name) && unsettled.last().is_none_or(|last| last != folder) {
-            unsettled.push(folder.to_owned());
+        if is_session_folder(name) && !unsettled.contains(&folder) {
+            unsettled.push(folder);
         } else if name == RECORD && age(object, now) >= FINISHED {
-            old.push(folder.to_owned());
+            old.push(folder);
         }
     }
     for folder in unsettled {
-        settle(place, &format!("{FOLDER}/{folder}")).await?;
+        settle(place, &folder).await?;
     }
     fastrand::shuffle(&mut old);
-    for folder in old.iter().take(READ).map(|folder| format!("{FOLDER}/{folder}")) {
+    for folder in old.into_iter().take(READ) {
         let record = read_record(place, &folder).await?;
         if record.is_some_and(|record| matches!(origin(&record.transaction), Origin::Job)) {
             forget(place, &folder).await?;
@@ -164,7 +238,9 @@ pub(super) async fn redo(place: &Place, now: SystemTime) -> Result<()> {
 /// Whole lists for the sessions of a transaction that is committed.
 async fn settle(place: &Place, folder: &str) -> Result<()> {
     let Some(record) = read_record(place, folder).await? else { return Ok(()) };
-    for session in markers(place, folder).await? {
+    let own = place.path(folder);
+    let found = Found(place.store().list(Some(&own)).try_collect().await?);
+    for session in found.sessions(|path| is_in(&own, path)) {
         let code = if record.sessions.contains(&session) { ErrorCode::NoError } else { GIVEN_UP };
         close(place, folder, &session, code).await?;
     }
@@ -185,26 +261,35 @@ fn gone(removed: Result<()>) -> Result<()> {
     }
 }
 
-fn folder(key: &str) -> String {
+fn name_folder(key: &str) -> String {
     format!("{FOLDER}/{}", hex(&Sha256::digest(key.as_bytes())))
 }
 
+fn folder(of: &Transaction) -> String {
+    let folder = name_folder(&of.key);
+    match of.owner.folder() {
+        Some(owner) => format!("{folder}/{owner}"),
+        None => folder,
+    }
+}
+
+/// Whether an object lies in a folder itself, and not deeper.
+fn is_in(folder: &Path, object: &Path) -> bool {
+    object.prefix_match(folder).is_some_and(|parts| parts.count() == 1)
+}
+
 async fn read_record(place: &Place, folder: &str) -> Result<Option<Record>> {
-    let path = place.path(&format!("{folder}/{RECORD}"));
-    let octets = match place.store().get(&path).await {
+    read_at(place, &place.path(&format!("{folder}/{RECORD}"))).await
+}
+
+async fn read_at(place: &Place, path: &Path) -> Result<Option<Record>> {
+    let octets = match place.store().get(path).await {
         Ok(found) => found.bytes().await?,
         Err(Error::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
     let broken = |error| Error::Generic { store: "sink", source: Box::new(error) };
     serde_json::from_slice(&octets).map(Some).map_err(broken)
-}
-
-/// The sessions that are prepared.
-async fn markers(place: &Place, folder: &str) -> Result<Vec<String>> {
-    let found: Vec<_> = place.store().list(Some(&place.path(folder))).try_collect().await?;
-    let names = found.iter().filter_map(|object| object.location.filename()).filter(|name| is_session(name));
-    Ok(names.map(str::to_owned).collect())
 }
 
 fn refusal(error: Error) -> Refusal {
@@ -217,15 +302,38 @@ mod tests {
 
     use object_store::memory::InMemory;
 
+    use super::super::super::owner::Owner;
     use super::*;
 
     const QUERY: &str = "01234567-89ab-cdef-0123-456789abcdef";
     const SESSION: &str = "11111111111111111111111111111111";
+    const OTHER: &str = "22222222222222222222222222222222";
+
+    fn of(key: &str, owner: Owner) -> Transaction {
+        Transaction { key: key.into(), owner }
+    }
+
+    /// Sessions that have ended, and a commit of them.
+    async fn prepare_all(place: &Place, of: &Transaction, sessions: &[&str]) {
+        for session in sessions {
+            prepare(place, of, session).await.unwrap();
+        }
+    }
+
+    fn order(of: &Transaction, sessions: &[&str], exclusive: bool) -> Order {
+        let sessions = sessions.iter().map(|session| (*session).to_owned()).collect();
+        Order { of: of.clone(), act: Act::Commit { sessions, exclusive } }
+    }
+
+    async fn code(place: &Place, order: &Order) -> Option<ErrorCode> {
+        carry_out(place, order).await.err().map(|refusal| refusal.reason("k").code)
+    }
 
     async fn commit_all(place: &Place, keys: &[String]) {
         for key in keys {
-            let order = Order { key: key.clone(), act: Act::Commit(Vec::new()) };
-            carry_out(place, &order).await.unwrap();
+            let of = of(key, Owner::Anyone);
+            prepare_all(place, &of, &[OTHER]).await;
+            carry_out(place, &order(&of, &[OTHER], false)).await.unwrap();
         }
     }
 
@@ -233,7 +341,7 @@ mod tests {
     async fn kept<'a>(place: &Place, keys: &'a [String]) -> Vec<&'a str> {
         let mut kept = Vec::new();
         for key in keys {
-            if committed(place, key).await.unwrap().is_some() {
+            if !committed(place, key).await.unwrap().is_empty() {
                 kept.push(key.as_str());
             }
         }
@@ -248,7 +356,7 @@ mod tests {
         crate::runtime::block_on(async {
             commit_all(&place, &keys).await;
             // A session that is to be closed first: its server was killed.
-            let marker = place.path(&format!("{}/{SESSION}", folder(&batch(4))));
+            let marker = place.path(&format!("{}/{SESSION}", name_folder(&batch(4))));
             place.store().put(&marker, PutPayload::default()).await.unwrap();
             commit_all(&place, &[batch(105)]).await;
             assert_eq!(kept(&place, &keys).await, [batch(4).as_str(), &batch(6), "spark/daily/3", "job"]);
@@ -269,6 +377,51 @@ mod tests {
                 }
                 assert_eq!(kept(&place, &keys).await, keys[3 - left..]);
             }
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn transactions_of_different_owners_do_not_touch_one_another() {
+        let place = Place::of(Arc::new(InMemory::new()), "sink");
+        let (mine, theirs, anyones) =
+            (of("k", Owner::Token([1; 32])), of("k", Owner::Certificate([1; 32])), of("k", Owner::Anyone));
+        crate::runtime::block_on(async {
+            prepare_all(&place, &mine, &[SESSION]).await;
+            for other in [&theirs, &anyones] {
+                assert_eq!(code(&place, &order(other, &[], false)).await, Some(ErrorCode::Other(0x44)));
+                assert_eq!(code(&place, &order(other, &[SESSION], false)).await, Some(ErrorCode::Other(0x44)));
+                let named = Order { of: other.clone(), act: Act::Abort(Some(vec![SESSION.to_owned()])) };
+                assert_eq!(code(&place, &named).await, Some(ErrorCode::Other(0x44)));
+            }
+            assert_eq!(code(&place, &Order { of: theirs.clone(), act: Act::Abort(None) }).await, None, "its own");
+            prepare_all(&place, &theirs, &[OTHER]).await;
+            assert_eq!(code(&place, &order(&theirs, &[OTHER], false)).await, None);
+            assert_eq!(prepared(&place, "k").await.unwrap(), [SESSION]);
+            assert_eq!(code(&place, &order(&mine, &[SESSION], true)).await, Some(ErrorCode::Other(0x44)));
+            for _ in 0..2 {
+                assert_eq!(code(&place, &order(&mine, &[SESSION], false)).await, None);
+            }
+            let mut committed = committed(&place, "k").await.unwrap();
+            committed.sort();
+            assert_eq!(committed, [[SESSION], [OTHER]]);
+            assert_eq!(code(&place, &order(&mine, &[OTHER], false)).await, Some(ErrorCode::Other(0x43)));
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_record_of_a_server_that_knew_no_owners_is_read_and_stands() {
+        let place = Place::of(Arc::new(InMemory::new()), "sink");
+        let old = format!("{{\"transaction\":\"k\",\"sessions\":[\"{OTHER}\"]}}");
+        crate::runtime::block_on(async {
+            let path = place.path(&format!("{}/{RECORD}", name_folder("k")));
+            place.store().put(&path, old.into()).await.unwrap();
+            assert_eq!(committed(&place, "k").await.unwrap(), [[OTHER]]);
+            assert_eq!(code(&place, &order(&of("k", Owner::Anyone), &[OTHER], false)).await, None, "the same again");
+            let mine = of("k", Owner::Token([1; 32]));
+            prepare_all(&place, &mine, &[SESSION]).await;
+            assert_eq!(code(&place, &order(&mine, &[SESSION], false)).await, Some(ErrorCode::Other(0x44)));
         })
         .unwrap();
     }

@@ -13,6 +13,7 @@ use super::super::super::events::LogEvent;
 use super::super::SinkEvent;
 use super::super::committer::entity_event;
 use super::super::entries::{Delivery, Entries, Verified};
+use super::super::folder::used_up;
 use super::super::record::{self, Placed};
 use super::super::records::Standing;
 use super::super::transaction::{Ending, GIVEN_UP, MAX_ORDER, Order};
@@ -73,8 +74,18 @@ impl Session {
 
     /// The list's first piece, which is empty: a store that takes nothing refuses the session, not each entity.
     pub(super) async fn open(mut self) -> io::Result<Self> {
-        self.append(Vec::new()).await?;
+        let _permit = self.shared.admit(0).await;
+        match self.list.claim(&self.id).await {
+            Ok(true) => {}
+            Ok(false) => return Err(used_up(&self.id)),
+            Err(error) => return Err(io::Error::other(plain(&error))),
+        }
         Ok(self)
+    }
+
+    /// What it is called in the store.
+    pub(super) fn name(&self) -> &Arc<str> {
+        self.list.session()
     }
 
     /// Runs until the driver and all uploads are gone.
@@ -154,7 +165,7 @@ impl Session {
         let Some(header) = self.entries.order(key) else { return true };
         let place = &self.shared.place;
         let done = match self.order(key, &header).await {
-            Ok(order) => records::carry_out(place, &order).await.map_err(|refusal| refusal.reason(&order.key)),
+            Ok(order) => records::carry_out(place, &order).await.map_err(|refusal| refusal.reason(&order.of.key)),
             Err(reason) => Err(reason),
         };
         done.map_err(|reason| self.entries.refuse(key, reason)).is_ok()
@@ -169,11 +180,13 @@ impl Session {
             let message = format!("an order of {bytes} octets is more than the limit of {MAX_ORDER}");
             return Err(failed(ErrorCode::EntityTooLarge, message));
         }
-        let Some(file) = stored.and_then(|stored| stored.file.as_ref()) else { return Order::parse(header, b"") };
+        let Some(file) = stored.and_then(|stored| stored.file.as_ref()) else {
+            return Order::parse(header, b"", self.entries.certificate());
+        };
         let path = self.shared.place.path(file);
         let read = async { self.shared.place.store().get(&path).await?.bytes().await };
         match read.await {
-            Ok(payload) => Order::parse(header, &payload),
+            Ok(payload) => Order::parse(header, &payload, self.entries.certificate()),
             Err(error) => {
                 Err(failed(ErrorCode::InternalError, format!("the sink cannot read the order: {}", plain(&error))))
             }
@@ -214,18 +227,18 @@ impl Session {
             tracing::error!(session = %self.id, "the session's list could not be closed: lines are missing");
             return;
         }
-        let id = self.id;
+        let name = Arc::clone(self.list.session());
         let ended = match self.entries.ending() {
             Ending::Incomplete | Ending::Listed => return,
             Ending::Closed(code) => self.list.close(record::closed(code)).await,
-            Ending::Prepared(key) => match records::prepare(&self.shared.place, &key, &id).await {
+            Ending::Prepared(of) => match records::prepare(&self.shared.place, &of, &name).await {
                 Ok(Standing::Prepared) => Ok(()),
                 Ok(Standing::TooLate) => self.list.close(record::closed(GIVEN_UP)).await,
                 Err(error) => Err(error),
             },
         };
         if let Err(error) = ended {
-            tracing::error!(session = %id, error = plain(&error), "the session's list could not be closed");
+            tracing::error!(session = %self.id, error = plain(&error), "the session's list could not be closed");
         }
     }
 }

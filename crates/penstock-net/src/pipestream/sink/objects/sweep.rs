@@ -116,10 +116,15 @@ async fn prepared(place: &Place, sessions: &[String]) -> Result<HashSet<String>>
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::owner::Owner;
     use super::super::super::record::closed;
-    use super::super::super::transaction::{Act, Order};
+    use super::super::super::transaction::{Act, Order, Transaction};
     use super::super::list::tests::{names, place, wait};
     use super::*;
+
+    fn job() -> Transaction {
+        Transaction { key: "job".into(), owner: Owner::Token([7; 32]) }
+    }
 
     const ONE: &str = "11111111111111111111111111111111";
     const TWO: &str = "22222222222222222222222222222222";
@@ -166,14 +171,14 @@ mod tests {
         let place = place();
         wait(async {
             killed(&place, &[ONE, TWO]).await;
-            records::prepare(&place, "job", TWO).await.unwrap();
+            records::prepare(&place, &job(), TWO).await.unwrap();
             look_everywhere(&place, ABANDONED - TOUCH).await;
             assert_eq!(names(&place).await.iter().filter(|name| name.contains("/.open/")).count(), 2);
             look_everywhere(&place, ABANDONED + TOUCH).await;
             assert_eq!(list_of(&place, ONE).await, "{\"scope\":0}\n{\"closed\":1}\n");
             let open: Vec<_> = names(&place).await.into_iter().filter(|name| name.contains("/.open/")).collect();
             assert_eq!(open, [format!("sink/.open/{TWO}/{}", FIRST.name())]);
-            let order = Order { key: "job".into(), act: Act::Commit(vec![TWO.into()]) };
+            let order = Order { of: job(), act: Act::Commit { sessions: vec![TWO.into()], exclusive: false } };
             records::carry_out(&place, &order).await.unwrap();
             assert_eq!(list_of(&place, TWO).await, "{\"scope\":0}\n{\"closed\":0}\n");
         });

@@ -366,9 +366,11 @@ fn a_transaction_s_sessions_get_their_lists_together_and_others_are_given_up() {
     }
     assert_eq!(sink.last_line(&stray).unwrap()["closed"], 0x41);
 
-    // A second commit changes nothing; a session that comes later is never read.
+    // A commit of other sessions is refused; a session that comes later is never read.
     let late = sink.prepared();
-    assert_eq!(sink.commit(&[&first, &late]).0, Status::Complete);
+    let (status, reason) = sink.commit(&[&first, &late]);
+    assert_eq!((status, reason.unwrap().code), (Status::Failed, ErrorCode::Other(0x43)));
+    assert_eq!(sink.commit(&[&second, &first]).0, Status::Complete);
     block(sink.server.shutdown(Duration::from_secs(30))).unwrap();
     assert_eq!(sink.last_line(&late).unwrap()["closed"], 0x41);
     let left: Vec<ObjectMeta> = block(sink.store.list(Some(&Path::from("sink/.open"))).try_collect()).unwrap();

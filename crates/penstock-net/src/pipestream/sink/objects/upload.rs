@@ -77,7 +77,7 @@ pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
         // What an earlier attempt has put may be removed at any time.
         name = format!("{name}-{}", attempt.number + 1);
     }
-    let file = format!("{}/{scope}/{name}", session.id);
+    let file = format!("{}/{scope}/{name}", session.name);
     let path = session.shared.place.path(&file);
     let mut job = Job { session, attempt, path, length, check: Some(Check::Payload(check)), seen: 0 };
     let mut body = Source::from(body);

@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use super::super::super::reading::{FolderStore, Journal, Store, closed_session, closed_sessions};
+use super::super::owner::Owner;
 use super::*;
 
 const ONE: &str = "11111111111111111111111111111111";
 const TWO: &str = "22222222222222222222222222222222";
 const LATE: &str = "33333333333333333333333333333333";
+const PAST: &str = "99999999999999999999999999999999";
+const COMMITTED: Option<ErrorCode> = Some(ErrorCode::Other(0x43));
+const NOT_YOURS: Option<ErrorCode> = Some(ErrorCode::Other(0x44));
 
 /// A sink with sessions whose lists have a line each.
 fn sink(sessions: &[&str]) -> tempfile::TempDir {
@@ -28,6 +32,24 @@ fn last_line(dir: &Path, session: &str) -> String {
     fs::read_to_string(dir.join(session).join(LOG)).unwrap().lines().last().unwrap().to_owned()
 }
 
+fn anyones(key: &str) -> Transaction {
+    Transaction { key: key.into(), owner: Owner::Anyone }
+}
+
+fn mine(key: &str) -> Transaction {
+    Transaction { key: key.into(), owner: Owner::Token([7; 32]) }
+}
+
+/// A transaction that is committed, with a session that has no list.
+fn commit(records: &Records, of: &Transaction) {
+    records.prepare(of, PAST).unwrap();
+    records.commit(of, &names(&[PAST]), false).unwrap();
+}
+
+fn code(outcome: Result<(), Refusal>) -> Option<ErrorCode> {
+    outcome.err().map(|refusal| refusal.reason("k").code)
+}
+
 fn names(sessions: &[&str]) -> Vec<String> {
     sessions.iter().map(|session| (*session).to_owned()).collect()
 }
@@ -39,40 +61,105 @@ const GONE: &str = "{\"closed\":65}";
 #[test]
 fn a_commit_closes_what_it_lists_and_gives_up_the_rest() {
     let dir = sink(&[ONE, TWO, LATE]);
-    let records = records(dir.path());
+    let (records, of) = (records(dir.path()), mine("k"));
     for session in [ONE, TWO] {
-        assert_eq!(records.prepare("k", session).unwrap(), Standing::Prepared);
+        assert_eq!(records.prepare(&of, session).unwrap(), Standing::Prepared);
         assert_eq!(last_line(dir.path(), session), OPEN);
     }
-    records.commit("k", &names(&[ONE])).unwrap();
+    records.commit(&of, &names(&[ONE]), false).unwrap();
     assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
-    // Another commit changes nothing, whatever it lists, and whoever comes now is too late.
-    records.commit("k", &names(&[TWO])).unwrap();
+    // Said again, it is the same; with others it is refused, and what comes now is too late.
+    records.commit(&of, &names(&[ONE, ONE]), true).unwrap();
+    for others in [&[TWO][..], &[ONE, TWO], &[LATE]] {
+        assert_eq!(code(records.commit(&of, &names(others), false)), COMMITTED, "{others:?}");
+    }
     assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
-    assert_eq!(records.prepare("k", LATE).unwrap(), Standing::TooLate);
-    records.abort("k", None).unwrap();
+    assert_eq!(records.prepare(&of, LATE).unwrap(), Standing::TooLate);
+    records.abort(&of, None).unwrap();
     assert_eq!(fs::read_to_string(dir.path().join(ONE).join(LOG)).unwrap(), format!("{OPEN}\n{READABLE}\n"));
 }
 
 #[test]
 fn a_commit_of_a_session_that_is_not_prepared_commits_nothing() {
     let dir = sink(&[ONE, TWO]);
-    let records = records(dir.path());
-    records.prepare("k", ONE).unwrap();
-    records.prepare("other", TWO).unwrap();
+    let (records, of) = (records(dir.path()), mine("k"));
+    records.prepare(&of, ONE).unwrap();
+    records.prepare(&mine("other"), TWO).unwrap();
     for wrong in [TWO, LATE] {
-        assert!(matches!(records.commit("k", &names(&[ONE, wrong])), Err(Refusal::Unknown(name)) if name == wrong));
+        let refused = records.commit(&of, &names(&[ONE, wrong]), false);
+        assert!(matches!(refused, Err(Refusal::Unknown(name)) if name == wrong));
     }
     let open = File::open(dir.path().join(TWO).join(LOG)).unwrap();
     open.lock().unwrap();
-    assert!(matches!(records.commit("k", &names(&[ONE, TWO])), Err(Refusal::StillOpen(name)) if name == TWO));
+    let refused = records.commit(&of, &names(&[ONE, TWO]), false);
+    assert!(matches!(refused, Err(Refusal::StillOpen(name)) if name == TWO));
     assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (OPEN.into(), OPEN.into()));
     drop(open);
-    records.abort("k", Some(&names(&[TWO]))).unwrap();
+    records.abort(&of, Some(&names(&[TWO]))).unwrap();
     assert_eq!(last_line(dir.path(), ONE), OPEN);
-    records.abort("k", None).unwrap();
+    records.abort(&of, None).unwrap();
     assert_eq!(last_line(dir.path(), ONE), GONE);
-    assert!(!records.folder("k").exists());
+    assert!(!records.name_folder("k").exists());
+}
+
+#[test]
+fn transactions_of_different_owners_do_not_touch_one_another() {
+    let dir = sink(&[ONE, TWO, LATE]);
+    let (records, of) = (records(dir.path()), mine("k"));
+    records.prepare(&of, ONE).unwrap();
+    let certificate = |digit| Transaction { key: "k".into(), owner: Owner::Certificate([digit; 32]) };
+    let token = Transaction { key: "k".into(), owner: Owner::Token([8; 32]) };
+    for other in [anyones("k"), certificate(7), token] {
+        assert_eq!(code(records.commit(&other, &names(&[ONE]), false)), NOT_YOURS);
+        assert_eq!(code(records.abort(&other, Some(&names(&[ONE])))), NOT_YOURS);
+        records.abort(&other, None).unwrap();
+        assert_eq!(last_line(dir.path(), ONE), OPEN);
+    }
+    // Others prepare and commit under the same name first.
+    records.prepare(&anyones("k"), TWO).unwrap();
+    records.commit(&anyones("k"), &names(&[TWO]), false).unwrap();
+    records.prepare(&certificate(1), LATE).unwrap();
+    records.commit(&certificate(1), &names(&[LATE]), false).unwrap();
+    assert_eq!((seen(dir.path()), last_line(dir.path(), ONE)), (names(&[TWO, LATE]), OPEN.into()));
+    assert_eq!(code(records.commit(&of, &names(&[ONE]), true)), NOT_YOURS, "it wants to be the only one");
+    records.commit(&of, &names(&[ONE]), false).unwrap();
+    records.commit(&of, &names(&[ONE]), true).unwrap();
+    assert_eq!(seen(dir.path()), names(&[ONE, TWO, LATE]));
+    assert_eq!(records.committed("k").unwrap().len(), 3);
+}
+
+#[test]
+fn a_record_of_a_server_that_knew_no_owners_is_read_and_stands() {
+    let dir = sink(&[ONE, TWO, LATE]);
+    let records = records(dir.path());
+    let folder = records.name_folder("k");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(RECORD), format!("{{\"transaction\":\"k\",\"sessions\":[\"{ONE}\"]}}")).unwrap();
+    for session in [ONE, TWO] {
+        fs::write(folder.join(session), "k").unwrap();
+    }
+    records.redo().unwrap();
+    assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
+    assert_eq!(seen(dir.path()), names(&[ONE]));
+    records.commit(&anyones("k"), &names(&[ONE]), false).unwrap();
+    assert_eq!(code(records.commit(&anyones("k"), &names(&[LATE]), false)), COMMITTED);
+    // Whether these rows are the ones that it has, nothing tells.
+    records.prepare(&mine("k"), LATE).unwrap();
+    assert_eq!(code(records.commit(&mine("k"), &names(&[LATE]), false)), NOT_YOURS);
+    assert_eq!(last_line(dir.path(), LATE), OPEN);
+}
+
+#[test]
+fn a_session_whose_id_was_used_before_is_committed_by_its_id() {
+    let again = format!("{ONE}.1");
+    let dir = sink(&[ONE, &again]);
+    let (records, of) = (records(dir.path()), mine("k"));
+    records.prepare(&of, &again).unwrap();
+    for _ in 0..2 {
+        records.commit(&of, &names(&[ONE]), false).unwrap();
+    }
+    assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), &again)), (OPEN.into(), READABLE.into()));
+    assert_eq!(seen_by_list(dir.path()), [again]);
 }
 
 /// The sessions that readers see, whether or not they have a journal.
@@ -106,10 +193,10 @@ fn readers_see_a_transaction_s_sessions_at_once_whoever_dies_between_two_of_them
         }),
     );
     for session in [ONE, TWO] {
-        dying.prepare("k", session).unwrap();
+        dying.prepare(&mine("k"), session).unwrap();
     }
     let journal = Journal::new(Arc::new(FolderStore::open(dir.path()).unwrap())).unwrap();
-    assert!(dying.commit("k", &names(&[ONE, TWO])).is_err());
+    assert!(dying.commit(&mine("k"), &names(&[ONE, TWO]), false).is_err());
     assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), OPEN.into()));
     // One of no transaction does not wait for them, however often somebody looks.
     let mut log = OpenOptions::new().append(true).open(dir.path().join(LATE).join(LOG)).unwrap();
@@ -122,7 +209,7 @@ fn readers_see_a_transaction_s_sessions_at_once_whoever_dies_between_two_of_them
     // Nor is it of any matter to readers that the record, or one of the sessions, is removed later.
     fs::remove_dir_all(dir.path().join(TWO)).unwrap();
     assert_eq!(seen_by_list(dir.path()), names(&[ONE, LATE]));
-    fs::remove_dir_all(records(dir.path()).folder("k")).unwrap();
+    fs::remove_dir_all(records(dir.path()).name_folder("k")).unwrap();
     assert_eq!(seen_by_list(dir.path()), names(&[ONE, LATE]));
 }
 
@@ -136,7 +223,7 @@ fn seen_by_list(dir: &Path) -> Vec<String> {
 const QUERY: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
 fn has_record(dir: &Path, key: &str) -> bool {
-    read_record(&records(dir).folder(key)).unwrap().is_some()
+    owners(&records(dir).name_folder(key)).unwrap().iter().any(|folder| read_record(folder).unwrap().is_some())
 }
 
 #[test]
@@ -146,19 +233,25 @@ fn records_of_micro_batches_that_cannot_run_again_go_and_no_others() {
     let batch = |number: u64| format!("spark/{QUERY}/{number}");
     let other = "spark/11111111-89ab-cdef-0123-456789abcdef/0";
     for key in [batch(0).as_str(), &batch(7), &batch(8), other, "job", "spark/daily/1", "spark/daily/2000"] {
-        records.commit(key, &[]).unwrap();
+        commit(&records, &anyones(key));
     }
-    records.prepare(&batch(107), ONE).unwrap();
-    records.commit(&batch(107), &names(&[ONE])).unwrap();
+    records.prepare(&anyones(&batch(107)), ONE).unwrap();
+    records.commit(&anyones(&batch(107)), &names(&[ONE]), false).unwrap();
     // A marker that came beside a record: its session is to be closed first.
-    fs::write(records.folder(&batch(0)).join(TWO), "").unwrap();
+    fs::write(records.name_folder(&batch(0)).join(TWO), "").unwrap();
+    // No owner's commit ends another's record.
+    commit(&records, &mine(&batch(9)));
+    commit(&records, &mine(&batch(10)));
     records.prune(SystemTime::now()).unwrap();
     for kept in [batch(0).as_str(), &batch(8), &batch(107), other, "job", "spark/daily/1", "spark/daily/2000"] {
         assert!(has_record(dir.path(), kept), "{kept}");
     }
-    assert!(!records.folder(&batch(7)).exists());
+    assert!(!records.name_folder(&batch(7)).exists());
+    assert!(has_record(dir.path(), &batch(9)));
+    commit(&records, &mine(&batch(109)));
     records.redo().unwrap();
-    assert!(!records.folder(&batch(0)).exists());
+    assert!(!records.name_folder(&batch(0)).exists() && !records.name_folder(&batch(9)).exists());
+    assert!(has_record(dir.path(), &batch(10)));
     assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
 }
 
@@ -169,13 +262,13 @@ fn records_of_jobs_that_cannot_run_again_go_when_they_are_old_and_no_others() {
     let (job, unsettled) = (format!("spark/{}", "ab".repeat(16)), format!("spark/{}", "cd".repeat(16)));
     let batch = format!("spark/{QUERY}/0");
     for key in [job.as_str(), &unsettled, &batch, "nightly"] {
-        records.commit(key, &[]).unwrap();
+        commit(&records, &mine(key));
     }
-    fs::write(records.folder(&unsettled).join(ONE), "").unwrap();
+    fs::write(records.folder(&mine(&unsettled)).join(ONE), "").unwrap();
     records.prune(SystemTime::now() + FINISHED / 2).unwrap();
     assert!(has_record(dir.path(), &job));
     records.prune(SystemTime::now() + FINISHED * 2).unwrap();
-    assert!(!records.folder(&job).exists());
+    assert!(!records.name_folder(&job).exists());
     for kept in [unsettled.as_str(), &batch, "nightly"] {
         assert!(has_record(dir.path(), kept), "{kept}");
     }
@@ -186,11 +279,11 @@ fn a_server_that_runs_for_long_removes_records_too() {
     let dir = sink(&[]);
     let records = records(dir.path());
     let (old, new) = (format!("spark/{QUERY}/1"), format!("spark/{QUERY}/500"));
-    records.commit(&old, &[]).unwrap();
+    commit(&records, &mine(&old));
     records.commits.store(LOOK_EVERY - 2, Ordering::Relaxed);
-    records.commit(&new, &[]).unwrap();
+    commit(&records, &mine(&new));
     assert!(has_record(dir.path(), &old));
-    records.commit(&new, &[]).unwrap();
+    records.commit(&mine(&new), &names(&[PAST]), false).unwrap();
     assert!(has_record(dir.path(), &new) && !has_record(dir.path(), &old));
 }
 
@@ -199,8 +292,8 @@ fn a_server_that_dies_while_it_removes_a_record_has_it_whole_or_not_at_all() {
     for last in 0..3 {
         let dir = sink(&[]);
         let old = format!("spark/{QUERY}/1");
-        records(dir.path()).commit(&old, &[]).unwrap();
-        records(dir.path()).commit(&format!("spark/{QUERY}/500"), &[]).unwrap();
+        commit(&records(dir.path()), &mine(&old));
+        commit(&records(dir.path()), &mine(&format!("spark/{QUERY}/500")));
         let taken = AtomicUsize::new(0);
         let dying = Records::new(
             dir.path(),
@@ -210,7 +303,7 @@ fn a_server_that_dies_while_it_removes_a_record_has_it_whole_or_not_at_all() {
         );
         assert_eq!(dying.prune(SystemTime::now()).is_ok(), last == 2, "step {last}");
         // Never a folder without a record, which would be a transaction that may be committed again.
-        assert_eq!(records(dir.path()).folder(&old).exists(), last == 0, "step {last}");
+        assert_eq!(records(dir.path()).folder(&mine(&old)).exists(), last == 0, "step {last}");
         assert_eq!(has_record(dir.path(), &old), last == 0, "step {last}");
         records(dir.path()).redo().unwrap();
         assert_eq!(fs::read_dir(dir.path().join(FOLDER)).unwrap().count(), 1, "step {last}");
@@ -254,9 +347,9 @@ fn steps_of(last: usize, look: &dyn Fn(&Path)) -> usize {
             if taken >= last { Err(io::Error::other("dead")) } else { Ok(()) }
         }),
     );
-    let prepared = [ONE, TWO, LATE].map(|session| dying.prepare("k", session).is_ok());
+    let prepared = [ONE, TWO, LATE].map(|session| dying.prepare(&mine("k"), session).is_ok());
     if prepared == [true; 3] {
-        let _ = dying.commit("k", &names(&[ONE, TWO]));
+        let _ = dying.commit(&mine("k"), &names(&[ONE, TWO]), false);
     }
     let before = seen(dir.path());
     assert!(before.is_empty() || before == names(&[ONE, TWO]), "step {last}: {before:?}");
@@ -264,12 +357,12 @@ fn steps_of(last: usize, look: &dyn Fn(&Path)) -> usize {
     alive.redo().unwrap();
     if prepared != [true; 3] {
         for session in [ONE, TWO, LATE] {
-            alive.prepare("k", session).unwrap();
+            alive.prepare(&mine("k"), session).unwrap();
         }
     }
     // What is not committed may have half a line for its end only if the record is there.
     look(dir.path());
-    alive.commit("k", &names(&[ONE, TWO])).unwrap();
+    alive.commit(&mine("k"), &names(&[ONE, TWO]), false).unwrap();
     look(dir.path());
     assert_eq!(seen(dir.path()), names(&[ONE, TWO]), "step {last}");
     taken.load(Ordering::SeqCst)

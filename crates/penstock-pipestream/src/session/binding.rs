@@ -1,0 +1,277 @@
+//! Which scopes of the peer can still be bound (decisions 10 and 14).
+//!
+//! The owner announces a parent, DEHYDRATING included, before anything of its children's scope, and stream 0 keeps that
+//! order. So each scope that a PENDING or a BARRIER has opened has its parent among the open entities that are
+//! DEHYDRATING and not bound, and no two scopes have the same one. Where there are fewer such parents than scopes, no
+//! header that is still to come can make that right: the connection closes at once.
+//!
+//! A scope may have any of those parents, until a BARRIER names the parent's ID; its depth, where a PENDING has given
+//! it, is one more than its parent's. So what is compared are four pairs of counts, each in constant time: all, those of
+//! one ID, those of one depth, and those of both. A depth that leaves no parent is the depth's fault, ENTITY_INVALID; any
+//! other shortage is SCOPE_INVALID.
+
+use penstock_wire::FastMap;
+
+use super::receiver::Inbound;
+use crate::error::{Error, ErrorCode, Result};
+use crate::scope::Scope;
+
+/// Depths that STATUS frames can name.
+const DEPTHS: usize = 8;
+
+/// Parents that can bind, and scopes that have to be bound.
+#[derive(Debug, Clone, Copy, Default)]
+struct Balance {
+    parents: u32,
+    scopes: u32,
+}
+
+impl Balance {
+    const fn is_short(self) -> bool {
+        self.scopes > self.parents
+    }
+}
+
+/// What has one entity ID, as a parent or by the BARRIER.
+#[derive(Debug, Clone, Default)]
+struct OfId {
+    all: Balance,
+    by_depth: [Balance; DEPTHS],
+}
+
+/// Everything that is not bound, counted. Depths are those of the children's scopes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Unbound {
+    all: Balance,
+    by_id: FastMap<u32, OfId>,
+    by_depth: [Balance; DEPTHS],
+}
+
+/// What is known of a scope without a parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Clues {
+    /// By its STATUS frames.
+    depth: Option<u8>,
+    /// The parent's ID, by its BARRIER.
+    parent_id: Option<u32>,
+}
+
+impl Clues {
+    pub(super) fn of<E>(scope: &Scope<E>) -> Self {
+        Self { depth: scope.depth, parent_id: scope.awaited_barrier }
+    }
+}
+
+/// Adds one to a count, or takes one away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    More,
+    Fewer,
+}
+
+impl Change {
+    const fn apply(self, count: &mut u32) {
+        *count = match self {
+            Self::More => count.saturating_add(1),
+            Self::Fewer => count.saturating_sub(1),
+        };
+    }
+}
+
+impl Unbound {
+    /// Counts the scopes of a session that was restored.
+    pub(super) fn count<'a>(scopes: impl IntoIterator<Item = &'a Scope<Inbound>>) -> Self {
+        let mut unbound = Self::default();
+        for scope in scopes {
+            if !scope.is_bound() {
+                unbound.add_scope(Clues::of(scope));
+            }
+            let Some(depth) = scope.depth else { continue };
+            for (key, entity) in scope.iter_open() {
+                if entity.dehydrated && entity.child.is_none() {
+                    unbound.add_parent(key.entity, depth);
+                }
+            }
+        }
+        unbound
+    }
+
+    /// An entity of a scope at this depth has children, in a scope that is not known yet.
+    pub(super) fn add_parent(&mut self, entity_id: u32, depth: u8) {
+        self.change(Change::More, Some(depth.saturating_add(1)), Some(entity_id), |balance| &mut balance.parents);
+    }
+
+    pub(super) fn remove_parent(&mut self, entity_id: u32, depth: u8) {
+        self.change(Change::Fewer, Some(depth.saturating_add(1)), Some(entity_id), |balance| &mut balance.parents);
+    }
+
+    pub(super) fn add_scope(&mut self, Clues { depth, parent_id }: Clues) {
+        self.change(Change::More, depth, parent_id, |balance| &mut balance.scopes);
+    }
+
+    pub(super) fn remove_scope(&mut self, Clues { depth, parent_id }: Clues) {
+        self.change(Change::Fewer, depth, parent_id, |balance| &mut balance.scopes);
+    }
+
+    fn change(&mut self, change: Change, depth: Option<u8>, id: Option<u32>, count: impl Fn(&mut Balance) -> &mut u32) {
+        let at = depth.map(usize::from);
+        change.apply(count(&mut self.all));
+        if let Some(balance) = at.and_then(|at| self.by_depth.get_mut(at)) {
+            change.apply(count(balance));
+        }
+        let Some(id) = id else { return };
+        let of_id = self.by_id.entry(id).or_default();
+        change.apply(count(&mut of_id.all));
+        if let Some(balance) = at.and_then(|at| of_id.by_depth.get_mut(at)) {
+            change.apply(count(balance));
+        }
+        if of_id.all.parents == 0 && of_id.all.scopes == 0 {
+            self.by_id.remove(&id);
+        }
+    }
+
+    /// Whether every scope that is like the one that has changed can still be bound, or a parent of this ID and this
+    /// depth below it is not missed now that it is bound.
+    pub(super) fn check(&self, depth: Option<u8>, id: Option<u32>) -> Result<()> {
+        let of_id = id.and_then(|id| self.by_id.get(&id));
+        if self.all.is_short() || of_id.is_some_and(|of_id| of_id.all.is_short()) {
+            let message = match id {
+                Some(id) => format!("no open entity {id} that is DEHYDRATING is without a scope of its own"),
+                None => "no open entity that is DEHYDRATING is without a scope of its own".to_owned(),
+            };
+            return Err(Error::violation(ErrorCode::ScopeInvalid, message));
+        }
+        let at = depth.map(usize::from);
+        let is_short =
+            |balances: &[Balance; DEPTHS]| at.and_then(|at| balances.get(at)).is_some_and(|balance| balance.is_short());
+        if is_short(&self.by_depth) || of_id.is_some_and(|of_id| is_short(&of_id.by_depth)) {
+            let message = "STATUS frames put the scope at a depth at which no entity can be its parent";
+            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+        }
+        Ok(())
+    }
+
+    /// The same, where a scope has changed.
+    pub(super) fn check_scope(&self, Clues { depth, parent_id }: Clues) -> Result<()> {
+        self.check(depth, parent_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn clues(depth: impl Into<Option<u8>>, parent_id: impl Into<Option<u32>>) -> Clues {
+        Clues { depth: depth.into(), parent_id: parent_id.into() }
+    }
+
+    fn code(outcome: Result<()>) -> Option<ErrorCode> {
+        outcome.err().map(|error| error.code())
+    }
+
+    #[test]
+    fn a_scope_has_a_parent_of_its_own() {
+        let mut unbound = Unbound::default();
+        unbound.add_scope(clues(1, None));
+        assert_eq!(code(unbound.check_scope(clues(1, None))), Some(ErrorCode::ScopeInvalid));
+        unbound.add_parent(1, 0);
+        assert_eq!(code(unbound.check_scope(clues(1, None))), None);
+        unbound.add_scope(clues(1, None));
+        assert_eq!(code(unbound.check_scope(clues(1, None))), Some(ErrorCode::ScopeInvalid), "two for one");
+        unbound.add_parent(2, 0);
+        assert_eq!(code(unbound.check_scope(clues(1, None))), None);
+    }
+
+    #[test]
+    fn a_barrier_names_one_that_is_there() {
+        let mut unbound = Unbound::default();
+        unbound.add_parent(1, 0);
+        unbound.add_parent(2, 0);
+        for (id, expected) in [(1, None), (3, Some(ErrorCode::ScopeInvalid))] {
+            unbound.add_scope(clues(None, id));
+            assert_eq!(code(unbound.check_scope(clues(None, id))), expected, "{id}");
+            unbound.remove_scope(clues(None, id));
+        }
+        unbound.add_scope(clues(1, 1));
+        unbound.add_scope(clues(None, 1));
+        assert_eq!(code(unbound.check_scope(clues(None, 1))), Some(ErrorCode::ScopeInvalid), "named twice");
+    }
+
+    #[test]
+    fn a_depth_without_a_parent_is_the_depths_fault() {
+        let mut unbound = Unbound::default();
+        unbound.add_parent(1, 0);
+        unbound.add_parent(1, 1);
+        for (depth, expected) in [(0, Some(ErrorCode::EntityInvalid)), (1, None), (3, Some(ErrorCode::EntityInvalid))] {
+            unbound.add_scope(clues(depth, None));
+            assert_eq!(code(unbound.check_scope(clues(depth, None))), expected, "{depth}");
+            unbound.remove_scope(clues(depth, None));
+        }
+        unbound.add_parent(2, 0);
+        unbound.add_scope(clues(1, 1));
+        unbound.add_scope(clues(1, 1));
+        assert_eq!(code(unbound.check_scope(clues(1, 1))), Some(ErrorCode::EntityInvalid), "one of ID 1 is deeper");
+    }
+
+    #[test]
+    fn nothing_is_kept_of_what_is_bound() {
+        let mut unbound = Unbound::default();
+        unbound.add_parent(7, 2);
+        unbound.add_scope(clues(3, 7));
+        unbound.remove_scope(clues(3, 7));
+        unbound.remove_parent(7, 2);
+        assert!(unbound.by_id.is_empty() && unbound.all.parents == 0 && unbound.all.scopes == 0);
+    }
+
+    /// Whether each scope can have a parent of its own, by trying all ways.
+    fn fits(scopes: &[Clues], parents: &[(u32, u8)], depths: bool) -> bool {
+        let Some((scope, rest)) = scopes.split_first() else { return true };
+        (0..parents.len()).any(|at| {
+            let (id, depth) = parents[at];
+            let may = scope.parent_id.is_none_or(|named| named == id)
+                && (!depths || scope.depth.is_none_or(|of| of == depth + 1));
+            let left: Vec<_> = parents[..at].iter().chain(&parents[at + 1..]).copied().collect();
+            may && fits(rest, &left, depths)
+        })
+    }
+
+    fn any_clues() -> impl Strategy<Value = Clues> {
+        let named = (proptest::option::of(0..4_u8), 1..4_u32).prop_map(|(depth, id)| clues(depth, id));
+        prop_oneof![(0..4_u8).prop_map(|depth| clues(depth, None)), named]
+    }
+
+    proptest! {
+        /// What fits is never refused, and what no header can make right always is.
+        #[test]
+        fn what_can_be_bound_is_let_in_and_what_cannot_is_not(
+            parents in proptest::collection::vec((1..4_u32, 0..3_u8), 0..6),
+            scopes in proptest::collection::vec(any_clues(), 0..5),
+            bound in 0..3_usize,
+        ) {
+            let mut unbound = Unbound::default();
+            parents.iter().for_each(|(id, depth)| unbound.add_parent(*id, *depth));
+            let mut outcome = Ok(());
+            for scope in &scopes {
+                unbound.add_scope(*scope);
+                outcome = outcome.and(unbound.check_scope(*scope));
+            }
+            // Headers bind some parents to scopes that nothing has named yet.
+            let bound = bound.min(parents.len());
+            let left = &parents[bound..];
+            for (id, depth) in &parents[..bound] {
+                unbound.remove_parent(*id, *depth);
+                outcome = outcome.and(unbound.check(Some(depth + 1), Some(*id)));
+            }
+            let code = outcome.err().map(|error| error.code());
+            if fits(&scopes, left, true) {
+                prop_assert_eq!(code, None);
+            } else if !fits(&scopes, left, false) {
+                prop_assert!(code.is_some());
+            } else {
+                prop_assert_ne!(code, Some(ErrorCode::ScopeInvalid));
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+"""Whose a transaction is: its driver shows the sink a token, of which the tasks' sessions carry the hash."""
+
+import hashlib
+import hmac
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from penstock._state import state_dir
+from penstock.errors import SparkError
+from penstock.spark.pipestream.options import Options
+
+__all__ = ["Ownership", "of_job", "of_stream", "read_secret"]
+
+_ENVIRONMENT = "PENSTOCK_TRANSACTION_SECRET"
+_SHORTEST = 16
+_NAME = "penstock-transaction-secret"
+_LATE = "late"
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """What proves to a sink that a commit comes from who prepared the sessions.
+
+    >>> Ownership("0" * 64)
+    Ownership(exclusive=False)
+    """
+
+    token: str = field(repr=False)
+    """What the driver shows. It is in no header, row or receipt that a reader sees."""
+    exclusive: bool = False
+    """Whether no other owner may have committed the same transaction: this owner may have been another one before."""
+
+    @property
+    def name(self) -> str:
+        """What the sessions carry: the token's SHA-256 in hex."""
+        return hashlib.sha256(self.token.encode()).hexdigest()
+
+
+def read_secret(options: Options) -> str | None:
+    """Read the secret that was given: ``transactionSecret``, ``transactionSecretFile``, else the environment's.
+
+    Raises:
+        SparkError: Both options were given, the file cannot be read, or the secret is too short.
+    """
+    given, file = options.text("transactionSecret"), options.file("transactionSecretFile")
+    if given is not None and file is not None:
+        raise options.error("transactionSecret", "and transactionSecretFile exclude each other")
+    if given is not None:
+        where, secret = "the option transactionSecret", given
+    elif file is not None:
+        where, secret = "the option transactionSecretFile", _content(options, file)
+    else:
+        where, secret = f"{_ENVIRONMENT} in the environment", os.environ.get(_ENVIRONMENT, "")
+        if not secret:
+            return None
+    if len(secret.encode()) < _SHORTEST:
+        raise SparkError(f"{where} has fewer than {_SHORTEST} bytes")
+    return secret
+
+
+def of_job(secret: str | None, *, named: bool) -> Ownership:
+    """Give the owner of a batch job's transaction; ``named``: other jobs may have the same transaction."""
+    if secret is not None:
+        return _by(secret)
+    if not named:
+        return Ownership(secrets.token_hex(32))
+    try:
+        return _by(_kept(state_dir() / _NAME), exclusive=True)
+    except OSError:
+        # The job can be committed once, and one that is run again is refused.
+        return Ownership(secrets.token_hex(32), exclusive=True)
+
+
+def of_stream(secret: str | None, checkpoint: str | None) -> Ownership:
+    """Give the owner of a stream's transactions: the same one whenever the stream is started again.
+
+    Raises:
+        SparkError: Nothing keeps a secret that the next driver finds.
+    """
+    if secret is not None:
+        return _by(secret)
+    try:
+        folder = _local(checkpoint)
+        if folder is None:
+            # Another machine's driver has another secret: what it runs again is refused, not stored twice.
+            return _by(_kept(state_dir() / _NAME), exclusive=True)
+        first, _, rest = _kept(folder / _NAME, _LATE if _has_commits(folder) else "").partition("\n")
+        return _by(first, exclusive=rest.strip() == _LATE)
+    except OSError as error:
+        raise SparkError(
+            f"the pipestream sink cannot keep the secret of a stream's transactions: {error}. Set the option "
+            f"transactionSecret or transactionSecretFile, or {_ENVIRONMENT} on the driver"
+        ) from error
+
+
+def _by(secret: str, *, exclusive: bool = False) -> Ownership:
+    """Make the token of a secret, which itself goes nowhere."""
+    first = secret.partition("\n")[0].strip()
+    return Ownership(hmac.new(first.encode(), b"penstock.transaction-token", "sha256").hexdigest(), exclusive)
+
+
+def _content(options: Options, file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise options.error("transactionSecretFile", f"cannot be read: {error}") from None
+
+
+def _local(checkpoint: str | None) -> Path | None:
+    """Give the folder of a checkpoint, where this machine has it."""
+    if checkpoint is None:
+        return None
+    parts = urlsplit(checkpoint)
+    if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
+        return None
+    folder = Path(unquote(parts.path) if parts.scheme else checkpoint)
+    return folder if folder.is_dir() else None
+
+
+def _has_commits(checkpoint: Path) -> bool:
+    """Whether micro-batches were committed before, under a secret that is not there."""
+    commits = checkpoint / "commits"
+    return commits.is_dir() and any(path.name.isdecimal() for path in commits.iterdir())
+
+
+def _kept(path: Path, remark: str = "") -> str:
+    """Give the secret in a file, which is made with a new one if it is not there: whole, and once for all who try."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(f"{secrets.token_hex(32)}\n{remark}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(new, path)
+        except FileExistsError:
+            pass
+        finally:
+            new.unlink()
+    return path.read_text(encoding="utf-8")
