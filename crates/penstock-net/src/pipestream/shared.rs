@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use penstock_pipestream::header_key::HeaderKeys;
 use penstock_pipestream::messages::CompletionPolicy;
 use penstock_pipestream::yield_token::TokenKey;
 use penstock_pipestream::{
@@ -56,6 +57,9 @@ pub struct SessionOptions {
     pub event_queue: usize,
     /// Where events are logged.
     pub events: Option<EventLog>,
+    /// What the metadata and content types of headers are sealed with, in both directions (section 10.6); the peer must
+    /// have the same. Default: they are not.
+    pub header_keys: Option<HeaderKeys>,
 }
 
 impl Default for SessionOptions {
@@ -70,6 +74,7 @@ impl Default for SessionOptions {
             mtu: None,
             event_queue: 4_096,
             events: None,
+            header_keys: None,
         }
     }
 }

@@ -5,12 +5,13 @@ use std::io;
 use bytes::Bytes;
 use penstock_documents::Part;
 use penstock_net::pipestream::{EntityKey, Payload, Status};
-use penstock_pipestream::Pseudonyms;
+use penstock_pipestream::{PipeDoc, Pseudonyms};
 use penstock_pipestream::reference::{CONTENT_TYPE, Location, Reference};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::identity::{OwnerNote, disguised};
 use crate::documents::hex;
 use crate::error::IntoPyErr;
 
@@ -48,6 +49,12 @@ pub(crate) struct PrivacyNote {
     opaque_types: bool,
     /// The document's pseudonym.
     document: Option<String>,
+    /// The pseudonym of its identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    doc_id: Option<String>,
+    /// The pseudonyms of its owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<OwnerNote>,
 }
 
 /// An entity that stands for nothing.
@@ -55,6 +62,14 @@ pub(crate) struct PrivacyNote {
 pub(crate) struct Padding {
     pub(crate) key: EntityKey,
     pub(crate) status: Status,
+}
+
+impl PrivacyNote {
+    /// Whether parts go out alike under both.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let of = |note: &Self| (note.pad_children, note.opaque_types, note.document.clone());
+        of(self) == of(other)
+    }
 }
 
 impl TryFrom<MannerFields> for Manner {
@@ -117,7 +132,22 @@ impl Manner {
             pad_children: self.pad_children,
             opaque_types: self.opaque_types,
             document: pseudonym,
+            doc_id: None,
+            owner: None,
         })
+    }
+
+    /// What the receipt of a document says whose message this is.
+    pub(super) fn note_of(&self, document: &str, doc: &PipeDoc) -> Option<PrivacyNote> {
+        let hidden = self.pseudonyms.as_ref().map(|pseudonyms| pseudonyms.pipe_doc(doc));
+        let owner = hidden.as_ref().and_then(|hidden| hidden.ownership.as_ref()).map(OwnerNote::from);
+        let doc_id = hidden.map(|hidden| hidden.doc_id);
+        self.note(document).map(|note| PrivacyNote { doc_id, owner, ..note })
+    }
+
+    /// A document's message as its header has it.
+    pub(super) fn enveloped(&self, doc: PipeDoc) -> PipeDoc {
+        disguised(doc, self.pseudonyms.as_ref())
     }
 
     /// How many entities are to follow so many children of a container of so many octets.
