@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock._places import is_uri
+from penstock.cli._header_key import HeaderKeyOption, header_key
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
 from penstock.cli._read_key import read_key
 from penstock.cli._serving import MetricsOption, listening
@@ -139,12 +140,14 @@ def _serve(
     read_key_file: _ReadKeyFile = None,
     fetch_from: _FetchFrom = None,
     approve_key: _ApproveKey = None,
+    header_key_file: HeaderKeyOption = None,
     metrics: MetricsOption = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
     """Take entities and keep each whole one in a folder or an object store."""
     secret = _check_secrets(cert, key, read_key_file)
+    sealing = header_key(header_key_file)
     _check_layers(layers, defer_type, defer_to, claims, state)
     _check_state(state, sink, survive)
     options = storage_options(storage, sink, *(fetch_from or ()))
@@ -173,6 +176,7 @@ def _serve(
         state=state,
         metrics=metrics,
         references=_references(fetch_from, approve_key, options),
+        header_key=sealing,
     )
     typer.echo(f"listening {server.address} fingerprint {server.fingerprint}")
     stop.wait()

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -45,6 +45,7 @@ class ServeOptions:
     defer_types: list[str]
     survive: float | None
     state: PathLike | None
+    header_key: str | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +126,8 @@ class Server(Listening):
         claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``; in memory without one.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
         references: What becomes of entities that refer to objects in stores; by default their messages are kept.
+        header_key: Take headers only whose metadata and content type are sealed with this key of 64 hex digits, and
+            seal those of results with it; clients have it as well. More lines are earlier keys, which only open.
         state_dir: For development certificates; by default the state folder of the command line.
 
     >>> from tempfile import TemporaryDirectory
@@ -168,6 +171,7 @@ class Server(Listening):
         state: PathLike | None = None,
         metrics: str | None = None,
         references: References | None = None,
+        header_key: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
         """Begin to listen; the class says what the arguments are.
@@ -195,6 +199,7 @@ class Server(Listening):
             defer_types=list(defer_types),
             survive=survive if layers == LAYER_2 else None,
             state=state,
+            header_key=header_key,
         )
         queue = None if defer_to is None else Queue.parse(defer_to)
         self._native = _core.Server(listen, options)

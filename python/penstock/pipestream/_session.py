@@ -1,8 +1,9 @@
 """Sessions: connect, send entities and scopes of them, receive the peer's."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -15,13 +16,16 @@ from penstock.pipestream._fields import OCTETS, PathLike, Payload
 from penstock.pipestream._frames import Agreement, Checkpoint
 from penstock.pipestream._keys import EntityKey, Reason, late, misuse
 from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
+from penstock.pipestream._pipe_doc import OwnershipContext
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._references import REFERENCE_TYPE, FileStorageReference
 from penstock.pipestream._scope import Scope, ScopeState
+from penstock.pipestream._uri import PipeStreamURI
 
 __all__ = ["Session"]
 
 _EVENTS_AT_ONCE = 256
+_SESSION = re.compile(r"[0-9a-f]{32}")
 # Seconds that a session with a state folder goes on without its connection, unless it was said.
 _SURVIVE = 300.0
 
@@ -43,6 +47,8 @@ class ConnectOptions:
     policy: CompletionPolicy | None
     survive: float | None
     state: PathLike | None
+    header_key: str | None = field(repr=False)
+    session_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,8 @@ class Draft:
     chunk_size: int | None
     policy: CompletionPolicy | None
     label: bytes
+    doc_id: str | None
+    owner: OwnershipContext | None
 
 
 def survival(survive: float | None, state: PathLike | None) -> float | None:
@@ -64,13 +72,34 @@ def survival(survive: float | None, state: PathLike | None) -> float | None:
     return _SURVIVE if survive is None and state is not None else survive
 
 
-def highest_layer(layers: int | None, policy: CompletionPolicy | None, survive: float | None) -> int:
+def destination(address: str) -> tuple[str, str | None]:
+    """Give the address of a server, and the session's ID where a URI names one.
+
+    Raises:
+        PipeStreamError: A misuse, for a URI that names no port, no session of ours, or something in a session.
+    """
+    if not address.lower().startswith("pipestream://"):
+        return address, None
+    uri = PipeStreamURI.parse(address)
+    if uri.address is None:
+        raise misuse(f"{address} names no port, and there is no default one: pipestream://HOST:PORT/SESSION")
+    if uri.scope_path or uri.entity_id is not None:
+        raise misuse(f"{address} names a scope or an entity; a session is opened by pipestream://HOST:PORT/SESSION")
+    if _SESSION.fullmatch(uri.session_id) is None:
+        raise misuse(f"{address}: the ID of a session that is opened is 32 digits of lower-case hex")
+    return uri.address, uri.session_id
+
+
+def highest_layer(
+    layers: int | None, policy: CompletionPolicy | None, survive: float | None, session_id: str | None = None
+) -> int:
     """Give the highest layer that a client offers: 2 where something needs it, else 1, unless it was said.
 
     Raises:
         PipeStreamError: A misuse, where less was said than is needed.
     """
     needs = "a policy" if policy is not None else "survive" if survive else None
+    needs = needs or (None if session_id is None else "a session that has a name")
     if needs is not None and layers is not None and layers < 2:
         raise misuse(f"{needs} needs layer 2, and layers={layers} was given: leave it out")
     if layers is None:
@@ -88,11 +117,15 @@ def draft(
     chunk_size: int | None = None,
     policy: CompletionPolicy | None = None,
     label: str | bytes = b"",
+    doc_id: str | None = None,
+    owner: OwnershipContext | None = None,
 ) -> Draft:
     """Put together what is known of an entity; its parent may be given by the scope of its children."""
-    owner = parent.entity if isinstance(parent, ScopeState) else parent
+    above = parent.entity if isinstance(parent, ScopeState) else parent
+    if owner is not None and doc_id is None:
+        raise misuse("an owner goes with a doc_id: the entity has to be a document")
     return Draft(
-        parent=None if owner is None else owner.key,
+        parent=None if above is None else above.key,
         dehydrate=dehydrate,
         layer=layer,
         content_type=content_type,
@@ -100,19 +133,25 @@ def draft(
         chunk_size=chunk_size,
         policy=policy,
         label=label.encode() if isinstance(label, str) else label,
+        doc_id=doc_id,
+        owner=owner,
     )
 
 
 class SessionState:
     """What a session is called and how it stands, for sessions of either kind."""
 
-    __slots__ = ("_aborted", "_native", "_policy")
+    __slots__ = ("_aborted", "_authority", "_native", "_policy")
 
-    def __init__(self, native: "_core.Session", policy: "CompletionPolicy | None" = None) -> None:
+    def __init__(
+        self, native: "_core.Session", policy: "CompletionPolicy | None" = None, authority: str | None = None
+    ) -> None:
         """Use `Session.connect`."""
         self._native = native
         self._aborted = False
         self._policy = policy
+        # What the server is called in URIs.
+        self._authority = authority
 
     @property
     def id(self) -> str:
@@ -207,11 +246,13 @@ class Session(SessionState):
         window: int | None = None,
         mtu: int | None = None,
         timeout: float | None = 10.0,
+        header_key: str | None = None,
     ) -> "Session":
         """Connect to a server and agree on capabilities. Exactly one of the first three says whom to trust.
 
         Args:
-            address: ``HOST:PORT``; an IPv6 address in brackets.
+            address: ``HOST:PORT``; an IPv6 address in brackets. Or ``pipestream://HOST:PORT/SESSION``: the session
+                has this ID then, 32 hex digits, which needs layer 2.
             fingerprint: The SHA-256 of the server's certificate in hex, ``sha256:`` before it or not.
             ca: A PEM file; a server whose certificate it has signed, for its name, is trusted.
             system_ca: The system's certificate store is that file.
@@ -229,11 +270,14 @@ class Session(SessionState):
             mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; what the path does
                 not carry is found out and not used. By default 6,500 where the peer is on this machine, else 1,452.
             timeout: Seconds for all of it. None leaves it to the handshake's own limit.
+            header_key: Seal metadata and content types of headers, in both directions, with this key of 64 hex digits,
+                which the server has as well. More lines are earlier keys, which only open.
 
         Raises:
             PipeStreamError: Of kind "io" where the server cannot be reached or is not trusted, "deadline" when the
                 time is over, "misuse" for what does not go together, or needs layer 2 where the server has none.
         """
+        address, session_id = destination(address)
         options = ConnectOptions(
             fingerprint=fingerprint,
             ca=ca,
@@ -241,15 +285,17 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=highest_layer(layers, policy, survival(survive, state)),
+            layers=highest_layer(layers, policy, survival(survive, state), session_id),
             window=window,
             mtu=mtu,
             timeout=timeout,
             policy=policy,
             survive=survival(survive, state),
             state=state,
+            header_key=header_key,
+            session_id=session_id,
         )
-        return cls(_core.Session.connect(address, options), policy)
+        return cls(_core.Session.connect(address, options), policy, address)
 
     def send(
         self,
@@ -263,6 +309,8 @@ class Session(SessionState):
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
         label: str | bytes = b"",
+        doc_id: str | None = None,
+        owner: OwnershipContext | None = None,
     ) -> SentEntity:
         """Announce an entity and send it; return once it is announced and its payload is on its way.
 
@@ -283,6 +331,8 @@ class Session(SessionState):
             label: What you call it, 1,024 octets at most, unlike anything else in the session. Where the session has a
                 ``state`` folder and knows the label, the entity is not announced again: what has ended gives its
                 outcome at once, else the payload is sent where it is still wanted.
+            doc_id: Which document a root entity is (section 7.1); a UUID is recommended. Its header has a `PipeDoc`.
+            owner: Whose document it is; together with ``doc_id``.
 
         Raises:
             PipeStreamError: DEPTH_EXCEEDED, WINDOW_EXCEEDED where it can never be sent; the reason of the end when
@@ -297,6 +347,8 @@ class Session(SessionState):
             chunk_size=chunk_size,
             policy=policy,
             label=label,
+            doc_id=doc_id,
+            owner=owner,
         )
         return SentEntity(self, self._native.send(of, payload), dehydrate)
 
@@ -311,6 +363,8 @@ class Session(SessionState):
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
         label: str | bytes = b"",
+        doc_id: str | None = None,
+        owner: OwnershipContext | None = None,
     ) -> Scope:
         """Send an entity that has children, and give their scope, for a ``with`` block. See `send`.
 
@@ -326,6 +380,8 @@ class Session(SessionState):
             chunk_size=chunk_size,
             policy=policy,
             label=label,
+            doc_id=doc_id,
+            owner=owner,
         )
         return Scope(entity)
 

@@ -7,20 +7,13 @@ use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Record;
+use crate::pipestream::pipe_doc::OwnerFields;
 
 /// What Python says of a document.
 #[derive(Debug, Default, FromPyObject)]
 pub(crate) struct IdentityFields {
     doc_id: Option<String>,
     owner: Option<OwnerFields>,
-}
-
-/// The attributes of Python's `OwnershipContext`.
-#[derive(Debug, FromPyObject)]
-pub(crate) struct OwnerFields {
-    owner_id: Option<String>,
-    group_id: Option<String>,
-    scopes: Vec<String>,
 }
 
 /// What the sender says of a document.
@@ -37,12 +30,6 @@ pub(crate) struct OwnerNote {
     owner_id: Option<String>,
     group_id: Option<String>,
     scopes: Vec<String>,
-}
-
-impl From<OwnerFields> for OwnershipContext {
-    fn from(fields: OwnerFields) -> Self {
-        Self { owner_id: fields.owner_id, group_id: fields.group_id, scopes: fields.scopes }
-    }
 }
 
 impl From<&OwnershipContext> for OwnerNote {

@@ -84,6 +84,7 @@ class Server:
         state: PathLike | None = None,
         metrics: str | None = None,
         references: References | None = None,
+        header_key: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
         """Take the arguments of `penstock.pipestream.Server`. Await or enter it to begin to listen."""
@@ -108,6 +109,7 @@ class Server:
             defer_types=list(defer_types),
             survive=survive if layers == LAYER_2 else None,
             state=state,
+            header_key=header_key,
         )
         self._queue = None if defer_to is None else Queue.parse(defer_to)
         self._hand_over: HandOver | None = None

@@ -19,9 +19,10 @@ from penstock.pipestream._fields import OCTETS, PathLike, Payload
 from penstock.pipestream._frames import Checkpoint
 from penstock.pipestream._keys import EntityKey, Reason, misuse
 from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
+from penstock.pipestream._pipe_doc import OwnershipContext
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._references import REFERENCE_TYPE, FileStorageReference
-from penstock.pipestream._session import ConnectOptions, SessionState, draft, highest_layer, survival
+from penstock.pipestream._session import ConnectOptions, SessionState, destination, draft, highest_layer, survival
 
 __all__ = ["Session"]
 
@@ -53,9 +54,11 @@ class Session(SessionState):
 
     __slots__ = ("__weakref__", "_events")
 
-    def __init__(self, native: "_core.Session", policy: CompletionPolicy | None = None) -> None:
+    def __init__(
+        self, native: "_core.Session", policy: CompletionPolicy | None = None, authority: str | None = None
+    ) -> None:
         """Use `Session.connect`."""
-        super().__init__(native, policy)
+        super().__init__(native, policy, authority)
         self._events: deque[Event] = deque()
 
     @classmethod
@@ -76,12 +79,14 @@ class Session(SessionState):
         window: int | None = None,
         mtu: int | None = None,
         timeout: float | None = 10.0,
+        header_key: str | None = None,
     ) -> "Starting[Session]":
         """Connect to a server and agree on capabilities: await it, or enter it with ``async with``.
 
         The arguments are those of `penstock.pipestream.Session.connect`, and so are its errors.
         """
         survive = survival(survive, state)
+        server, session_id = destination(address)
         options = ConnectOptions(
             fingerprint=fingerprint,
             ca=ca,
@@ -89,18 +94,20 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=highest_layer(layers, policy, survive),
+            layers=highest_layer(layers, policy, survive, session_id),
             window=window,
             mtu=mtu,
             timeout=None,
             policy=policy,
             survive=survive,
             state=state,
+            header_key=header_key,
+            session_id=session_id,
         )
 
         async def start() -> "Session":
             async with limit(timeout, f"{address} did not answer"):
-                return cls(await result(futures().connect(address, options)), policy)
+                return cls(await result(futures().connect(server, options)), policy, server)
 
         return Starting(start)
 
@@ -116,6 +123,8 @@ class Session(SessionState):
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
         label: str | bytes = b"",
+        doc_id: str | None = None,
+        owner: OwnershipContext | None = None,
     ) -> SentEntity:
         """Announce an entity and send it; return once it is announced and its payload is on its way.
 
@@ -133,6 +142,8 @@ class Session(SessionState):
             chunk_size=chunk_size,
             policy=policy,
             label=label,
+            doc_id=doc_id,
+            owner=owner,
         )
         return SentEntity(self, await result(futures().send(self._native, of, payload)), dehydrate)
 
@@ -178,6 +189,8 @@ class Session(SessionState):
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
         label: str | bytes = b"",
+        doc_id: str | None = None,
+        owner: OwnershipContext | None = None,
     ) -> Starting[Scope]:
         """Send an entity that has children, and give their scope, for an ``async with`` block. See `send`.
 
@@ -196,6 +209,8 @@ class Session(SessionState):
                     chunk_size=chunk_size,
                     policy=policy,
                     label=label,
+                    doc_id=doc_id,
+                    owner=owner,
                 )
             )
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
+use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, OwnershipContext, Reason, Status};
 use serde::Serialize;
 
 use super::super::references::Referred;
@@ -35,6 +35,32 @@ struct Line<'a> {
     claim: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<ReferenceField<'a>>,
+    /// Which document it is, where its header says so (section 7.1).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doc_id: Option<String>,
+    /// And whose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<OwnerField>,
+}
+
+/// Whose document an entity is.
+#[derive(Serialize)]
+struct OwnerField {
+    owner_id: Option<String>,
+    group_id: Option<String>,
+    scopes: Vec<String>,
+}
+
+impl From<OwnershipContext> for OwnerField {
+    fn from(ownership: OwnershipContext) -> Self {
+        Self { owner_id: ownership.owner_id, group_id: ownership.group_id, scopes: ownership.scopes }
+    }
+}
+
+/// Which document an entity is, and whose. A header that says it wrongly has failed its entity.
+fn document(header: Option<&EntityHeader>) -> (Option<String>, Option<OwnerField>) {
+    let doc = header.and_then(|header| header.document().ok().flatten());
+    doc.map_or((None, None), |doc| (Some(doc.doc_id), doc.ownership.map(Into::into)))
 }
 
 /// What the entity refers to, and where its message is, if it is not its file.
@@ -102,6 +128,7 @@ fn attempts(failures: u32) -> Option<u32> {
 
 /// The line of an entity that is complete, after so many attempts that failed.
 pub(super) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, placed: &Placed) -> Vec<u8> {
+    let (doc_id, owner) = document(Some(header));
     encode(&Line {
         scope: key.scope,
         scope_use: key.scope_use,
@@ -119,6 +146,8 @@ pub(super) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, pla
         reference: placed.reference(),
         attempts: attempts(failures),
         claim: None,
+        doc_id,
+        owner,
     })
 }
 
@@ -130,6 +159,7 @@ pub(super) fn failed(
     payload: Option<&Placed>,
 ) -> Vec<u8> {
     let parent = header.map_or(end.parent_id, |header| header.parent_id);
+    let (doc_id, owner) = document(header);
     let reason = end.reason.map_or_else(|| "no reason was given".to_owned(), in_words);
     encode(&Line {
         scope: key.scope,
@@ -148,6 +178,8 @@ pub(super) fn failed(
         reference: payload.and_then(Placed::reference),
         attempts: attempts(end.failures),
         claim: end.claim.map(|claim| format!("{claim:016x}")),
+        doc_id,
+        owner,
     })
 }
 
