@@ -343,6 +343,22 @@ mod tests {
     }
 
     #[test]
+    fn an_envelope_that_is_not_valid_fails_its_entity() {
+        let with = |entry: String| {
+            let mut header = header();
+            header.metadata.insert(DOC.to_owned(), entry);
+            header
+        };
+        let doc = |doc_id: &str, entity_id| PipeDoc { doc_id: doc_id.to_owned(), entity_id, ownership: None };
+        assert_eq!(with(doc("d", 7).to_entry()).check(100), Ok(()));
+        for bad in [doc("", 7).to_entry(), doc("d", 8).to_entry(), "no base64".to_owned(), "/w==".to_owned()] {
+            let error = with(bad).check(100).expect_err("refused");
+            assert_eq!((error.code(), error.entity()), (ErrorCode::EntityInvalid, Some(7)));
+            assert!(error.message().starts_with(DOC), "{error}");
+        }
+    }
+
+    #[test]
     fn a_chunk_that_cannot_be_fails_its_entity() {
         let with = |total_chunks, chunk_index, chunk_offset| EntityHeader {
             chunk_info: Some(ChunkInfo { total_chunks, chunk_index, chunk_offset }),
