@@ -469,9 +469,7 @@ class Verification:
         yield from self._compare_scope(index, metadata.get("pipestream.child-scope"))
 
     def _compare_envelope(self, line: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[Difference]:
-        """Compare which document it is, and whose (section 7.1). Receipts of earlier versions do not say so."""
-        if "doc_id" not in self._receipt:
-            return
+        """Compare which document it is, and whose (section 7.1). Of what an earlier version sent, neither says so."""
         owner = None if self._disguise.owner is None else dict(self._disguise.owner)
         found = envelope(metadata, line.get("entity"))
         for where_, (doc_id, whose) in {

@@ -193,6 +193,7 @@ _RECEIPT_MAY: _Fields = {
     "doc_id": (_matches(_UUID), "a UUID in lower case"),
     "owner": (lambda value: _owner(value), "owner_id, group_id and scopes"),
     "uri": (lambda value: _uri(value), "a pipestream URI"),
+    "alias": (lambda value: _alias(value), "doc_id and owner"),
     "privacy": (lambda value: _privacy(value), "pad_children, opaque_types and document"),
     "claim": _CLAIM,
     "policy": (_policy, "a policy in its own form"),
@@ -232,12 +233,19 @@ _PART_MAY: _Fields = {"alias": _SESSION, "claim": _CLAIM}
 def _privacy(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and value.keys() - {"doc_id", "owner"} == {"pad_children", "opaque_types", "document"}
+        and value.keys() == {"pad_children", "opaque_types", "document"}
         and _number(0, 1000)(value["pad_children"])
         and isinstance(value["opaque_types"], bool)
         and (value["document"] is None or _SESSION[0](value["document"]))
-        and ("doc_id" not in value or _matches(_UUID)(value["doc_id"]))
-        and ("owner" not in value or _owner(value["owner"]))
+    )
+
+
+def _alias(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"doc_id", "owner"}
+        and _matches(_UUID)(value["doc_id"])
+        and _or_null(_owner)(value["owner"])
     )
 
 
@@ -254,7 +262,7 @@ def _owner(value: Any) -> bool:
 
 def _uri(value: Any) -> bool:
     try:
-        return isinstance(value, str) and str(PipeStreamURI.parse(value)) == value
+        return _text(value) and str(PipeStreamURI.parse(value)) == value
     except PipeStreamError:
         return False
 

@@ -19,8 +19,9 @@ class Disguise:
         privacy = receipt.get("privacy", {})
         self.opaque: bool = privacy.get("opaque_types", False)
         self.document: str = privacy.get("document") or receipt["document"]
-        self.doc_id: str | None = privacy.get("doc_id", receipt.get("doc_id"))
-        self.owner: Mapping[str, Any] | None = privacy.get("owner", receipt.get("owner"))
+        envelope = receipt.get("alias", receipt)
+        self.doc_id: str | None = envelope.get("doc_id")
+        self.owner: Mapping[str, Any] | None = envelope.get("owner")
         self._has_aliases: bool = self.document != receipt["document"]
         self._ways: dict[tuple[str, ...], list[str]] = {}
         for part in receipt["parts"] if self._has_aliases else ():

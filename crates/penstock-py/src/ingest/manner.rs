@@ -49,11 +49,12 @@ pub(crate) struct PrivacyNote {
     opaque_types: bool,
     /// The document's pseudonym.
     document: Option<String>,
-    /// The pseudonym of its identifier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    doc_id: Option<String>,
-    /// The pseudonyms of its owner.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+}
+
+/// The pseudonyms of a document's identifier and of its owner, as a receipt has them.
+#[derive(Debug, Serialize)]
+pub(crate) struct AliasNote {
+    doc_id: String,
     owner: Option<OwnerNote>,
 }
 
@@ -62,14 +63,6 @@ pub(crate) struct PrivacyNote {
 pub(crate) struct Padding {
     pub(crate) key: EntityKey,
     pub(crate) status: Status,
-}
-
-impl PrivacyNote {
-    /// Whether parts go out alike under both.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        let of = |note: &Self| (note.pad_children, note.opaque_types, note.document.clone());
-        of(self) == of(other)
-    }
 }
 
 impl TryFrom<MannerFields> for Manner {
@@ -132,17 +125,13 @@ impl Manner {
             pad_children: self.pad_children,
             opaque_types: self.opaque_types,
             document: pseudonym,
-            doc_id: None,
-            owner: None,
         })
     }
 
-    /// What the receipt of a document says whose message this is.
-    pub(super) fn note_of(&self, document: &str, doc: &PipeDoc) -> Option<PrivacyNote> {
-        let hidden = self.pseudonyms.as_ref().map(|pseudonyms| pseudonyms.pipe_doc(doc));
-        let owner = hidden.as_ref().and_then(|hidden| hidden.ownership.as_ref()).map(OwnerNote::from);
-        let doc_id = hidden.map(|hidden| hidden.doc_id);
-        self.note(document).map(|note| PrivacyNote { doc_id, owner, ..note })
+    /// What a receipt says of the pseudonyms in a document's message.
+    pub(super) fn alias_of(&self, doc: &PipeDoc) -> Option<AliasNote> {
+        let hidden = self.pseudonyms.as_ref()?.pipe_doc(doc);
+        Some(AliasNote { owner: hidden.ownership.as_ref().map(OwnerNote::from), doc_id: hidden.doc_id })
     }
 
     /// A document's message as its header has it.

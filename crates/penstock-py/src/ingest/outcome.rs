@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::identity::OwnerNote;
 use super::ledger::{Ledger, Record, file_of};
-use super::manner::PrivacyNote;
+use super::manner::{AliasNote, PrivacyNote};
 use super::policy::DocumentPolicy;
 use super::rows;
 use crate::documents::hex;
@@ -47,6 +47,8 @@ struct Receipt<'a> {
     owner: Option<OwnerNote>,
     #[serde(skip_serializing_if = "Option::is_none")]
     uri: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alias: Option<AliasNote>,
     #[serde(skip_serializing_if = "Option::is_none")]
     privacy: Option<PrivacyNote>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,7 +196,8 @@ impl DocumentOutcome {
             session: root.map_or(session, |root| root.session(session)),
             root: root.and_then(Record::ids),
             file: root.and_then(|root| root.file(session)),
-            privacy: ledger.manner.note_of(&ledger.document, &doc),
+            privacy: ledger.manner.note(&ledger.document),
+            alias: ledger.manner.alias_of(&doc),
             owner: doc.ownership.as_ref().map(OwnerNote::from),
             uri: ledger.uri(),
             doc_id: doc.doc_id,

@@ -152,11 +152,7 @@ impl Previous {
 
     /// Nothing, unless its parts went out as those do that are sent now: under the same pseudonyms, for instance.
     pub(crate) fn sent_like(self, note: Option<&PrivacyNote>) -> Self {
-        match (&self.privacy, note) {
-            (Some(before), Some(now)) if before.is_like(now) => self,
-            (None, None) => self,
-            (Some(_), _) | (None, Some(_)) => Self::default(),
-        }
+        if self.privacy.as_ref() == note { self } else { Self::default() }
     }
 
     /// Whether the document has the identifier and the owner that it had then; otherwise its root entity there does not

@@ -42,6 +42,8 @@ _COLUMNS: dict[str, tuple[tuple[DataType, ...], str]] = {
     "path": ((_STRINGS,), "array<string>"),
     "type": ((StringType(),), "string"),
     "metadata": ((MapType(StringType(), StringType()),), "map<string,string>"),
+    "doc_id": ((StringType(),), "string"),
+    "owner": ((StructType(),), "struct<owner_id:string,group_id:string,scopes:array<string>>"),
 }
 _COMMIT_ATTEMPTS = 6
 """A commit may be repeated as often as one likes; these take about 15 s in all."""
