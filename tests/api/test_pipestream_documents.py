@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock import PipeStreamError, aio
+from penstock import PipeStreamError
 from penstock._header_key import header_key
+from penstock.aio import pipestream as aio_pipestream
 from penstock.pipestream import OwnershipContext, PipeDoc, PipeStreamURI, Server, Session, SinkReader, Status
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "pipestream"
@@ -88,7 +89,7 @@ def test_a_session_has_the_name_that_its_uri_says(tmp_path):
 
 def test_an_entity_says_which_document_it_is_and_whose_in_either_api(tmp_path):
     async def send(server):
-        session = aio.pipestream.Session.connect(server.address, fingerprint=server.fingerprint)
+        session = aio_pipestream.Session.connect(server.address, fingerprint=server.fingerprint)
         async with session as session:
             sent = await session.send(b"y", doc_id="another", owner=OWNER)
             assert await sent.wait() is Status.COMPLETE

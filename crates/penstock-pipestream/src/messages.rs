@@ -15,7 +15,8 @@ pub use self::pipestream::protocol::v1::{
     AssemblyManifestEntry, Capabilities as CapabilitiesMessage, CheckpointFrame as CheckpointMessage, ChunkInfo,
     ClaimCheck, CompletionMode, CompletionPolicy, EncryptionMetadata, EntityHeader as EntityHeaderMessage,
     EntityStatus, FailureAction, FileStorageReference, OwnershipContext as OwnershipContextMessage,
-    PipeDoc as PipeDocMessage, ResolutionState, ScopeDigest as ScopeDigestMessage, StatusFrame as StatusMessage, StoppingPointValidation, YieldReason, YieldToken,
+    PipeDoc as PipeDocMessage, ResolutionState, ScopeDigest as ScopeDigestMessage, StatusFrame as StatusMessage,
+    StoppingPointValidation, YieldReason, YieldToken,
 };
 
 // The modules are nested as the packages are, because the generated code names its neighbours by such paths.

@@ -10,8 +10,8 @@ use penstock_pipestream::messages::CompletionPolicy;
 use penstock_pipestream::reference::check_no_data_key;
 use penstock_pipestream::yield_token::StoppingPoint;
 use penstock_pipestream::{
-    self as core, Accepted, Checkpoint, ChunkProgress, ClaimAsk, ClaimResponse, EntityHeader, EntityKey, ErrorCode, PipeDoc,
-    MAX_HEADER_LENGTH, MAX_LABEL, Reason, Ticket,
+    self as core, Accepted, Checkpoint, ChunkProgress, ClaimAsk, ClaimResponse, EntityHeader, EntityKey, ErrorCode,
+    MAX_HEADER_LENGTH, MAX_LABEL, PipeDoc, Reason, Ticket,
 };
 use quinn::{RecvStream, SendStream};
 use tokio::sync::{mpsc, oneshot};

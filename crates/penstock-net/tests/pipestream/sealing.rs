@@ -37,8 +37,7 @@ fn options(layers: u8) -> SessionOptions {
 
 fn secret_draft() -> EntityDraft {
     let metadata = [("penstock.document", "salaries.zip"), ("penstock.path", "[\"board meeting\"]")];
-    let ownership =
-        penstock_pipestream::OwnershipContext { owner_id: Some("alice".to_owned()), ..Default::default() };
+    let ownership = penstock_pipestream::OwnershipContext { owner_id: Some("alice".to_owned()), ..Default::default() };
     EntityDraft {
         metadata: metadata.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         document: Some(PipeDoc { doc_id: "d".to_owned(), entity_id: 0, ownership: Some(ownership) }),
@@ -142,7 +141,7 @@ fn results_are_sealed_as_well() {
     let client = pair.connect_with(options(2));
     let server = block(sessions.next()).unwrap();
     let result = block(server.send(secret_draft(), Payload::bytes(b"result".to_vec()))).unwrap();
-    let mut received = block(client.next_entity()).unwrap().unwrap();
+    let received = block(client.next_entity()).unwrap().unwrap();
     assert_eq!(received.header().content_type, "application/vnd.secret");
     assert_eq!(block(received.complete()).unwrap(), ());
     assert_eq!(block(server.wait_resolved(result.key)).unwrap().status, Status::Complete);

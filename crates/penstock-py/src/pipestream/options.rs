@@ -125,7 +125,14 @@ impl ConnectOptions {
         let state = self.state.clone();
         let header_keys = header_keys(self.header_key.as_deref())?;
         let name = self.session_id.as_deref().map(SessionId::parse).transpose().map_err(Error::Protocol)?;
-        Ok(SessionOptions { policy, survives, state, header_keys, name, ..session(self.layers, self.window, self.mtu)? })
+        Ok(SessionOptions {
+            policy,
+            survives,
+            state,
+            header_keys,
+            name,
+            ..session(self.layers, self.window, self.mtu)?
+        })
     }
 }
 

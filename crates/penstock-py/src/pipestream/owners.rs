@@ -10,12 +10,8 @@ use penstock_pipestream::OwnershipContext;
 /// The fields of an owner.
 pub(crate) fn owner_fields() -> Fields {
     let field = |name: &str, data_type| Field::new(name, data_type, true);
-    vec![
-        field("owner_id", DataType::Utf8),
-        field("group_id", DataType::Utf8),
-        field("scopes", DataType::List(scope())),
-    ]
-    .into()
+    vec![field("owner_id", DataType::Utf8), field("group_id", DataType::Utf8), field("scopes", DataType::List(scope()))]
+        .into()
 }
 
 fn scope() -> Arc<Field> {

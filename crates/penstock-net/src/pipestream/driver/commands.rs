@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_pipestream::pipe_doc::DOC;
-use penstock_pipestream::{
-    Admission, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Now, PipeDoc, Reason, Ticket,
-};
+use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Now, PipeDoc, Reason, Ticket};
 use tokio::sync::oneshot;
 
 use super::super::command::{Answer, CheckpointAnswer, Command, Delivery, EntityDraft, Reply, SendRequest, Verdict};

@@ -203,7 +203,8 @@ fn scopes_are_used_again_after_wrapping() {
 
 /// Headers of a client that seals them with a key which the server does not have.
 fn sealed_for_nobody(header: &EntityHeader) -> EntityHeader {
-    let keys = HeaderKeys::parse(&"5a".repeat(32)).expect("a key").for_session(SessionId::new([1; 16])).expect("derived");
+    let keys =
+        HeaderKeys::parse(&"5a".repeat(32)).expect("a key").for_session(SessionId::new([1; 16])).expect("derived");
     keys.seal(header, [0; 12]).expect("sealed")
 }
 
