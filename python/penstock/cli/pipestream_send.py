@@ -55,6 +55,20 @@ _ByReference = Annotated[
     typer.Option(metavar="URL", help="With --no-dehydrate: send where documents lie below this URL, not their octets."),
 ]
 
+_Receipts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR", callback=folder, help="Write receipts, KEY.json, at the end; into a folder or to a URI."
+    ),
+]
+_Previous = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        callback=folder,
+        help="Earlier receipts of this sink, in a folder or at a URI: what they have is not sent again.",
+    ),
+]
 _DocId = Annotated[
     str | None,
     typer.Option(metavar="UUID", help="The identifier of the one document; by default it is made from its key."),
@@ -118,22 +132,8 @@ def _send(
     dehydrate: Annotated[
         bool, typer.Option("--dehydrate/--no-dehydrate", help="Take documents apart, or send each as one entity.")
     ] = True,
-    receipts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            callback=folder,
-            help="Write receipts, KEY.json, at the end; into a folder or to a URI.",
-        ),
-    ] = None,
-    previous: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            callback=folder,
-            help="Earlier receipts of this sink, in a folder or at a URI: what they have is not sent again.",
-        ),
-    ] = None,
+    receipts: _Receipts = None,
+    previous: _Previous = None,
     storage: StorageOption = None,
     pad_children: _PadChildren = 0,
     opaque_types: _OpaqueTypes = False,

@@ -115,6 +115,9 @@ _Cert = Annotated[
     Path | None,
     typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
 ]
+_ClientCa = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+]
 _Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
 
 
@@ -134,9 +137,7 @@ def _serve(
     max_payload: _MaxPayload = None,
     cert: _Cert = None,
     key: _Key = None,
-    client_ca: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
-    ] = None,
+    client_ca: _ClientCa = None,
     read_key_file: _ReadKeyFile = None,
     fetch_from: _FetchFrom = None,
     approve_key: _ApproveKey = None,
@@ -147,7 +148,6 @@ def _serve(
 ) -> None:
     """Take entities and keep each whole one in a folder or an object store."""
     secret = _check_secrets(cert, key, read_key_file)
-    sealing = header_key(header_key_file)
     _check_layers(layers, defer_type, defer_to, claims, state)
     _check_state(state, sink, survive)
     options = storage_options(storage, sink, *(fetch_from or ()))
@@ -176,7 +176,7 @@ def _serve(
         state=state,
         metrics=metrics,
         references=_references(fetch_from, approve_key, options),
-        header_key=sealing,
+        header_key=header_key(header_key_file),
     )
     typer.echo(f"listening {server.address} fingerprint {server.fingerprint}")
     stop.wait()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypedDict
 
 from penstock import _core
 from penstock.errors import PipeStreamError
@@ -105,6 +105,29 @@ def highest_layer(
     if layers is None:
         return 1 if needs is None else 2
     return layers
+
+
+class Lasting(TypedDict):
+    """What decides about the layer: whatever needs layer 2."""
+
+    layers: int
+    policy: CompletionPolicy | None
+    survive: float | None
+    state: PathLike | None
+    session_id: str | None
+
+
+def lasting(
+    layers: int | None,
+    policy: CompletionPolicy | None,
+    survive: float | None,
+    state: PathLike | None,
+    session_id: str | None,
+) -> Lasting:
+    """Give what goes with the highest layer that a client offers; errors are those of `highest_layer`."""
+    survive = survival(survive, state)
+    highest = highest_layer(layers, policy, survive, session_id)
+    return Lasting(layers=highest, policy=policy, survive=survive, state=state, session_id=session_id)
 
 
 def draft(
@@ -251,27 +274,24 @@ class Session(SessionState):
         """Connect to a server and agree on capabilities. Exactly one of the first three says whom to trust.
 
         Args:
-            address: ``HOST:PORT``; an IPv6 address in brackets. Or ``pipestream://HOST:PORT/SESSION``: the session
-                has this ID then, 32 hex digits, which needs layer 2.
+            address: ``HOST:PORT``, an IPv6 address in brackets; ``pipestream://HOST:PORT/SESSION`` names the session.
             fingerprint: The SHA-256 of the server's certificate in hex, ``sha256:`` before it or not.
             ca: A PEM file; a server whose certificate it has signed, for its name, is trusted.
-            system_ca: The system's certificate store is that file.
+            system_ca: The system's store is that file.
             cert: Our own certificate (PEM), for servers that ask; together with ``key``.
             key: Its private key (PEM).
             server_name: The name that the certificate must be for, if not that of ``address``.
             layers: The highest layer, 0 to 2; by default 1, or 2 where an argument needs it. Claim checks need 2.
             policy: That of root entities, if the server knows of it, and of their children and documents without one.
-            survive: Seconds for which another connection is tried when this one is lost, 86,400 at most: only what is
-                not terminal is sent again, and kept for that, 64 MiB and one payload at most in memory. By default, and
-                where the server lets none survive, the session ends with its connection.
+            survive: Seconds, 86,400 at most, for which another connection is tried when this one is lost; what is not
+                terminal is kept for that, 64 MiB and one payload at most. By default the session ends with it.
             state: A folder for this one session, made if need be, so that it outlives the process: an unfinished one in
                 there goes on (`resumed`), else a new one begins. ``survive`` is 300 then by default; see ``label``.
             window: The most unresolved entities of a scope, by default 65,536; the smaller of both ends' counts.
-            mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; what the path does
-                not carry is found out and not used. By default 6,500 where the peer is on this machine, else 1,452.
+            mtu: The largest UDP payload that is tried on the path, in octets from 1,200 to 9,000; by default 6,500
+                where the peer is on this machine, else 1,452.
             timeout: Seconds for all of it. None leaves it to the handshake's own limit.
-            header_key: Seal metadata and content types of headers, in both directions, with this key of 64 hex digits,
-                which the server has as well. More lines are earlier keys, which only open.
+            header_key: Seal headers, both ways, with this key of 64 hex digits; more lines are earlier keys, to open.
 
         Raises:
             PipeStreamError: Of kind "io" where the server cannot be reached or is not trusted, "deadline" when the
@@ -285,15 +305,11 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=highest_layer(layers, policy, survival(survive, state), session_id),
             window=window,
             mtu=mtu,
             timeout=timeout,
-            policy=policy,
-            survive=survival(survive, state),
-            state=state,
             header_key=header_key,
-            session_id=session_id,
+            **lasting(layers, policy, survive, state, session_id),
         )
         return cls(_core.Session.connect(address, options), policy, address)
 

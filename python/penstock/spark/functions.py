@@ -35,7 +35,12 @@ _MAX_CONTENT = (1 << 31) - (1 << 16)
 
 @dataclass(frozen=True)
 class Dehydrate:
-    """Takes the documents of a column ``path`` apart; made by ``dehydrate``."""
+    """Takes the documents of a column ``path`` apart; made by ``dehydrate``.
+
+    Each attempt of a task is a PipeStream session of its own, closed before the last rows are given out. One that fails
+    or is stopped early is aborted, and Spark's next attempt sends its documents again; results and receipts name only
+    the session of the attempt that ended.
+    """
 
     sink: str
     fingerprint: str | None = None
@@ -134,14 +139,8 @@ def dehydrate(
     """Make a function for ``mapInArrow`` that takes documents apart and sends every part to a sink.
 
     It reads the columns ``path`` (a local path, a ``file:`` URI, or the URI of an object, read in the task) and, where
-    there are some, ``document`` (its name in receipts), ``doc_id`` (its UUID, if that is not to be made from the
-    receipt's key) and ``owner`` (a struct as in ``PART_SCHEMA``; null: the argument). It gives ``PART_SCHEMA``: for
-    each document a row, then one for each part, depth first, in the order of the input. What failed has its row too,
-    with the reason.
-
-    Each attempt of a task is a PipeStream session of its own, closed before the last rows are given out. One that fails
-    or is stopped early is aborted, and Spark's next attempt sends its documents again; results and receipts name only
-    the session of the attempt that ended.
+    there are some, ``document`` (its name in receipts), ``doc_id`` (its UUID) and ``owner`` (as in ``PART_SCHEMA``). It
+    gives ``PART_SCHEMA``: for each document a row, then one for each part, depth first, in the order of the input.
 
     Args:
         sink: ``host:port`` of a PipeStream server; or a URI, ``s3://bucket/prefix``, where each task writes by itself.
@@ -162,21 +161,19 @@ def dehydrate(
         storage: Options of the store for all URIs; by default the environment of the executors says it all.
         privacy: What headers do not tell; its key is read on the executors. By default they tell names and types.
         policy: What becomes of parts that fail, and of their containers: a `penstock.pipestream.CompletionPolicy` or
-            its text, ``"quorum:0.8,on-failure=retry"``. With one, rows are those of `Dehydrate.schema`.
+            its text, ``"quorum:0.8,on-failure=retry"``; then rows are those of `Dehydrate.schema`.
         owner: Whose documents are that have none in a column ``owner``.
-        header_key_file: A file, read on the executors, with the key of 64 hex digits that metadata and types in headers
-            are sealed with; the server has the same. More lines are earlier keys.
+        header_key_file: A file, read on the executors, with the key that seals headers, as the server has it.
 
     Raises:
-        SparkError: An option is wrong. Raised here, on the driver.
-
+        SparkError: An option is wrong, here on the driver.
     >>> dehydrate("127.0.0.1:4433", fingerprint="ab" * 32).in_flight
     8
     """
     manner = (_storage(storage, sink, receipts, previous, root), _privacy(privacy), _policy(policy, sink, privacy))
     rest = (mtu, receipts, previous, root, limits, in_flight, text, max_content, *manner)
-    made = Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest)
-    return _checked_options(replace(made, owner=_owner(owner), header_key_file=_absolute(header_key_file)))
+    more = {"owner": _owner(owner), "header_key_file": _absolute(header_key_file)}
+    return _checked_options(Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest, **more))
 
 
 def _owner(owner: OwnershipContext | None) -> OwnershipContext | None:

@@ -22,7 +22,7 @@ from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
 from penstock.pipestream._pipe_doc import OwnershipContext
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._references import REFERENCE_TYPE, FileStorageReference
-from penstock.pipestream._session import ConnectOptions, SessionState, destination, draft, highest_layer, survival
+from penstock.pipestream._session import ConnectOptions, SessionState, destination, draft, lasting
 
 __all__ = ["Session"]
 
@@ -85,7 +85,6 @@ class Session(SessionState):
 
         The arguments are those of `penstock.pipestream.Session.connect`, and so are its errors.
         """
-        survive = survival(survive, state)
         server, session_id = destination(address)
         options = ConnectOptions(
             fingerprint=fingerprint,
@@ -94,15 +93,11 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=highest_layer(layers, policy, survive, session_id),
             window=window,
             mtu=mtu,
             timeout=None,
-            policy=policy,
-            survive=survive,
-            state=state,
             header_key=header_key,
-            session_id=session_id,
+            **lasting(layers, policy, survive, state, session_id),
         )
 
         async def start() -> "Session":
