@@ -59,10 +59,14 @@ impl Session {
         self.guard(Err(error))
     }
 
-    /// An entity stream's header does not parse, is too large, or is not whole when the stream ends (decision 14).
+    /// An entity stream's header does not parse, is too large, or is not whole when the stream ends (decision 14); or
+    /// too many headers wait at the driver.
     pub fn handle_header_error(&mut self, _now: Now, error: Error) -> Result<()> {
         if error.code() == ErrorCode::EntityTooLarge {
             self.counters.exceeded(Limit::Header, 1);
+        }
+        if error.code() == ErrorCode::WindowExceeded {
+            self.counters.exceeded(Limit::HeldHeaders, 1);
         }
         self.guard(Err(error))
     }
