@@ -221,8 +221,8 @@ impl Sender {
         }
         self.leave(interrupts)?;
         let sent = Sent { names: Arc::clone(columns.names()), row, octets: 0, root: true, scope: None };
-        self.account.open(1, 0);
         let draft = document_draft(document, columns.document(row).map_err(Stop::Rows)?, &self.metadata);
+        self.account.open(1, 0);
         let answer = wait(self.session.send(draft, Payload::empty()), interrupts)?;
         let key = answer.as_ref().map(|ticket| ticket.key).map_err(Clone::clone);
         self.account.announced(sent, answer);
