@@ -6,7 +6,7 @@ It is checked where it is given, before anything is resolved or connected: on Sp
 import ipaddress
 import re
 
-__all__ = ["check_address", "fingerprint_digits", "is_local"]
+__all__ = ["check_address", "check_server", "fingerprint_digits", "is_local"]
 
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\[\]:\s]+):([0-9]{1,5})")
 _FINGERPRINT = re.compile(r"(?:sha256:)?((?:[0-9a-f]{2}:?){31}[0-9a-f]{2})", re.IGNORECASE)
@@ -17,6 +17,25 @@ def check_address(address: str, lowest_port: int = 1) -> str:
     found = _ADDRESS.fullmatch(address)
     if found is None or not lowest_port <= int(found[1]) < 65536:
         raise ValueError(f"must be HOST:PORT, not {address!r}")
+    return address
+
+
+def check_server(address: str) -> str:
+    """Give a PipeStream server's address back: ``HOST:PORT``, or a ``pipestream`` URI that names a port.
+
+    Raises ``ValueError`` for anything else.
+    """
+    if not address.lower().startswith("pipestream://"):
+        return check_address(address)
+    from penstock.errors import PipeStreamError
+    from penstock.pipestream import PipeStreamURI
+
+    try:
+        uri = PipeStreamURI.parse(address)
+    except PipeStreamError as error:
+        raise ValueError(error.message) from None
+    if uri.address is None:
+        raise ValueError(f"names no port, and there is no default one: pipestream://HOST:PORT/SESSION, not {address}")
     return address
 
 

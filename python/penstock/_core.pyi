@@ -10,6 +10,7 @@ from typing import Final, Generic, Literal, Protocol, Self, TypedDict, TypeVar, 
 import pyarrow as pa
 
 from penstock._privacy import Manner
+from penstock._sending import Identity
 from penstock.documents import Limits, Source
 from penstock.lumberjack._options import ReceiveOptions, SendOptions
 from penstock.lumberjack._spool import SpoolOptions, SpoolReaderOptions
@@ -22,6 +23,7 @@ from penstock.pipestream import (
     CompletionPolicy,
     EntityHeader,
     FileStorageReference,
+    PipeDoc,
     ScopeDigest,
     StatusFrame,
 )
@@ -94,18 +96,21 @@ __all__ = [
     "decode_checkpoint",
     "decode_claim",
     "decode_header",
+    "decode_pipe_doc",
     "decode_policy",
     "decode_reference",
     "decode_scope_digest",
     "decode_status",
     "default_limits",
     "divide",
+    "doc_id_of_key",
     "document_key",
     "encode_barrier",
     "encode_capabilities",
     "encode_checkpoint",
     "encode_claim",
     "encode_header",
+    "encode_pipe_doc",
     "encode_policy",
     "encode_reference",
     "encode_scope_digest",
@@ -121,8 +126,10 @@ __all__ = [
     "lumberjack_send_json",
     "lumberjack_send_maps",
     "lumberjack_shutdown",
+    "make_uri",
     "merkle_root",
     "negotiate",
+    "parse_uri",
     "part_schema",
     "pimp_ask",
     "pimp_cancel",
@@ -141,6 +148,7 @@ __all__ = [
     "pimp_status",
     "pimp_take_over",
     "pimp_trigger",
+    "pipe_doc_of_entry",
     "quicx_dead",
     "quicx_dead_list",
     "quicx_done_before",
@@ -310,6 +318,28 @@ class _ReferenceFields(TypedDict):
     attrs: dict[str, str]
     encryption: _EncryptionFields | None
 
+class _OwnerFields(TypedDict):
+    owner_id: str | None
+    group_id: str | None
+    scopes: list[str]
+
+class _PipeDocFields(TypedDict):
+    doc_id: str
+    entity_id: int
+    ownership: _OwnerFields | None
+
+def encode_pipe_doc(doc: PipeDoc) -> bytes: ...
+def decode_pipe_doc(data: bytes) -> _PipeDocFields: ...
+def pipe_doc_of_entry(entry: str, entity_id: int) -> _PipeDocFields: ...
+def doc_id_of_key(key: str) -> str | None:
+    """Give the document ID that a receipt's key gives; None for what is no key."""
+
+_UriParts = tuple[str, str, list[int], int | None]
+
+def parse_uri(text: str) -> _UriParts: ...
+def make_uri(
+    authority: str, session_id: str, scope_path: list[int], entity_id: int | None
+) -> tuple[str, _UriParts]: ...
 def encode_reference(message: FileStorageReference) -> bytes: ...
 def decode_reference(data: bytes) -> _ReferenceFields: ...
 def check_reference(message: FileStorageReference, approved: list[str]) -> None: ...
@@ -928,11 +958,27 @@ class DocumentSender:
         max_content: int,
         manner: Manner,
         policy: CompletionPolicy | None = None,
+        authority: str | None = None,
     ) -> Self: ...
-    def send(self, name: str, source: Source, previous: str | None = None) -> SentDocument: ...
-    def send_some(self, name: str, source: Source, some: _Selected, previous: str | None = None) -> SentDocument: ...
+    def send(
+        self, name: str, source: Source, previous: str | None = None, identity: Identity | None = None
+    ) -> SentDocument: ...
+    def send_some(
+        self,
+        name: str,
+        source: Source,
+        some: _Selected,
+        previous: str | None = None,
+        identity: Identity | None = None,
+    ) -> SentDocument: ...
     def send_containers(
-        self, name: str, chain: Sequence[_Container], children: int, incomplete: int, previous: str | None = None
+        self,
+        name: str,
+        chain: Sequence[_Container],
+        children: int,
+        incomplete: int,
+        previous: str | None = None,
+        identity: Identity | None = None,
     ) -> SentDocument: ...
     def stop(self) -> None: ...
 

@@ -22,7 +22,8 @@ class Privacy:
     """Whether headers say ``application/octet-stream`` instead of a part's type."""
     pseudonym_key_file: str | os.PathLike[str] | None = None
     """A file with a key of 16 octets or more: headers have pseudonyms, made with HMAC-SHA-256, instead of the names of
-    documents and of the ways down to their parts. It is read by whoever sends, on an executor of Spark for instance."""
+    documents, of the ways down to their parts, of each document's ``doc_id`` and of its owner. It is read by whoever
+    sends, on an executor of Spark for instance."""
 
     def __post_init__(self) -> None:
         """Refuse a number of children that is none."""

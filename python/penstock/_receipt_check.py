@@ -8,9 +8,9 @@ from typing import Any
 
 from penstock import _core
 from penstock._receipt_form import Difference, file_ids, is_file, shorten, where
-from penstock._receipt_privacy import Disguise, promised
+from penstock._receipt_privacy import Disguise, envelope, promised
 from penstock._receipt_sink import Sink
-from penstock.pipestream import CompletionPolicy, ResolutionState, Status, merkle_root
+from penstock.pipestream import CompletionPolicy, PipeStreamURI, ResolutionState, Status, merkle_root
 
 __all__ = ["Verification"]
 
@@ -48,6 +48,7 @@ class Verification:
     def differences(self) -> Iterator[Difference]:
         """Give every difference, the receipt's own contradictions first."""
         yield from self._check_digests()
+        yield from self._check_uri()
         broken = list(self._check_tree())
         yield from broken
         if broken:
@@ -84,6 +85,18 @@ class Verification:
             tree.push(part["path"], digest, Status[part["status"]])
         if (root := tree.root().hex()) != receipt["content_root"]:
             yield Difference.of_receipt("content_root", root, receipt["content_root"], "computed from the parts")
+
+    def _check_uri(self) -> Iterator[Difference]:
+        """Check that the document's URI names its root entity."""
+        uri, root = self._receipt.get("uri"), self._receipt["root"]
+        if uri is None:
+            return
+        named = PipeStreamURI.parse(uri)
+        if root is None or (named.session_id, [*named.scope_path, named.entity_id]) != (
+            self._receipt["session"],
+            root,
+        ):
+            yield Difference.of_receipt("uri", f"that of entity {root} in {self._receipt['session']}", uri)
 
     def _check_tree(self) -> Iterator[Difference]:
         """Find each part's parent: the last part before it that lies one less deep."""
@@ -447,12 +460,26 @@ class Verification:
         if index == _DOCUMENT:
             # A receipt does not say the document's type.
             del expected["type"]
+            yield from self._compare_envelope(line, metadata)
             if (expected["document"], expected["path"]) != (self._disguise.document, []):
                 yield Difference.of_sink("root", self._receipt["root"], "another entity's line there", why)
         for field, value in expected.items():
             if value != actual[field]:
                 yield Difference.of_sink(name + field, actual[field], value, why)
         yield from self._compare_scope(index, metadata.get("pipestream.child-scope"))
+
+    def _compare_envelope(self, line: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[Difference]:
+        """Compare which document it is, and whose (section 7.1). Of what an earlier version sent, neither says so."""
+        owner = None if self._disguise.owner is None else dict(self._disguise.owner)
+        found = envelope(metadata, line.get("entity"))
+        for where_, (doc_id, whose) in {
+            "in its log": (line.get("doc_id"), line.get("owner")),
+            "by its header": found,
+        }.items():
+            if doc_id != self._disguise.doc_id:
+                yield Difference.of_sink("doc_id", self._disguise.doc_id, doc_id, where_)
+            if whose != owner:
+                yield Difference.of_sink("owner", owner, whose, where_)
 
     def _compare_file(self, index: int, line: Mapping[str, Any]) -> Iterator[Difference]:
         """Compare the payload's name. That of a part set aside is the sink's own affair, but not its octets."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock._places import Place
-from penstock.pipestream import CompletionPolicy, Status
+from penstock.errors import PipeStreamError
+from penstock.pipestream import CompletionPolicy, PipeStreamURI, Status
 
 __all__ = [
     "MAX_RECEIPT",
@@ -31,6 +32,7 @@ MAX_RECEIPT = 2 << 30
 _HEX_16 = re.compile(r"[0-9a-f]{16}")
 _HEX_32 = re.compile(r"[0-9a-f]{32}")
 _HEX_64 = re.compile(r"[0-9a-f]{64}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FILE = re.compile(r"([0-9a-f]{32})/([0-9]+)(?:\.[1-9][0-9]*)?/([0-9]+)(?:\.[1-9][0-9]*)?")
 _MAX_SHOWN = 200
 
@@ -188,6 +190,10 @@ _RECEIPT: _Fields = {
     "parts": (lambda value: isinstance(value, list), "a list"),
 }
 _RECEIPT_MAY: _Fields = {
+    "doc_id": (_matches(_UUID), "a UUID in lower case"),
+    "owner": (lambda value: _owner(value), "owner_id, group_id and scopes"),
+    "uri": (lambda value: _uri(value), "a pipestream URI"),
+    "alias": (lambda value: _alias(value), "doc_id and owner"),
     "privacy": (lambda value: _privacy(value), "pad_children, opaque_types and document"),
     "claim": _CLAIM,
     "policy": (_policy, "a policy in its own form"),
@@ -232,6 +238,33 @@ def _privacy(value: Any) -> bool:
         and isinstance(value["opaque_types"], bool)
         and (value["document"] is None or _SESSION[0](value["document"]))
     )
+
+
+def _alias(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"doc_id", "owner"}
+        and _matches(_UUID)(value["doc_id"])
+        and _or_null(_owner)(value["owner"])
+    )
+
+
+def _owner(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"owner_id", "group_id", "scopes"}
+        and _or_null(_text)(value["owner_id"])
+        and _or_null(_text)(value["group_id"])
+        and isinstance(value["scopes"], list)
+        and all(map(_text, value["scopes"]))
+    )
+
+
+def _uri(value: Any) -> bool:
+    try:
+        return _text(value) and str(PipeStreamURI.parse(value)) == value
+    except PipeStreamError:
+        return False
 
 
 def _padding(value: Any) -> bool:

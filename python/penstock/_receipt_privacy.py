@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import PipeStreamError
-from penstock.pipestream import REFERENCE_TYPE, FileStorageReference
+from penstock.pipestream import REFERENCE_TYPE, FileStorageReference, PipeDoc
 
-__all__ = ["Disguise", "promised"]
+__all__ = ["Disguise", "envelope", "promised"]
 
 _OPAQUE = "application/octet-stream"
 
@@ -19,6 +19,9 @@ class Disguise:
         privacy = receipt.get("privacy", {})
         self.opaque: bool = privacy.get("opaque_types", False)
         self.document: str = privacy.get("document") or receipt["document"]
+        envelope = receipt.get("alias", receipt)
+        self.doc_id: str | None = envelope.get("doc_id")
+        self.owner: Mapping[str, Any] | None = envelope.get("owner")
         self._has_aliases: bool = self.document != receipt["document"]
         self._ways: dict[tuple[str, ...], list[str]] = {}
         for part in receipt["parts"] if self._has_aliases else ():
@@ -39,6 +42,23 @@ class Disguise:
     def hides_reasons(self) -> bool:
         """Whether the sink was not told why a part failed: a reason may have names."""
         return self._has_aliases
+
+
+def envelope(metadata: Mapping[str, Any], entity: object) -> tuple[str | None, dict[str, Any] | None]:
+    """Tell which document a root entity's header names, and whose, in the receipt's fields."""
+    entry = metadata.get("pipestream.doc")
+    if not isinstance(entry, str) or not isinstance(entity, int):
+        return None, None
+    try:
+        doc = PipeDoc.of_metadata({"pipestream.doc": entry}, entity)
+    except (PipeStreamError, OverflowError):
+        return None, None
+    if doc is None:
+        return None, None
+    owner = doc.ownership
+    if owner is None:
+        return doc.doc_id, None
+    return doc.doc_id, {"owner_id": owner.owner_id, "group_id": owner.group_id, "scopes": list(owner.scopes)}
 
 
 def promised(line: Mapping[str, Any], octets: bytes | None) -> dict[str, Any] | None:

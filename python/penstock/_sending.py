@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from penstock.errors import DocumentsError
 
 if TYPE_CHECKING:
     from penstock.documents import Limits, Source
-    from penstock.pipestream import CompletionPolicy
+    from penstock.pipestream import CompletionPolicy, OwnershipContext
     from penstock.pipestream._session import SessionState
 
 __all__ = [
@@ -42,6 +43,14 @@ _MAX_ROWS = 65_536
 _MAX_BATCH = 8 << 20
 # Offsets of Arrow's strings are 32 bits wide, and Spark takes no others.
 _MAX_TEXT = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What the core is told of a document: which one it is, and whose."""
+
+    doc_id: str | None
+    owner: "OwnershipContext | None"
 
 
 def document_name(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> str:
@@ -83,6 +92,7 @@ class DocumentSender:
         privacy: Privacy | None = None,
         by_reference: str | None = None,
         policy: "CompletionPolicy | None" = None,
+        owner: "OwnershipContext | None" = None,
     ) -> None:
         """Send into ``session``.
 
@@ -95,6 +105,7 @@ class DocumentSender:
         document a reference to it below this URL, where it lies under its name.
         ``policy`` holds for each container of a document: what becomes of parts that fail, and of the container then.
         By default it is that of `Session.connect`, if there is one.
+        ``owner`` says whose documents are that come without an owner of their own: see `send`.
         Where the session has a ``state``, parts have labels made of the document's name, its octets and their place in
         it: a process that sends the same documents in the same order goes on with what an earlier one has announced.
         Raises :class:`penstock.PipeStreamError` if the session is over, or has no layer 2 for a policy, ``OSError`` if
@@ -106,10 +117,30 @@ class DocumentSender:
         # Otherwise the session would give it to the documents themselves, and no receipt would tell.
         policy = session._policy if policy is None else session._told(policy)
         self._native = _core.DocumentSender(
-            session._native, dehydrate, limits or Limits(), in_flight, text, max_content, manner, policy
+            session._native,
+            dehydrate,
+            limits or Limits(),
+            in_flight,
+            text,
+            max_content,
+            manner,
+            policy,
+            session._authority,
         )
+        self._owner = owner
 
-    def send(self, name: str, source: "Source", *, previous: Mapping[str, Any] | None = None) -> "SentDocument":
+    def _identity(self, doc_id: str | None, owner: "OwnershipContext | None") -> "Identity":
+        return Identity(doc_id=doc_id, owner=self._owner if owner is None else owner)
+
+    def send(
+        self,
+        name: str,
+        source: "Source",
+        *,
+        previous: Mapping[str, Any] | None = None,
+        doc_id: str | None = None,
+        owner: "OwnershipContext | None" = None,
+    ) -> "SentDocument":
         """Take one document apart and send it; return when its last part was announced and handed over.
 
         ``name`` stands in the headers of all parts and in the receipt. A document that cannot be read is announced as
@@ -120,19 +151,32 @@ class DocumentSender:
         parts that are COMPLETE there and still the same stay where they are and are not sent again. The new receipt
         names the session of each part. Parts that are DEFERRED there come again under their claim checks, which are
         redeemed, where the session has layer 2.
+
+        ``doc_id`` is the document's identifier (section 7.1), a UUID in lower case; by default it is made from the
+        receipt's key. It travels with the document's root entity in a `penstock.pipestream.PipeDoc`, with its
+        ``owner`` if it has one. A document that had others in ``previous`` announces its root entity again.
+
+        Raises ``ValueError`` for a ``doc_id`` that is no UUID, and for an owner beyond the limits of its class.
         """
         text = None if previous is None else json.dumps(previous)
-        return SentDocument(self._native.send(name, source, text), previous)
+        return SentDocument(self._native.send(name, source, text, self._identity(doc_id, owner)), previous)
 
     def send_some(
-        self, name: str, source: "Source", some: "_core._Selected", *, previous: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        source: "Source",
+        some: "_core._Selected",
+        *,
+        previous: Mapping[str, Any] | None = None,
+        doc_id: str | None = None,
+        owner: "OwnershipContext | None" = None,
     ) -> "SentDocument":
         """Send some children of a container in a document, below an entity that stands for the container.
 
         A plan that works on parts apart does it. `DocumentResult.group` tells how it went.
         """
         text = None if previous is None else json.dumps(previous)
-        return SentDocument(self._native.send_some(name, source, some, text))
+        return SentDocument(self._native.send_some(name, source, some, text, self._identity(doc_id, owner)))
 
     def send_containers(
         self,
@@ -142,13 +186,16 @@ class DocumentSender:
         incomplete: int,
         *,
         previous: Mapping[str, Any] | None = None,
+        doc_id: str | None = None,
+        owner: "OwnershipContext | None" = None,
     ) -> "SentDocument":
         """Send the containers of a document whose innermost one has its children in other sessions.
 
         There are ``children`` of them, and ``incomplete`` are not COMPLETE, which makes the containers FAILED.
         """
         text = None if previous is None else json.dumps(previous)
-        return SentDocument(self._native.send_containers(name, chain, children, incomplete, text))
+        identity = self._identity(doc_id, owner)
+        return SentDocument(self._native.send_containers(name, chain, children, incomplete, text, identity))
 
     def stop(self) -> None:
         """End what other threads are sending: their `send` raises, and no other begins."""
@@ -256,6 +303,25 @@ class DocumentResult:
     def session(self) -> str:
         """The session's ID."""
         return str(self.summary["session"])
+
+    @property
+    def doc_id(self) -> str:
+        """The document's identifier, a UUID."""
+        return str(self.summary["doc_id"])
+
+    @property
+    def owner(self) -> "OwnershipContext | None":
+        """Whose document it is; ``None`` where nobody has said so."""
+        from penstock.pipestream import OwnershipContext
+
+        owner = self.summary.get("owner")
+        return None if owner is None else OwnershipContext(**owner)
+
+    @property
+    def uri(self) -> str | None:
+        """The ``pipestream://`` URI of its root entity; ``None`` without one, or where the server has no name."""
+        value: str | None = self.summary.get("uri")
+        return value
 
     @property
     def root(self) -> tuple[int, int] | None:

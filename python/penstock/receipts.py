@@ -28,6 +28,7 @@ from penstock._receipt_form import Difference, Malformed, check_form, load_objec
 from penstock._receipt_sink import Sink
 from penstock._sink_folders import local_receipts, sink_folder
 from penstock.errors import DocumentsError
+from penstock.pipestream import PipeStreamURI
 
 if TYPE_CHECKING:
     from penstock.documents import DocumentResult
@@ -85,21 +86,43 @@ def verify(
 
 
 def verify_all(
-    receipts: str | os.PathLike[str], sink: str | os.PathLike[str], *, storage: Mapping[str, str] | None = None
+    receipts: str | os.PathLike[str],
+    sink: str | os.PathLike[str],
+    *,
+    storage: Mapping[str, str] | None = None,
+    uri: str | None = None,
 ) -> Iterator[tuple[Path, Iterator[Difference]]]:
     """Verify a receipt, or every ``*.json`` of a folder in the order of the names: each with its differences.
 
-    Differences come while the sink is being read; exhaust one iterator before you take the next. Both may be URIs, with
-    options of the store in ``storage``; the path is that of a copy of the receipt then. Raises ``OSError`` if there is
-    no such file or folder, :class:`penstock.DocumentsError` if the folder has no receipts, ``ValueError`` for a URI or
-    an option that is none.
+    With ``uri``, a ``pipestream://`` URI, only documents of that session are verified, or the one whose root entity it
+    names. Differences come while the sink is being read; exhaust one iterator before you take the next. Both may be
+    URIs, with options of the store in ``storage``; the path is that of a copy of the receipt then. Raises ``OSError``
+    if there is no such file or folder, :class:`penstock.DocumentsError` if the folder has no receipts, ``ValueError``
+    for a URI or an option that is none, :class:`penstock.PipeStreamError` for a ``uri`` that is none.
     """
+    wanted = None if uri is None else PipeStreamURI.parse(uri)
     folder = Sink(sink_folder(sink, storage))
     with local_receipts(receipts, storage) as found:
         if not found:
             raise DocumentsError(f"{os.fspath(receipts)} has no receipts: no file ends in .json", "misuse")
         for path in found:
-            yield path, _differences(path, folder)
+            if wanted is None or _is_of(path, wanted):
+                yield path, _differences(path, folder)
+
+
+def _is_of(path: Path, uri: PipeStreamURI) -> bool:
+    """Whether a receipt is of a document that a URI names: by its session and, where it names them, by its root."""
+    try:
+        receipt = load_object(path)
+    except Malformed:
+        return False
+    root, scope = receipt.get("root"), 0 if uri.entity_id is not None and not uri.scope_path else None
+    scope = uri.scope_path[-1] if uri.scope_path else scope
+    if receipt.get("session") != uri.session_id:
+        return False
+    if scope is None:
+        return True
+    return isinstance(root, list) and root[:1] == [scope] and uri.entity_id in (None, *root[1:2])
 
 
 def _differences(path: Path, sink: Sink) -> Iterator[Difference]:

@@ -66,6 +66,8 @@ def test_rows_have_what_the_sender_said_and_sent(server, tmp_path, where):
         "content": b"one",
         "attempts": 1,
         "claim": None,
+        "doc_id": None,
+        "owner": None,
     }
 
 

@@ -78,7 +78,7 @@ def test_what_was_sent_verifies(sent: Sent) -> None:
 def test_the_receipt_has_the_form_that_is_published(sent: Sent) -> None:
     assert list(sent.receipt) == [
         "version", "document", "sha256", "bytes", "status", "reason", "content_root", "session", "root", "file",
-        "scopes", "parts",
+        "doc_id", "uri", "scopes", "parts",
     ]  # fmt: skip
     paths = [part["path"] for part in sent.receipt["parts"]]
     assert paths[0] == ["m.eml"]
@@ -215,7 +215,8 @@ def test_it_says_what_the_receipt_says_and_what_the_sink_has(sent: Sent, copied:
 def test_missing_unknown_and_repeated_fields_are_named(sent: Sent) -> None:
     objects = [(), ("parts", 0), *([("scopes", 0)] if sent.receipt["scopes"] else [])]
     for way in objects:
-        for field in list(_at(sent.receipt, way)):
+        # Without a URI the server of the sink has no name that a sender could say.
+        for field in _at(sent.receipt, way).keys() - {"uri"}:
             receipt = copy.deepcopy(sent.receipt)
             del _at(receipt, way)[field]
             assert any(difference.field.endswith(field) for difference in sent.differences(receipt)), (way, field)

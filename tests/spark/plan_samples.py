@@ -14,7 +14,7 @@ from penstock.spark._apart import SendApart
 from penstock.spark._divide import Divide
 from penstock.spark._gather import Gather
 
-OF_A_SESSION = {"session", "scope", "entity", "attempts", "file"}
+OF_A_SESSION = {"session", "scope", "entity", "attempts", "file", "uri"}
 GROUP, SPREAD = 20_000, 3
 """Octets of a group, and tasks."""
 

@@ -13,11 +13,13 @@ mod error;
 mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod header_key;
 pub mod heap;
 mod manifest;
 mod merkle;
 pub mod messages;
 mod payload;
+pub mod pipe_doc;
 pub mod policy;
 mod pseudonym;
 mod receipt;
@@ -45,6 +47,7 @@ pub use manifest::{
 };
 pub use merkle::{MerkleTree, merkle_root};
 pub use payload::PayloadCheck;
+pub use pipe_doc::{OwnershipContext, PipeDoc};
 pub use policy::Policy;
 pub use pseudonym::Pseudonyms;
 pub use receipt::{ContentTree, content_root, document_key, part_label};

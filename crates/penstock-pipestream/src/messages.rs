@@ -14,8 +14,9 @@ pub use self::penstock::pipestream::v1::{
 pub use self::pipestream::protocol::v1::{
     AssemblyManifestEntry, Capabilities as CapabilitiesMessage, CheckpointFrame as CheckpointMessage, ChunkInfo,
     ClaimCheck, CompletionMode, CompletionPolicy, EncryptionMetadata, EntityHeader as EntityHeaderMessage,
-    EntityStatus, FailureAction, FileStorageReference, OwnershipContext, PipeDoc, ResolutionState,
-    ScopeDigest as ScopeDigestMessage, StatusFrame as StatusMessage, StoppingPointValidation, YieldReason, YieldToken,
+    EntityStatus, FailureAction, FileStorageReference, OwnershipContext as OwnershipContextMessage,
+    PipeDoc as PipeDocMessage, ResolutionState, ScopeDigest as ScopeDigestMessage, StatusFrame as StatusMessage,
+    StoppingPointValidation, YieldReason, YieldToken,
 };
 
 // The modules are nested as the packages are, because the generated code names its neighbours by such paths.
@@ -60,7 +61,7 @@ impl ClosedEnums for ClaimRedeemMessage {}
 impl ClosedEnums for ErrorMessage {}
 impl ClosedEnums for ResumeMessage {}
 impl ClosedEnums for FileStorageReference {}
-impl ClosedEnums for PipeDoc {}
+impl ClosedEnums for PipeDocMessage {}
 impl ClosedEnums for ScopeDigestMessage {}
 impl ClosedEnums for StoppingPointValidation {}
 

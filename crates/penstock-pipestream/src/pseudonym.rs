@@ -4,6 +4,8 @@
 //!  of a document    the first 16 octets of HMAC-SHA-256(key, 0x00, name), in hex
 //!  of a step        the first 16 octets of HMAC-SHA-256(key, 0x01, length of the name (4, big-endian), the name,
 //!                   then for each step down to this one its length (4) and its name), in hex
+//!  of a doc_id      the first 16 bytes of HMAC-SHA-256(key, 0x02, doc_id), as a UUID of version 8
+//!  of an owner      the first 16 bytes of HMAC-SHA-256(key, 0x03, field number in OwnershipContext (1), text), in hex
 //! ```
 //!
 //! The same name has the same pseudonym as long as the key stays, so that what is sent again is known again. A step's
@@ -15,6 +17,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Result};
+use crate::pipe_doc::{OwnershipContext, PipeDoc, uuid_v8};
 
 /// The fewest octets of a key.
 const MIN_KEY: usize = 16;
@@ -49,6 +52,27 @@ impl Pseudonyms {
         mac.update(&[0]);
         mac.update(name.as_bytes());
         short(mac)
+    }
+
+    /// A document's message under pseudonyms: its identifier, its owner, the owner's group and the access scopes.
+    pub fn pipe_doc(&self, doc: &PipeDoc) -> PipeDoc {
+        let ownership = doc.ownership.as_ref().map(|ownership| OwnershipContext {
+            owner_id: ownership.owner_id.as_deref().map(|text| short(self.mac(&[3, 1], text))),
+            group_id: ownership.group_id.as_deref().map(|text| short(self.mac(&[3, 2], text))),
+            scopes: ownership.scopes.iter().map(|text| short(self.mac(&[3, 3], text))).collect(),
+        });
+        let mut bits = [0; LENGTH];
+        for (bit, byte) in bits.iter_mut().zip(self.mac(&[2], &doc.doc_id).finalize().into_bytes()) {
+            *bit = byte;
+        }
+        PipeDoc { doc_id: uuid_v8(bits), entity_id: doc.entity_id, ownership }
+    }
+
+    fn mac(&self, kind: &[u8], text: &str) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        mac.update(kind);
+        mac.update(text.as_bytes());
+        mac
     }
 
     /// The pseudonyms of the steps down to a part of a document.
@@ -117,6 +141,26 @@ mod tests {
         assert_ne!(pseudonyms.path("b.zip", &["b", "c"]), way);
         assert_ne!(pseudonyms.path("a.zip", &["bc"])[0], way[1]);
         assert_ne!(pseudonyms.document("b"), pseudonyms.path("", &["b"])[0]);
+    }
+
+    #[test]
+    fn the_pseudonyms_of_an_envelope_are_known_again_and_tell_nothing_of_it() {
+        let pseudonyms = Pseudonyms::new(&[7; 16]).unwrap();
+        let ownership = |owner: &str, group: &str, scope: &str| OwnershipContext {
+            owner_id: Some(owner.to_owned()),
+            group_id: Some(group.to_owned()),
+            scopes: vec![scope.to_owned()],
+        };
+        let doc = |doc_id: &str, ownership| PipeDoc { doc_id: doc_id.to_owned(), entity_id: 9, ownership };
+        let found = pseudonyms.pipe_doc(&doc("d", Some(ownership("same", "same", "same"))));
+        assert!(found.check().is_ok() && crate::pipe_doc::is_uuid(&found.doc_id) && found.entity_id == 9);
+        let hidden = found.ownership.clone().unwrap();
+        let texts = [hidden.owner_id.unwrap(), hidden.group_id.unwrap(), hidden.scopes[0].clone()];
+        assert!(texts.iter().all(|text| text.len() == 32 && !text.contains("same")));
+        assert!(texts[0] != texts[1] && texts[1] != texts[2] && texts[0] != texts[2], "fields cannot be compared");
+        assert_eq!(found, pseudonyms.pipe_doc(&doc("d", Some(ownership("same", "same", "same")))));
+        assert_ne!(found.doc_id, pseudonyms.pipe_doc(&doc("e", None)).doc_id);
+        assert_eq!(pseudonyms.pipe_doc(&doc("d", None)).ownership, None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _sending
 from penstock.documents import DocumentResult, Limits, Source
-from penstock.pipestream import CompletionPolicy
+from penstock.pipestream import CompletionPolicy, OwnershipContext
 
 if TYPE_CHECKING:
     from penstock.aio.pipestream import Session
@@ -45,6 +45,7 @@ class DocumentSender:
         text: bool = True,
         max_content: int = 0,
         policy: CompletionPolicy | None = None,
+        owner: OwnershipContext | None = None,
     ) -> None:
         """Send into ``session``; the arguments, and the error, are those of `penstock.documents.DocumentSender`."""
         self._sender = _sending.DocumentSender(
@@ -55,15 +56,25 @@ class DocumentSender:
             text=text,
             max_content=max_content,
             policy=policy,
+            owner=owner,
         )
 
-    async def send(self, name: str, source: Source, *, previous: Mapping[str, Any] | None = None) -> "SentDocument":
+    async def send(
+        self,
+        name: str,
+        source: Source,
+        *,
+        previous: Mapping[str, Any] | None = None,
+        doc_id: str | None = None,
+        owner: OwnershipContext | None = None,
+    ) -> "SentDocument":
         """Take one document apart and send it; return when its last part was announced and handed over.
 
         Arguments and errors are those of `penstock.documents.DocumentSender.send`. A file of Python's is read in the
         thread. Cancelled while it waits, the document is sent all the same: `stop` ends that.
         """
-        return SentDocument(await asyncio.to_thread(self._sender.send, name, source, previous=previous))
+        named: dict[str, Any] = {"doc_id": doc_id, "owner": owner}
+        return SentDocument(await asyncio.to_thread(self._sender.send, name, source, previous=previous, **named))
 
     def stop(self) -> None:
         """End what is being sent: those calls of `send` raise, and no other begins."""

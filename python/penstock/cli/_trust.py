@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock._addresses import check_address, fingerprint_digits
+from penstock._addresses import check_address, check_server, fingerprint_digits
 
 __all__ = [
     "AddressArgument",
@@ -15,6 +15,7 @@ __all__ = [
     "FingerprintOption",
     "KeyOption",
     "MtuOption",
+    "ServerArgument",
     "SystemCaOption",
     "trust",
 ]
@@ -32,6 +33,14 @@ def _checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
 
 AddressArgument = Annotated[
     str, typer.Argument(metavar="HOST:PORT", help="The server.", callback=_checked(check_address))
+]
+ServerArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="HOST:PORT",
+        help="The server; or pipestream://HOST:PORT/SESSION.",
+        callback=_checked(check_server),
+    ),
 ]
 FingerprintOption = Annotated[
     str | None,

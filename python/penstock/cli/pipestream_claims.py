@@ -9,24 +9,24 @@ import typer
 from penstock.cli._interrupt import interruptible
 from penstock.cli._read_key import read_key
 from penstock.cli._trust import (
-    AddressArgument,
     CaOption,
     CertOption,
     FingerprintOption,
     KeyOption,
+    ServerArgument,
     SystemCaOption,
     trust,
 )
 from penstock.cli.pipestream import commands
 
 if TYPE_CHECKING:
-    from penstock.pipestream import SetAside
+    from penstock.pipestream import PipeStreamURI, SetAside
 
 __all__ = ["register"]
 
 
 def _claims(
-    address: AddressArgument,
+    address: ServerArgument,
     read_key_file: Annotated[
         Path | None,
         typer.Option(
@@ -40,7 +40,10 @@ def _claims(
     key: KeyOption = None,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object for each claim check.")] = False,
 ) -> None:
-    """List the claim checks that a server knows: what it has set aside, and what has become of it."""
+    """List the claim checks that a server knows: what it has set aside, and what has become of it.
+
+    A pipestream URI names a session, a scope or an entity in it: only what was set aside there is listed.
+    """
     options = trust(fingerprint, ca, system_ca, cert, key)
     secret = read_key(read_key_file)
     if secret is None:
@@ -48,12 +51,34 @@ def _claims(
     with interruptible():
         from penstock.pipestream import SinkReader, Status
 
-        found = SinkReader.connect(address, read_key=secret, **options).claims()
+        server, uri = _parts(address)
+        found = SinkReader.connect(server, read_key=secret, **options).claims()
+        found = [each for each in found if uri is None or _is_of(each, uri)]
         for each in found:
             typer.echo(json.dumps(each.to_dict()) if json_lines else _line(each))
         if not json_lines:
             left = sum(each.claim.status is Status.DEFERRED for each in found)
             typer.echo(f"{len(found)} claim check{'' if len(found) == 1 else 's'}, {left} open")
+
+
+def _parts(address: str) -> "tuple[str, PipeStreamURI | None]":
+    """Give the server's address, and the URI if there is one."""
+    if not address.lower().startswith("pipestream://"):
+        return address, None
+    from penstock.pipestream import PipeStreamURI
+
+    uri = PipeStreamURI.parse(address)
+    return uri.address or uri.authority, uri
+
+
+def _is_of(each: "SetAside", uri: "PipeStreamURI") -> bool:
+    """Whether something was set aside in the session, the scope or the place that a URI names."""
+    scope = uri.scope_path[-1] if uri.scope_path else None if uri.entity_id is None else 0
+    return (
+        each.claim.session == uri.session_id
+        and scope in (None, each.claim.scope)
+        and uri.entity_id in (None, each.claim.entity)
+    )
 
 
 def _line(each: "SetAside") -> str:

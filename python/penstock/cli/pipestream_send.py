@@ -5,24 +5,26 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
 
 import typer
 
 from penstock._pipestream_limits import Limits
 from penstock.cli._bar import Bar, progress
+from penstock.cli._header_key import HeaderKeyOption, header_key
 from penstock.cli._interrupt import interruptible
 from penstock.cli._limits import limited
 from penstock.cli._storage import StorageOption, folder, storage_options
 from penstock.cli._trust import (
-    AddressArgument,
     CaOption,
     CertOption,
     FingerprintOption,
     KeyOption,
     MtuOption,
+    ServerArgument,
     SystemCaOption,
     trust,
 )
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from penstock._send_state import SendState
     from penstock._staged_receipts import StagedReceipts
     from penstock.documents import DocumentResult, DocumentSender, Privacy, SentDocument
-    from penstock.pipestream import CompletionPolicy, Session
+    from penstock.pipestream import CompletionPolicy, OwnershipContext, Session
 
 __all__ = ["register"]
 
@@ -53,6 +55,30 @@ _PseudonymKeyFile = Annotated[
 _ByReference = Annotated[
     str | None,
     typer.Option(metavar="URL", help="With --no-dehydrate: send where documents lie below this URL, not their octets."),
+]
+
+_Receipts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR", callback=folder, help="Write receipts, KEY.json, at the end; into a folder or to a URI."
+    ),
+]
+_Previous = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        callback=folder,
+        help="Earlier receipts of this sink, in a folder or at a URI: what they have is not sent again.",
+    ),
+]
+_DocId = Annotated[
+    str | None,
+    typer.Option(metavar="UUID", help="The identifier of the one document; by default it is made from its key."),
+]
+_Owner = Annotated[str | None, typer.Option(metavar="ID", help="Say whose the documents are.")]
+_Group = Annotated[str | None, typer.Option(metavar="ID", help="Say which group they belong to.")]
+_AccessScope = Annotated[
+    list[str] | None, typer.Option(metavar="SCOPE", help="Say for which scope they may be seen; repeat it.")
 ]
 
 _IN_FLIGHT = 8
@@ -104,32 +130,23 @@ _Policy = Annotated[
 
 @limited(server=False)
 def _send(
-    address: AddressArgument,
+    address: ServerArgument,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", exists=True, help="Files, and folders of files.")],
     dehydrate: Annotated[
         bool, typer.Option("--dehydrate/--no-dehydrate", help="Take documents apart, or send each as one entity.")
     ] = True,
-    receipts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            callback=folder,
-            help="Write receipts, KEY.json, at the end; into a folder or to a URI.",
-        ),
-    ] = None,
-    previous: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            callback=folder,
-            help="Earlier receipts of this sink, in a folder or at a URI: what they have is not sent again.",
-        ),
-    ] = None,
+    receipts: _Receipts = None,
+    previous: _Previous = None,
     storage: StorageOption = None,
     pad_children: _PadChildren = 0,
     opaque_types: _OpaqueTypes = False,
     pseudonym_key_file: _PseudonymKeyFile = None,
     by_reference: _ByReference = None,
+    doc_id: _DocId = None,
+    owner: _Owner = None,
+    group: _Group = None,
+    access_scope: _AccessScope = None,
+    header_key_file: HeaderKeyOption = None,
     layers: _Layers = None,
     policy: _Policy = None,
     survive: _Survive = None,
@@ -147,12 +164,14 @@ def _send(
     """Send documents and wait until every part has arrived; exit 1 if one has not."""
     options = {**trust(fingerprint, ca, system_ca, cert, key), "mtu": mtu, "survive": survive}
     options["limits"] = limits
-    options["layers"] = _layers(layers, policy, previous, survive, state)
+    options["layers"] = _layers(layers, policy, previous, survive, state, _named_session(address, state))
+    options["header_key"] = header_key(header_key_file)
     where = _Where(receipts, previous, storage_options(storage, receipts, previous), state)
     manner = {
         "privacy": _privacy(pad_children, opaque_types, pseudonym_key_file, by_reference, layers),
         "by_reference": _prefix(by_reference, dehydrate),
         "policy": _parsed(policy, pad_children),
+        "owner": _owned(owner, group, access_scope),
     }
     with interruptible():
         from penstock._folders import list_documents
@@ -161,11 +180,56 @@ def _send(
         if not documents:
             typer.echo("penstock: there are no files in what was named", err=True)
             raise typer.Exit(1)
-        _deliver(address, options, documents, where, manner, dehydrate=dehydrate, json_lines=json_lines)
+        if doc_id is not None and len(documents) != 1:
+            raise typer.BadParameter(f"--doc-id names one document, and there are {len(documents)}")
+        sent = _Sending(address, options, documents, {**manner, "dehydrate": dehydrate}, _uuid(doc_id))
+        _deliver(sent, where, json_lines=json_lines)
+
+
+def _uuid(doc_id: str | None) -> str | None:
+    """Give a document's identifier in its canonical form."""
+    try:
+        return None if doc_id is None else str(UUID(doc_id))
+    except ValueError:
+        raise typer.BadParameter(f"--doc-id is a UUID, not {doc_id!r}") from None
+
+
+def _owned(owner: str | None, group: str | None, access_scopes: list[str] | None) -> "OwnershipContext | None":
+    """Give the documents' owner, checked."""
+    if owner is None and group is None and not access_scopes:
+        return None
+    from penstock import PipeStreamError
+    from penstock.pipestream import OwnershipContext, PipeDoc
+
+    ownership = OwnershipContext(owner_id=owner, group_id=group, scopes=access_scopes or ())
+    try:
+        PipeDoc(doc_id="-", entity_id=1, ownership=ownership).encode()
+    except PipeStreamError as error:
+        raise typer.BadParameter(f"--owner, --group, --access-scope: {error.message}") from None
+    return ownership
+
+
+def _named_session(address: str, state: Path | None) -> bool:
+    """Tell whether a URI names the session; refuse one that names what nobody can send to."""
+    from penstock import PipeStreamError
+    from penstock.pipestream._session import destination
+
+    try:
+        _, session = destination(address)
+    except PipeStreamError as error:
+        raise typer.BadParameter(error.message) from None
+    if session is not None and state is not None:
+        raise typer.BadParameter("--state goes on with the session in its folder: leave its ID out, HOST:PORT")
+    return session is not None
 
 
 def _layers(
-    layers: int | None, policy: str | None, previous: str | None, survive: float | None, state: Path | None
+    layers: int | None,
+    policy: str | None,
+    previous: str | None,
+    survive: float | None,
+    state: Path | None,
+    named: bool,
 ) -> int:
     """Give the highest layer: what was set aside before is taken up again, which needs layer 2 as a policy does."""
     if state is not None and survive == 0:
@@ -174,6 +238,7 @@ def _layers(
         "--policy": policy is not None and _needs_layer_two(policy),
         "--state": state is not None,
         "--survive": bool(survive),
+        "a session's ID": named,
     }
     needs = next((option for option, given in asked.items() if given), None)
     if needs is not None and layers is not None and layers < 2:
@@ -242,20 +307,12 @@ class _Where:
     state: Path | None
 
 
-def _deliver(
-    address: str,
-    options: Mapping[str, Any],
-    documents: list[tuple[str, Path]],
-    where: "_Where",
-    manner: Mapping[str, Any],
-    *,
-    dehydrate: bool,
-    json_lines: bool,
-) -> None:
+def _deliver(sending: "_Sending", where: "_Where", *, json_lines: bool) -> None:
     from penstock._previous import EarlierReceipts
     from penstock._send_state import SendState
     from penstock._staged_receipts import StagedReceipts
 
+    documents = sending.documents
     earlier = None if where.previous is None else EarlierReceipts(where.previous, where.storage)
     if earlier is not None:
         earlier.prepare()
@@ -269,8 +326,7 @@ def _deliver(
                 if not documents:
                     _conclude(run, None, "nothing was left to send")
                     return
-            sending = _Sending(address, options, documents, {**manner, "dehydrate": dehydrate})
-            session, incoming = _send_all(sending, run, where)
+            session, incoming = _send_all(replace(sending, documents=documents), run, where)
             if state is None:
                 receipts.publish()
             else:
@@ -287,6 +343,8 @@ class _Sending:
     options: Mapping[str, Any]
     documents: list[tuple[str, Path]]
     manner: Mapping[str, Any]
+    doc_id: str | None
+    """That of the only document."""
 
 
 def _send_all(sending: _Sending, run: "_Run", where: "_Where") -> tuple[str, "_Incoming"]:
@@ -304,7 +362,7 @@ def _send_all(sending: _Sending, run: "_Run", where: "_Where") -> tuple[str, "_I
         ):
             incoming = _Incoming(session)
             for name, path in documents:
-                run.send(sender, name, path)
+                run.send(sender, name, path, sending.doc_id)
             run.finish()
             if (early := session.closed) is not None:
                 raise early.error()
@@ -415,11 +473,11 @@ class _Run:
             typer.echo(json.dumps(line))
         return True
 
-    def send(self, sender: "DocumentSender", name: str, path: Path) -> None:
+    def send(self, sender: "DocumentSender", name: str, path: Path, doc_id: str | None) -> None:
         while len(self._on_their_way) >= _IN_FLIGHT:
             self._settle()
         previous = None if self._earlier is None else self._earlier.find(name)
-        self._on_their_way.append(sender.send(name, path, previous=previous))
+        self._on_their_way.append(sender.send(name, path, previous=previous, doc_id=doc_id))
 
     def settled(self, session: str, receipts: str | None) -> None:
         """Every document is settled; the session may end."""
@@ -469,6 +527,8 @@ def _line(result: "DocumentResult", receipt: str | None) -> dict[str, Any]:
         "session": result.session,
         "root": result.root,
         "receipt": receipt,
+        "doc_id": result.doc_id,
+        "uri": result.uri,
     }
 
 

@@ -7,6 +7,7 @@ import typer
 
 from penstock._pipestream_limits import Limits
 from penstock._places import is_uri
+from penstock.cli._header_key import HeaderKeyOption, header_key
 from penstock.cli._limits import limited
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
 from penstock.cli._read_key import read_key
@@ -116,6 +117,9 @@ _Cert = Annotated[
     Path | None,
     typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
 ]
+_ClientCa = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+]
 _Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
 _ClientCa = Annotated[
     Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
@@ -143,6 +147,7 @@ def _serve(
     read_key_file: _ReadKeyFile = None,
     fetch_from: _FetchFrom = None,
     approve_key: _ApproveKey = None,
+    header_key_file: HeaderKeyOption = None,
     metrics: MetricsOption = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
@@ -179,6 +184,7 @@ def _serve(
         metrics=metrics,
         references=_references(fetch_from, approve_key, options),
         limits=limits,
+        header_key=header_key(header_key_file),
     )
     typer.echo(f"listening {server.address} fingerprint {server.fingerprint}")
     stop.wait()

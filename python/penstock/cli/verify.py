@@ -11,16 +11,56 @@ from penstock.cli._storage import StorageOption, existing, existing_folder, stor
 __all__ = ["register"]
 
 
+def _uri(value: str | None) -> str | None:
+    """Check a URI."""
+    if value is not None:
+        from penstock import PipeStreamError
+        from penstock.pipestream import PipeStreamURI
+
+        try:
+            PipeStreamURI.parse(value)
+        except PipeStreamError as error:
+            raise typer.BadParameter(error.message) from None
+    return value
+
+
+def _no_uri(value: str) -> str:
+    """Refuse a URI of the protocol where files are read."""
+    if value.lower().startswith("pipestream://"):
+        raise typer.BadParameter(
+            f"{value} names what a server has; receipts and the sink are read as files: name their folders, and the "
+            "URI by --uri"
+        )
+    return value
+
+
+def _receipt(value: str) -> str:
+    return existing(_no_uri(value))
+
+
+def _folder(value: str) -> str:
+    return existing_folder(_no_uri(value))
+
+
 def _verify(
     receipt: Annotated[
         str,
         typer.Argument(
-            metavar="RECEIPT", callback=existing, help="A receipt, or a folder of receipts (*.json); a path or a URI."
+            metavar="RECEIPT", callback=_receipt, help="A receipt, or a folder of receipts (*.json); a path or a URI."
         ),
     ],
     folder: Annotated[
-        str, typer.Argument(metavar="FOLDER", callback=existing_folder, help="The sink's folder; a path or a URI.")
+        str, typer.Argument(metavar="FOLDER", callback=_folder, help="The sink's folder; a path or a URI.")
     ],
+    uri: Annotated[
+        str | None,
+        typer.Option(
+            "--uri",
+            metavar="URI",
+            callback=_uri,
+            help="Only what this pipestream URI names: the documents of a session, or the one whose root entity it is.",
+        ),
+    ] = None,
     storage: StorageOption = None,
     json_lines: Annotated[
         bool, typer.Option("--json", help="One JSON object for each difference, instead of text.")
@@ -30,7 +70,8 @@ def _verify(
     from penstock import receipts
 
     verified = differing = 0
-    for path, differences in receipts.verify_all(receipt, folder, storage=storage_options(storage, receipt, folder)):
+    options = storage_options(storage, receipt, folder)
+    for path, differences in receipts.verify_all(receipt, folder, storage=options, uri=uri):
         verified += 1
         differs = False
         for difference in differences:
@@ -40,6 +81,9 @@ def _verify(
             else:
                 typer.echo(f"{path.name}: {difference.text}")
         differing += differs
+    if not verified:
+        typer.echo(f"penstock: no receipt in {receipt} is of {uri}", err=True)
+        raise typer.Exit(1)
     if differing:
         typer.echo(f"penstock: {differing} of {verified} receipts differ from the sink {folder}", err=True)
         raise typer.Exit(1)

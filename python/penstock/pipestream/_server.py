@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -48,6 +48,7 @@ class ServeOptions:
     survive: float | None
     state: PathLike | None
     limits: Limits
+    header_key: str | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +132,8 @@ class Server(Listening):
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
         references: What becomes of entities that refer to objects in stores; by default their messages are kept.
         limits: What clients may make it do; by default what the specification allows.
+        header_key: Take headers only whose metadata and content type are sealed with this key of 64 hex digits, and
+            seal those of results with it; clients have it as well. More lines are earlier keys, which only open.
         state_dir: For development certificates; by default the state folder of the command line.
 
     >>> from tempfile import TemporaryDirectory
@@ -175,6 +178,7 @@ class Server(Listening):
         metrics: str | None = None,
         references: References | None = None,
         limits: Limits | None = None,
+        header_key: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
         """Begin to listen; the class says what the arguments are.
@@ -203,6 +207,7 @@ class Server(Listening):
             survive=survive if layers == LAYER_2 else None,
             state=state,
             limits=limits or Limits(),
+            header_key=header_key,
         )
         check_defer_to(defer_to, sink, claims)
         queue = None if defer_to is None else Queue.parse(defer_to)

@@ -1,10 +1,11 @@
 """Sessions: connect, send entities and scopes of them, receive the peer's."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypedDict
 
 from penstock import _core
 from penstock._pipestream_limits import SERVER_LIMITS, Limits
@@ -16,13 +17,16 @@ from penstock.pipestream._fields import OCTETS, PathLike, Payload
 from penstock.pipestream._frames import Agreement, Checkpoint
 from penstock.pipestream._keys import EntityKey, Reason, late, misuse
 from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
+from penstock.pipestream._pipe_doc import OwnershipContext
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._references import REFERENCE_TYPE, FileStorageReference
 from penstock.pipestream._scope import Scope, ScopeState
+from penstock.pipestream._uri import PipeStreamURI
 
 __all__ = ["Session"]
 
 _EVENTS_AT_ONCE = 256
+_SESSION = re.compile(r"[0-9a-f]{32}")
 # Seconds that a session with a state folder goes on without its connection, unless it was said.
 _SURVIVE = 300.0
 
@@ -45,6 +49,8 @@ class ConnectOptions:
     survive: float | None
     state: PathLike | None
     limits: Limits
+    header_key: str | None = field(repr=False)
+    session_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +65,8 @@ class Draft:
     chunk_size: int | None
     policy: CompletionPolicy | None
     label: bytes
+    doc_id: str | None
+    owner: OwnershipContext | None
 
 
 def survival(survive: float | None, state: PathLike | None) -> float | None:
@@ -79,13 +87,34 @@ def client_limits(limits: Limits | None) -> Limits:
     return given
 
 
-def highest_layer(layers: int | None, policy: CompletionPolicy | None, survive: float | None) -> int:
+def destination(address: str) -> tuple[str, str | None]:
+    """Give the address of a server, and the session's ID where a URI names one.
+
+    Raises:
+        PipeStreamError: A misuse, for a URI that names no port, no session of ours, or something in a session.
+    """
+    if not address.lower().startswith("pipestream://"):
+        return address, None
+    uri = PipeStreamURI.parse(address)
+    if uri.address is None:
+        raise misuse(f"{address} names no port, and there is no default one: pipestream://HOST:PORT/SESSION")
+    if uri.scope_path or uri.entity_id is not None:
+        raise misuse(f"{address} names a scope or an entity; a session is opened by pipestream://HOST:PORT/SESSION")
+    if _SESSION.fullmatch(uri.session_id) is None:
+        raise misuse(f"{address}: the ID of a session that is opened is 32 digits of lower-case hex")
+    return uri.address, uri.session_id
+
+
+def highest_layer(
+    layers: int | None, policy: CompletionPolicy | None, survive: float | None, session_id: str | None = None
+) -> int:
     """Give the highest layer that a client offers: 2 where something needs it, else 1, unless it was said.
 
     Raises:
         PipeStreamError: A misuse, where less was said than is needed.
     """
     needs = "a policy" if policy is not None and policy.needs_layer_two else "survive" if survive else None
+    needs = needs or (None if session_id is None else "a session that has a name")
     if needs is not None and layers is not None and layers < 2:
         raise misuse(f"{needs} needs layer 2, and layers={layers} was given: leave it out")
     if layers is None:
@@ -98,6 +127,30 @@ def policy_at(layer: int, policy: CompletionPolicy | None) -> CompletionPolicy |
     return policy if policy is None or layer >= 2 or policy.needs_layer_two else None
 
 
+class Lasting(TypedDict):
+    """What decides about the layer: whatever needs layer 2."""
+
+    layers: int
+    policy: CompletionPolicy | None
+    survive: float | None
+    state: PathLike | None
+    session_id: str | None
+
+
+def lasting(
+    layers: int | None,
+    policy: CompletionPolicy | None,
+    survive: float | None,
+    state: PathLike | None,
+    session_id: str | None,
+) -> Lasting:
+    """Give what goes with the highest layer that a client offers; errors are those of `highest_layer`."""
+    survive = survival(survive, state)
+    highest = highest_layer(layers, policy, survive, session_id)
+    policy = policy_at(highest, policy)
+    return Lasting(layers=highest, policy=policy, survive=survive, state=state, session_id=session_id)
+
+
 def draft(
     parent: NamedEntity | ScopeState[Any] | None,
     *,
@@ -108,11 +161,15 @@ def draft(
     chunk_size: int | None = None,
     policy: CompletionPolicy | None = None,
     label: str | bytes = b"",
+    doc_id: str | None = None,
+    owner: OwnershipContext | None = None,
 ) -> Draft:
     """Put together what is known of an entity; its parent may be given by the scope of its children."""
-    owner = parent.entity if isinstance(parent, ScopeState) else parent
+    above = parent.entity if isinstance(parent, ScopeState) else parent
+    if owner is not None and doc_id is None:
+        raise misuse("an owner goes with a doc_id: the entity has to be a document")
     return Draft(
-        parent=None if owner is None else owner.key,
+        parent=None if above is None else above.key,
         dehydrate=dehydrate,
         layer=layer,
         content_type=content_type,
@@ -120,19 +177,25 @@ def draft(
         chunk_size=chunk_size,
         policy=policy,
         label=label.encode() if isinstance(label, str) else label,
+        doc_id=doc_id,
+        owner=owner,
     )
 
 
 class SessionState:
     """What a session is called and how it stands, for sessions of either kind."""
 
-    __slots__ = ("_aborted", "_native", "_policy")
+    __slots__ = ("_aborted", "_authority", "_native", "_policy")
 
-    def __init__(self, native: "_core.Session", policy: "CompletionPolicy | None" = None) -> None:
+    def __init__(
+        self, native: "_core.Session", policy: "CompletionPolicy | None" = None, authority: str | None = None
+    ) -> None:
         """Use `Session.connect`."""
         self._native = native
         self._aborted = False
         self._policy = policy
+        # What the server is called in URIs.
+        self._authority = authority
 
     def _told(self, policy: CompletionPolicy | None) -> CompletionPolicy | None:
         """Give what the session is told of an entity's policy."""
@@ -232,33 +295,34 @@ class Session(SessionState):
         mtu: int | None = None,
         limits: Limits | None = None,
         timeout: float | None = 10.0,
+        header_key: str | None = None,
     ) -> "Session":
         """Connect to a server and agree on capabilities. Exactly one of the first three says whom to trust.
 
         Args:
-            address: ``HOST:PORT``; an IPv6 address in brackets.
+            address: ``HOST:PORT``, an IPv6 address in brackets; ``pipestream://HOST:PORT/SESSION`` names the session.
             fingerprint: The SHA-256 of the server's certificate in hex, ``sha256:`` before it or not.
             ca: A PEM file; a server whose certificate it has signed, for its name, is trusted.
-            system_ca: The system's certificate store is that file.
+            system_ca: The system's store is that file.
             cert: Our own certificate (PEM), for servers that ask; together with ``key``.
             key: Its private key (PEM).
             server_name: The name that the certificate must be for, if not that of ``address``.
             layers: The highest layer, 0 to 2; by default 1, or 2 where an argument needs it. Claim checks need 2.
             policy: That of root entities, if the server knows of it, and of their children and documents without one.
-            survive: Seconds for which another connection is tried when this one is lost, 86,400 at most: what is not
-                terminal is kept and sent again, 64 MiB and one payload at most in memory. By default it ends with it.
+            survive: Seconds, 86,400 at most, for which another connection is tried when this one is lost; what is not
+                terminal is kept for that, 64 MiB and one payload at most. By default the session ends with it.
             state: A folder for this one session, made if need be, so that it outlives the process: an unfinished one in
                 there goes on (`resumed`), else a new one begins. ``survive`` is 300 then by default; see ``label``.
             window: The most unresolved entities of a scope, by default 65,536; the smaller of both ends' counts.
             mtu: The largest UDP payload that is tried, 1,200 to 9,000; by default 6,500 on this machine, else 1,452.
             limits: What the server may make this end do; limits that only servers have are refused.
             timeout: Seconds for all of it. None leaves it to the handshake's own limit.
+            header_key: Seal headers, both ways, with this key of 64 hex digits; more lines are earlier keys, to open.
 
         Raises:
             PipeStreamError: Of kind "io" for no server or trust, "deadline", or "misuse", also for layer 2 without it.
         """
-        highest = highest_layer(layers, policy, survival(survive, state))
-        policy = policy_at(highest, policy)
+        address, session_id = destination(address)
         options = ConnectOptions(
             fingerprint=fingerprint,
             ca=ca,
@@ -266,16 +330,14 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=highest,
             window=window,
             mtu=mtu,
             timeout=timeout,
-            policy=policy,
-            survive=survival(survive, state),
-            state=state,
             limits=client_limits(limits),
+            header_key=header_key,
+            **lasting(layers, policy, survive, state, session_id),
         )
-        return cls(_core.Session.connect(address, options), policy)
+        return cls(_core.Session.connect(address, options), options.policy, address)
 
     def send(
         self,
@@ -289,6 +351,8 @@ class Session(SessionState):
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
         label: str | bytes = b"",
+        doc_id: str | None = None,
+        owner: OwnershipContext | None = None,
     ) -> SentEntity:
         """Announce an entity and send it; return once it is announced and its payload is on its way.
 
@@ -310,6 +374,8 @@ class Session(SessionState):
             label: What you call it, 1,024 octets at most, unlike anything else in the session. Where the session has a
                 ``state`` folder and knows the label, the entity is not announced again: what has ended gives its
                 outcome at once, else the payload is sent where it is still wanted.
+            doc_id: Which document a root entity is (section 7.1); a UUID is recommended. Its header has a `PipeDoc`.
+            owner: Whose document it is; together with ``doc_id``.
 
         Raises:
             PipeStreamError: DEPTH_EXCEEDED, WINDOW_EXCEEDED where it can never be sent; the reason of the end when
@@ -324,6 +390,8 @@ class Session(SessionState):
             chunk_size=chunk_size,
             policy=self._told(policy),
             label=label,
+            doc_id=doc_id,
+            owner=owner,
         )
         return SentEntity(self, self._native.send(of, payload), dehydrate)
 
@@ -338,6 +406,8 @@ class Session(SessionState):
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
         label: str | bytes = b"",
+        doc_id: str | None = None,
+        owner: OwnershipContext | None = None,
     ) -> Scope:
         """Send an entity that has children, and give their scope, for a ``with`` block. See `send`.
 
@@ -353,6 +423,8 @@ class Session(SessionState):
             chunk_size=chunk_size,
             policy=policy,
             label=label,
+            doc_id=doc_id,
+            owner=owner,
         )
         return Scope(entity)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock._staged_receipts import StagedReceipts
 from penstock.documents import DocumentResult
-from penstock.spark._dehydrate import Attempt, finished, source_of, staged_receipts
+from penstock.spark._dehydrate import Attempt, finished, identity_of, source_of, staged_receipts
 from penstock.spark._divide import Task, stamp
 from penstock.spark._paths import from_column
 from penstock.spark._placed import PLACED_SCHEMA, with_note
@@ -92,10 +92,11 @@ class _Sending(Attempt):
             task, previous = group.task, self.previous(group.task.document)
             if task.chain is None:
                 name, source = source_of(task.path, task.document, self._options)
-                sent = sender.send(name, source, previous=previous)
+                sent = sender.send(name, source, previous=previous, **identity_of(task))
             else:
                 _, source = source_of(task.path, task.document, self._options)
-                sent = sender.send_some(task.document, source, cast("Any", group), previous=previous)
+                some = cast("Any", group)
+                sent = sender.send_some(task.document, source, some, previous=previous, **identity_of(task))
             self._groups.append(group)
             self._on_their_way.append(sent)
         while self._on_their_way:

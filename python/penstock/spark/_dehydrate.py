@@ -13,6 +13,7 @@ import io
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
@@ -24,8 +25,9 @@ from penstock._previous import EarlierReceipts
 from penstock._staged_receipts import StagedReceipts
 from penstock.documents import DocumentResult, DocumentSender, SentDocument
 from penstock.errors import DocumentsError, PipeStreamError, SparkError
+from penstock.pipestream import OwnershipContext
 from penstock.spark._batches import resize
-from penstock.spark._divide import default_name
+from penstock.spark._divide import CARRIED, Task, default_name
 from penstock.spark._object_sink import ObjectSink
 from penstock.spark._paths import from_column
 from penstock.spark._peer import parsed
@@ -33,7 +35,7 @@ from penstock.spark._peer import parsed
 if TYPE_CHECKING:
     from penstock.spark.functions import Dehydrate
 
-__all__ = ["Attempt", "finished", "source_of", "staged_receipts", "take_apart"]
+__all__ = ["Attempt", "finished", "identity_of", "source_of", "staged_receipts", "take_apart"]
 
 _HANDS = 2
 """How many documents are taken apart at once: while one waits for the reader of PDFs, the other goes on."""
@@ -114,15 +116,18 @@ class Attempt:
         if isinstance(error, PipeStreamError):
             raise SparkError(self._account(error)) from error
 
-    def rows(self, documents: Iterator[tuple[str, str | BinaryIO]]) -> Iterator[pa.RecordBatch]:
+    def rows(self, documents: Iterator["Found"]) -> Iterator[pa.RecordBatch]:
         """Send documents while earlier ones are still being received; give rows in the order of the documents."""
         sender = self.sender()
         hands = ThreadPoolExecutor(_HANDS, "penstock-documents")
         try:
-            for name, source in documents:
+            for found in documents:
                 if len(self._on_their_way) == self._options.in_flight:
                     yield from self._settle()
-                self._on_their_way.append(hands.submit(sender.send, name, source, previous=self.previous(name)))
+                named: dict[str, Any] = {"doc_id": found.doc_id, "owner": found.owner}
+                previous = self.previous(found.name)
+                sent = hands.submit(sender.send, found.name, found.source, previous=previous, **named)
+                self._on_their_way.append(sent)
             while self._on_their_way:
                 yield from self._settle()
         except BaseException:
@@ -146,6 +151,7 @@ class Attempt:
             max_content=options.max_content,
             privacy=options.privacy,
             policy=parsed(options.policy),
+            owner=options.owner,
         )
 
     def finish(self) -> None:
@@ -197,21 +203,32 @@ class _Unreadable(io.RawIOBase):
         raise self._reason
 
 
-def _documents(batches: Iterator[pa.RecordBatch], options: "Dehydrate") -> Iterator[tuple[str, str | BinaryIO]]:
-    """The name of each document, and what it is read from; only of those with something to be redeemed, if so asked."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document that a row names."""
+
+    name: str
+    source: str | BinaryIO
+    doc_id: str | None
+    owner: OwnershipContext | None
+
+
+def _documents(batches: Iterator[pa.RecordBatch], options: "Dehydrate") -> Iterator[Found]:
+    """Each document that a row names; only those with something to be redeemed, if so asked."""
     earlier = _earlier(options) if options.redeems else None
     if earlier is not None:
         _prepare(earlier, options)
     for batch in batches:
         if "path" not in batch.schema.names:
             raise SparkError(f"dehydrate needs a column path; there are {', '.join(batch.schema.names)}")
-        paths = batch.column("path").to_pylist()
-        names = batch.column("document").to_pylist() if "document" in batch.schema.names else [None] * len(paths)
-        for name, path in zip(names, paths, strict=True):
+        carried = [column for column in CARRIED if column in batch.schema.names]
+        for row in batch.select(["path", *carried]).to_pylist():
+            path, name = row["path"], row.get("document")
             if not isinstance(path, str):
                 raise SparkError("dehydrate needs a path in every row, as a string; filter rows without one")
             if earlier is None or _is_due(earlier.find(name or named(path, options))):
-                yield source_of(path, name, options)
+                title, source = source_of(path, name, options)
+                yield Found(title, source, row.get("doc_id"), owner_of(row.get("owner")))
 
 
 def _is_due(receipt: dict[str, Any] | None) -> bool:
@@ -225,6 +242,25 @@ def named(path: str, options: "Dehydrate") -> str:
         return default_name(from_column(path), options.root)
     except OSError:
         return path
+
+
+def owner_of(column: Any) -> OwnershipContext | None:
+    """Read whose a document is from a row's column ``owner``; null says nothing."""
+    if column is None:
+        return None
+    if not isinstance(column, Mapping):
+        raise SparkError("the column owner is a struct of owner_id, group_id and scopes, or null")
+    try:
+        return OwnershipContext(
+            owner_id=column.get("owner_id"), group_id=column.get("group_id"), scopes=column.get("scopes") or ()
+        )
+    except TypeError as error:
+        raise SparkError(f"the column owner: {error}") from None
+
+
+def identity_of(task: Task) -> dict[str, Any]:
+    """Give what a divided document's row said of it, for its sender."""
+    return {"doc_id": task.doc_id, "owner": owner_of(task.owner)}
 
 
 def source_of(path: str, name: str | None, options: "Dehydrate") -> tuple[str, str | BinaryIO]:

@@ -13,7 +13,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,10 @@ from penstock.spark._paths import from_column
 if TYPE_CHECKING:
     from penstock.spark.functions import Dehydrate
 
-__all__ = ["TASK_SCHEMA", "Divide", "Task", "default_name", "stamp"]
+__all__ = ["CARRIED", "TASK_SCHEMA", "Divide", "Task", "default_name", "stamp"]
+
+CARRIED = ("document", "doc_id", "owner")
+"""Columns beside ``path`` that say something of a document."""
 
 TASK_SCHEMA = pa.schema(
     [
@@ -57,6 +60,10 @@ class Task:
     children: int = 0
     inflated: int = 0
     """The octets that lie in the containers above that one."""
+    doc_id: str | None = None
+    """The document's identifier, where the row named one."""
+    owner: dict[str, Any] | None = None
+    """Whose it is, where the row said so."""
 
     @property
     def digest(self) -> str:
@@ -96,16 +103,17 @@ class Divide:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Divide what the paths name; Spark calls this for each task."""
         for batch in batches:
-            named = "document" in batch.schema.names
-            for row in batch.select(["ordinal", "path", *(["document"] if named else [])]).to_pylist():
+            carried = [column for column in CARRIED if column in batch.schema.names]
+            for row in batch.select(["ordinal", "path", *carried]).to_pylist():
                 if not isinstance(row["path"], str):
                     raise SparkError("ingest needs a path in every row, as a string; filter rows without one")
-                rows = list(self._rows(row["ordinal"], row["path"], row.get("document")))
+                rows = list(self._rows(row))
                 yield pa.RecordBatch.from_pylist(rows, TASK_SCHEMA)
 
-    def _rows(self, ordinal: int, path: str, document: str | None) -> Iterator[dict[str, Any]]:
-        name, local = _named(path, document, self.options.root)
-        task = Task(name, path)
+    def _rows(self, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        ordinal, path = row["ordinal"], row["path"]
+        name, local = _named(path, row.get("document"), self.options.root)
+        task = Task(name, path, doc_id=row.get("doc_id"), owner=row.get("owner"))
         storage = self.options.storage
         before = None if local is None else stamp(local, storage)
         slot = zlib.crc32(name.encode("utf-8", "surrogatepass")) % _SLOTS
@@ -115,7 +123,8 @@ class Divide:
             division = _divide(name, local, storage, limits, self.group_bytes)
             if division is not None and stamp(local, storage) == before:
                 chain = [dict(container) for container in division["chain"]]
-                task = Task(name, path, before, chain, division["children"], division["inflated"])
+                children, inflated = division["children"], division["inflated"]
+                task = replace(task, stamp=before, chain=chain, children=children, inflated=inflated)
                 groups = division["groups"]
         text = json.dumps(asdict(task), ensure_ascii=False)
         for number, (first, last, octets) in enumerate(groups):

@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock._sending import CLAIM_SCHEMA, PART_SCHEMA
 from penstock._staged_receipts import StagedReceipts
 from penstock.documents import Limits
-from penstock.spark._dehydrate import Attempt, finished, source_of, staged_receipts
+from penstock.spark._dehydrate import Attempt, finished, identity_of, source_of, staged_receipts
 from penstock.spark._divide import Task
 from penstock.spark._gathered_receipt import GatheredReceipt
 
@@ -127,7 +127,8 @@ class _Gathering(Attempt):
 
     def _as_one(self, task: Task) -> Iterator[pa.RecordBatch]:
         name, source = source_of(task.path, task.document, self._options)
-        self._on_their_way.append(self.sender().send(name, source, previous=self.previous(name)))
+        previous = self.previous(name)
+        self._on_their_way.append(self.sender().send(name, source, previous=previous, **identity_of(task)))
         result = self.wait()
         self._receipts.add(result)
         return result.batches(claims=self._options.has_claims)
@@ -142,7 +143,9 @@ class _Gathering(Attempt):
         previous = self.previous(task.document)
         incomplete = sum(account["incomplete"] for account in accounts)
         containers = cast("Any", task.chain)
-        sent = self.sender().send_containers(task.document, containers, task.children, incomplete, previous=previous)
+        counts = (task.children, incomplete)
+        sender, identity = self.sender(), identity_of(task)
+        sent = sender.send_containers(task.document, containers, *counts, previous=previous, **identity)
         self._on_their_way.append(sent)
         result = self.wait()
         place = self._receipts.place(result.document, result.key)

@@ -22,7 +22,7 @@ _PART = (
     "path", "type", "sha256", "bytes", "status", "reason", "attempts", "session", "scope", "entity", "file",
 )  # fmt: skip
 _DOCUMENT = ("version", "document", "sha256", "bytes", "status", "reason", "content_root", "session", "root", "file")
-_DOCUMENT_MAY = ("claim", "policy", "outcome")
+_DOCUMENT_MAY = ("doc_id", "owner", "uri", "claim", "policy", "outcome")
 
 
 class _List:

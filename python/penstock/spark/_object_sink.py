@@ -33,10 +33,13 @@ class ObjectSink:
         """Open a session with it."""
         try:
             server = self._server
-            return Session.connect(server.address, fingerprint=server.fingerprint, policy=self._policy)
+            session = Session.connect(server.address, fingerprint=server.fingerprint, policy=self._policy)
+            # Nobody reaches this server by its name: what it has written has no URI of this protocol.
+            session._authority = None
         except PipeStreamError as error:
             self.stop()
             raise SparkError(f"no session with the sink {self._uri}: {error}") from error
+        return session
 
     def finish(self, session: str | None) -> None:
         """Wait until all is in the store; ``SparkError`` if the list of ``session`` does not become whole there."""

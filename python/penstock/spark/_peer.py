@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from penstock._header_key import header_key
 from penstock._places import is_uri
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import CompletionPolicy, FailureAction, Session, SinkReader
@@ -32,6 +33,8 @@ class Peer:
     """What becomes of parts that fail, as `CompletionPolicy.parse` reads it; for what has none of its own."""
     layers: int | None = None
     """The highest layer; by default what the policy needs."""
+    header_key_file: str | None = None
+    """What headers are sealed with, read where a session is opened."""
 
     @contextmanager
     def session(self, *, listed: bool) -> Iterator[Session]:
@@ -69,12 +72,19 @@ class Peer:
                 mtu=self.mtu,
                 policy=parsed(self.policy),
                 layers=self.layers,
+                header_key=self._header_key(),
             )
         except (PipeStreamError, OSError) as error:
             raise SparkError(
                 f"no session with the sink {self.address}: {error}. Does a server run there (`penstock pipestream "
                 "serve`), can every executor reach it over UDP, and do both ends trust each other's certificates?"
             ) from error
+
+    def _header_key(self) -> str | None:
+        try:
+            return header_key(self.header_key_file)
+        except ValueError as error:
+            raise SparkError(f"header_key_file: {error}") from None
 
     def reader(self, read_key: str) -> SinkReader:
         """Read what the server has kept. Nothing is connected yet."""

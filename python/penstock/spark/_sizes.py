@@ -13,31 +13,32 @@ from penstock.spark._paths import from_column
 __all__ = ["Sizes", "size_schema"]
 
 
-def size_schema(named: bool) -> pa.Schema:
-    """Give the columns: ``path``, ``document`` if documents have names of their own, ``length``."""
-    names = [pa.field("path", pa.string()), *([pa.field("document", pa.string())] if named else [])]
-    return pa.schema([*names, pa.field("length", pa.int64())])
+def size_schema(carried: pa.Schema) -> pa.Schema:
+    """Give the columns: ``path``, what else rows say of a document, ``length``."""
+    return pa.schema([pa.field("path", pa.string()), *carried, pa.field("length", pa.int64())])
 
 
 @dataclass(frozen=True)
 class Sizes:
     """Looks at each file, for ``mapInArrow``; what cannot be read has 0 octets, and its reason later."""
 
-    named: bool
+    carried: pa.Schema
+    """Columns beside ``path`` that say something of a document."""
     storage: Mapping[str, str]
 
     @property
     def schema(self) -> StructType:
         """The columns that it gives."""
-        return from_arrow_schema(size_schema(self.named))
+        return from_arrow_schema(size_schema(self.carried))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Look at them."""
         for batch in batches:
             paths = batch.column("path").to_pylist()
-            names = [batch.column("document")] if self.named else []
+            names = [batch.column(name).cast(self.carried.field(name).type) for name in self.carried.names]
             lengths = pa.array([_length(path, self.storage) for path in paths], pa.int64())
-            yield pa.RecordBatch.from_arrays([batch.column("path"), *names, lengths], schema=size_schema(self.named))
+            schema = size_schema(self.carried)
+            yield pa.RecordBatch.from_arrays([batch.column("path"), *names, lengths], schema=schema)
 
 
 def _length(path: str | None, storage: Mapping[str, str]) -> int:

@@ -18,8 +18,8 @@ from penstock._addresses import check_address, fingerprint_digits
 from penstock._places import check_storage, is_uri
 from penstock._sending import CLAIM_SCHEMA, PART_SCHEMA
 from penstock.documents import Limits, Privacy
-from penstock.errors import SparkError
-from penstock.pipestream import CompletionMode
+from penstock.errors import PipeStreamError, SparkError
+from penstock.pipestream import CompletionMode, OwnershipContext, PipeDoc
 from penstock.spark._paths import from_option
 
 if TYPE_CHECKING:
@@ -35,7 +35,12 @@ _MAX_CONTENT = (1 << 31) - (1 << 16)
 
 @dataclass(frozen=True)
 class Dehydrate:
-    """Takes the documents of a column ``path`` apart; made by ``dehydrate``."""
+    """Takes the documents of a column ``path`` apart; made by ``dehydrate``.
+
+    Each attempt of a task is a PipeStream session of its own, closed before the last rows are given out. One that fails
+    or is stopped early is aborted, and Spark's next attempt sends its documents again; results and receipts name only
+    the session of the attempt that ended.
+    """
 
     sink: str
     fingerprint: str | None = None
@@ -55,6 +60,8 @@ class Dehydrate:
     privacy: Privacy | None = None
     policy: str | None = None
     redeems: bool = False
+    owner: OwnershipContext | None = None
+    header_key_file: str | None = None
 
     @property
     def peer(self) -> "Peer":
@@ -64,7 +71,8 @@ class Dehydrate:
         trust = (self.fingerprint, self.ca, self.system_ca, self.cert, self.key)
         # What an earlier session has set aside is taken up again, which needs layer 2 as a policy does.
         layers = None if self.previous is None else 2
-        return Peer(self.sink, *trust, self.mtu, policy=self.policy, layers=layers)
+        sealing = {"header_key_file": self.header_key_file}
+        return Peer(self.sink, *trust, self.mtu, policy=self.policy, layers=layers, **sealing)
 
     @property
     def has_claims(self) -> bool:
@@ -125,16 +133,14 @@ def dehydrate(
     storage: Mapping[str, str] | None = None,
     privacy: Privacy | None = None,
     policy: "CompletionPolicy | str | None" = None,
+    owner: OwnershipContext | None = None,
+    header_key_file: str | None = None,
 ) -> Dehydrate:
     """Make a function for ``mapInArrow`` that takes documents apart and sends every part to a sink.
 
     It reads the columns ``path`` (a local path, a ``file:`` URI, or the URI of an object, read in the task) and, where
-    there is one, ``document`` (its name in receipts), and gives ``PART_SCHEMA``: for each document a row, then one for
-    each part, depth first, in the order of the input. What failed has its row too, with the reason.
-
-    Each attempt of a task is a PipeStream session of its own, closed before the last rows are given out. One that fails
-    or is stopped early is aborted, and Spark's next attempt sends its documents again; results and receipts name only
-    the session of the attempt that ended.
+    there are some, ``document`` (its name in receipts), ``doc_id`` (its UUID) and ``owner`` (as in ``PART_SCHEMA``). It
+    gives ``PART_SCHEMA``: for each document a row, then one for each part, depth first, in the order of the input.
 
     Args:
         sink: ``host:port`` of a PipeStream server; or a URI, ``s3://bucket/prefix``, where each task writes by itself.
@@ -155,17 +161,28 @@ def dehydrate(
         storage: Options of the store for all URIs; by default the environment of the executors says it all.
         privacy: What headers do not tell; its key is read on the executors. By default they tell names and types.
         policy: What becomes of parts that fail, and of their containers: a `penstock.pipestream.CompletionPolicy` or
-            its text, ``"quorum:0.8,on-failure=retry"``. With one, rows are those of `Dehydrate.schema`.
+            its text, ``"quorum:0.8,on-failure=retry"``; then rows are those of `Dehydrate.schema`.
+        owner: Whose documents are that have none in a column ``owner``.
+        header_key_file: A file, read on the executors, with the key that seals headers, as the server has it.
 
     Raises:
-        SparkError: An option is wrong. Raised here, on the driver.
-
+        SparkError: An option is wrong, here on the driver.
     >>> dehydrate("127.0.0.1:4433", fingerprint="ab" * 32).in_flight
     8
     """
     manner = (_storage(storage, sink, receipts, previous, root), _privacy(privacy), _policy(policy, sink, privacy))
     rest = (mtu, receipts, previous, root, limits, in_flight, text, max_content, *manner)
-    return _checked_options(Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest))
+    more = {"owner": _owner(owner), "header_key_file": _absolute(header_key_file)}
+    return _checked_options(Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest, **more))
+
+
+def _owner(owner: OwnershipContext | None) -> OwnershipContext | None:
+    try:
+        if owner is not None:
+            PipeDoc(doc_id="-", entity_id=1, ownership=owner).encode()
+    except (PipeStreamError, TypeError) as error:
+        raise SparkError(f"owner: {error}") from None
+    return owner
 
 
 def _privacy(privacy: Privacy | None) -> Privacy | None:
@@ -248,6 +265,8 @@ def _check_sink(given: Dehydrate) -> None:
         return
     if given.sink.startswith("hdfs:"):
         raise SparkError(f"{given.sink}: URIs of hdfs cannot be sinks; those of s3, gs and abfs can")
+    if given.header_key_file is not None:
+        raise SparkError("a sink that is a URI has no server to seal headers for: leave out header_key_file")
     if trust or given.cert is not None or given.key is not None:
         raise SparkError("a sink that is a URI has no certificate: leave out fingerprint, ca, system_ca, cert and key")
 

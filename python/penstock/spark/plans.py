@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.errors import SparkError
 from penstock.spark._apart import SendApart
-from penstock.spark._divide import TASK_SCHEMA, Divide
+from penstock.spark._divide import CARRIED, TASK_SCHEMA, Divide
 from penstock.spark._gather import Gather
 from penstock.spark._placed import NOTED_SPARK_SCHEMA
 from penstock.spark._sizes import Sizes
@@ -99,8 +99,8 @@ def _alone(plan: Plan) -> Plan:
 def _auto(documents: "DataFrame", dehydrate: Dehydrate, peel_bytes: int, group: int, spread: int) -> "DataFrame":
     from pyspark.sql.functions import broadcast, col
 
-    named = ["document"] if "document" in documents.columns else []
-    look = Sizes(bool(named), dehydrate.storage)
+    named = _carried(documents)
+    look = Sizes(to_arrow_schema(documents.select(*named).schema), dehydrate.storage)
     sizes = documents if "length" in documents.columns else documents.mapInArrow(look, look.schema)
     # The list is made once, so a document is in one of the two plans even if it grows meanwhile.
     outsized = sizes.where(col("length") >= peel_bytes).select("path", *named).collect()
@@ -112,10 +112,15 @@ def _auto(documents: "DataFrame", dehydrate: Dehydrate, peel_bytes: int, group: 
     return small.mapInArrow(dehydrate, dehydrate.schema).unionByName(_apart(large, dehydrate, 0, group, spread))
 
 
+def _carried(documents: "DataFrame") -> list[str]:
+    """Name the columns beside ``path`` that say something of a document."""
+    return [column for column in CARRIED if column in documents.columns]
+
+
 def _apart(documents: "DataFrame", dehydrate: Dehydrate, peel_bytes: int, group: int, spread: int) -> "DataFrame":
     from pyspark.sql.functions import monotonically_increasing_id
 
-    named = ["document"] if "document" in documents.columns else []
+    named = _carried(documents)
     numbered = documents.select("path", *named).withColumn("ordinal", monotonically_increasing_id())
     groups = numbered.mapInArrow(Divide(dehydrate, peel_bytes, group), from_arrow_schema(TASK_SCHEMA))
     spread_out = groups.repartitionById(spread, "slot").sortWithinPartitions("ordinal", "first")

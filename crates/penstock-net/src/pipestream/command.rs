@@ -11,7 +11,7 @@ use penstock_pipestream::reference::check_no_data_key;
 use penstock_pipestream::yield_token::StoppingPoint;
 use penstock_pipestream::{
     self as core, Accepted, Checkpoint, ChunkProgress, ClaimAsk, ClaimResponse, EntityHeader, EntityKey, ErrorCode,
-    MAX_HEADER_LENGTH, MAX_LABEL, Reason, Ticket,
+    MAX_HEADER_LENGTH, MAX_LABEL, PipeDoc, Reason, Ticket,
 };
 use quinn::{RecvStream, SendStream};
 use tokio::sync::{mpsc, oneshot};
@@ -180,6 +180,8 @@ pub struct EntityDraft {
     pub chunk_size: Option<u64>,
     /// What becomes of its children that fail, and of itself then; for an entity that is dehydrated, at layer 2.
     pub policy: Option<CompletionPolicy>,
+    /// Which document a root entity is, and whose (section 7.1). Its `entity_id` is set when the entity has its ID.
+    pub document: Option<PipeDoc>,
     /// What the sender calls it, of at most 1,024 octets; empty: nothing. In a session whose state is on disk,
     /// an entity with a label that was announced before is not announced again, whatever process did so.
     pub label: Bytes,
@@ -204,6 +206,7 @@ impl EntityDraft {
             return misuse(format!("metadata {key} belongs to the protocol"));
         }
         check_no_data_key("metadata", &self.metadata).map_err(|error| Error::Misuse(error.message().to_owned()))?;
+        self.document.as_ref().map_or(Ok(()), PipeDoc::check)?;
         if let Some(value) = self.metadata.get(CLAIM).filter(|value| claim_id(value).is_none()) {
             return misuse(format!("metadata {CLAIM}={value:?}: a claim check has 16 digits of lower-case hex"));
         }
@@ -217,7 +220,8 @@ impl EntityDraft {
             return misuse(format!("there is no data layer {}", self.layer));
         }
         let metadata: usize = self.metadata.iter().map(|(key, value)| key.len() + value.len() + ENTRY_OVERHEAD).sum();
-        let size = metadata + self.content_type.len() + OWN_FIELDS;
+        let document = self.document.as_ref().map_or(0, |document| document.to_entry().len() + ENTRY_OVERHEAD);
+        let size = metadata + document + self.content_type.len() + OWN_FIELDS;
         if size > usize::try_from(MAX_HEADER_LENGTH).unwrap_or(usize::MAX) {
             return misuse(format!("a header of {size} octets is more than the limit of {MAX_HEADER_LENGTH}"));
         }

@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 
 use super::command::{Answer, Command};
+use super::driver::Sealer;
 use super::payload::{Payload, Pieces};
 use super::pump::STOPPED;
 use super::shared::{Gate, Link};
@@ -24,6 +25,8 @@ const LEAST_CREDIT: usize = 16 << 10;
 pub(crate) struct Outgoing {
     pub(crate) ticket: Ticket,
     pub(crate) header: EntityHeader,
+    /// Seals it, for each stream by itself.
+    pub(crate) sealer: Option<Sealer>,
     pub(crate) payload: Payload,
     pub(crate) chunk_size: Option<u64>,
     pub(crate) dehydrated: bool,
@@ -115,7 +118,10 @@ impl Outgoing {
     async fn send_stream(&mut self, offset: u64, end: u64, link: &Link) -> Result<(), Failure> {
         let mut stream = self.open(link).await?;
         let pieces = self.payload.pieces(offset, end);
-        let mut head = self.header.encode();
+        let mut head = match &self.sealer {
+            Some(sealer) => sealer.seal(&self.header).map_err(io::Error::other)?.into_octets(),
+            None => self.header.encode(),
+        };
         if self.dehydrated {
             // It is short and its stream is new, so it does not wait for long.
             write_all(&mut stream, &mut [std::mem::take(&mut head)], &link.gate).await?;

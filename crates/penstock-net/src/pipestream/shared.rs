@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use penstock_pipestream::header_key::HeaderKeys;
 use penstock_pipestream::messages::CompletionPolicy;
 use penstock_pipestream::yield_token::TokenKey;
 use penstock_pipestream::{
@@ -56,6 +57,11 @@ pub struct SessionOptions {
     pub event_queue: usize,
     /// Where events are logged.
     pub events: Option<EventLog>,
+    /// A client's: the session's name at layer 2 (decision 18). Default: a random one.
+    pub name: Option<SessionId>,
+    /// What the metadata and content types of headers are sealed with, in both directions (section 10.6); the peer must
+    /// have the same. Default: they are not.
+    pub header_keys: Option<HeaderKeys>,
 }
 
 impl Default for SessionOptions {
@@ -70,6 +76,8 @@ impl Default for SessionOptions {
             mtu: None,
             event_queue: 4_096,
             events: None,
+            name: None,
+            header_keys: None,
         }
     }
 }
@@ -82,7 +90,8 @@ impl SessionOptions {
             config.layer2 = Some(Layer2Config::new(None, TokenKey::new(tls::random()?)));
         }
         if let Some(layer2) = config.layer2.as_mut().filter(|layer2| role == Role::Client && layer2.session.is_none()) {
-            layer2.session = Some(SessionId::new(tls::random()?));
+            let random = || tls::random().map(SessionId::new);
+            layer2.session = Some(self.name.map_or_else(random, Ok)?);
         }
         if let Some(layer2) = &mut config.layer2 {
             layer2.survives |= self.survives.is_some();

@@ -20,6 +20,7 @@ mod packets;
 mod raw;
 mod reading;
 mod round_trip;
+mod sealing;
 mod streaming;
 mod support;
 mod survival;

@@ -13,10 +13,16 @@ use penstock_wire::Reader;
 use prost::Message;
 
 use crate::error::{Error, ErrorCode, Result};
+use crate::header_key;
 use crate::messages::{ChunkInfo as ChunkInfoMessage, CompletionPolicy, EntityHeaderMessage, decode_message};
+use crate::pipe_doc::{DOC, PipeDoc};
 
 /// The longest header that is read (decision 14): 1 MiB.
 pub const MAX_HEADER_LENGTH: u32 = 1024 * 1024;
+
+/// Metadata keys of the protocol (decision 9).
+pub(crate) const DEHYDRATED: &str = "pipestream.dehydrated";
+pub(crate) const CHILD_SCOPE: &str = "pipestream.child-scope";
 
 const CHECKSUM_LENGTH: usize = 32;
 const MAX_DATA_LAYER: u32 = 3;
@@ -91,8 +97,31 @@ impl EntityHeader {
         octets.into()
     }
 
+    /// What holding it costs, roughly, in bytes.
+    pub fn weight(&self) -> usize {
+        let metadata: usize = self.metadata.iter().map(|(key, value)| key.len() + value.len() + 64).sum();
+        256 + self.content_type.len() + self.checksum.len() + metadata
+    }
+
+    /// Whether it says that its entity has children (decision 9).
+    pub(crate) fn is_dehydrated(&self) -> bool {
+        self.metadata.get(DEHYDRATED).is_some_and(|value| value == "1")
+    }
+
+    /// The scope of its entity's children (decision 9): `None` where none is named, `Some(None)` where the name is none,
+    /// because it is not decimal, or has a sign, blanks or leading zeros.
+    pub(crate) fn child_scope(&self) -> Option<Option<u16>> {
+        self.metadata.get(CHILD_SCOPE).map(|value| decimal_scope(value))
+    }
+
+    /// Which document its entity is, and whose (section 7.1), where it says so: ENTITY_INVALID where that is not valid.
+    pub fn document(&self) -> Result<Option<PipeDoc>> {
+        self.metadata.get(DOC).map(|entry| PipeDoc::from_entry(entry, self.entity_id)).transpose()
+    }
+
     /// Refuses what fails the entity alone, while the session lives on (decisions 14 to 16): a data layer above 3, a
-    /// checksum that is not 32 octets, a payload above `max_payload`, a chunk that cannot be.
+    /// checksum that is not 32 octets, a payload above `max_payload`, a chunk that cannot be, a PipeDoc that is not
+    /// valid, metadata that could not be opened.
     pub fn check(&self, max_payload: u64) -> Result<()> {
         let refused = |error: Error| Err(error.at(self.scope_id, self.entity_id));
         let violation = |message: String| refused(Error::violation(ErrorCode::EntityInvalid, message));
@@ -108,10 +137,11 @@ impl EntityHeader {
                 format!("a payload of {} octets is above the limit of {max_payload}", self.payload_length),
             ));
         }
-        match self.chunk_info.map_or(Ok(()), |chunk| chunk.check(self.payload_length)) {
-            Ok(()) => Ok(()),
-            Err(message) => violation(message),
+        if let Err(message) = self.chunk_info.map_or(Ok(()), |chunk| chunk.check(self.payload_length)) {
+            return violation(message);
         }
+        header_key::check_open(self).or_else(refused)?;
+        self.document().map_or_else(refused, |_| Ok(()))
     }
 
     /// Refuses metadata whose names and values have more than `max_metadata` bytes together, which fails the entity alone
@@ -144,6 +174,11 @@ impl EntityHeader {
             completion_policy: message.completion_policy,
         })
     }
+}
+
+/// A scope ID in decimal, without sign, blanks or leading zeros.
+pub(crate) fn decimal_scope(value: &str) -> Option<u16> {
+    value.parse::<u16>().ok().filter(|scope| scope.to_string() == value)
 }
 
 impl ChunkInfo {
@@ -329,6 +364,22 @@ mod tests {
         assert_eq!(refused(EntityHeader { layer: 4, ..header() }), ErrorCode::EntityInvalid);
         assert_eq!(refused(EntityHeader { checksum: Bytes::new(), ..header() }), ErrorCode::EntityInvalid);
         assert_eq!(refused(EntityHeader { payload_length: 101, ..header() }), ErrorCode::EntityTooLarge);
+    }
+
+    #[test]
+    fn an_envelope_that_is_not_valid_fails_its_entity() {
+        let with = |entry: String| {
+            let mut header = header();
+            header.metadata.insert(DOC.to_owned(), entry);
+            header
+        };
+        let doc = |doc_id: &str, entity_id| PipeDoc { doc_id: doc_id.to_owned(), entity_id, ownership: None };
+        assert_eq!(with(doc("d", 7).to_entry()).check(100), Ok(()));
+        for bad in [doc("", 7).to_entry(), doc("d", 8).to_entry(), "no base64".to_owned(), "/w==".to_owned()] {
+            let error = with(bad).check(100).expect_err("refused");
+            assert_eq!((error.code(), error.entity()), (ErrorCode::EntityInvalid, Some(7)));
+            assert!(error.message().starts_with(DOC), "{error}");
+        }
     }
 
     #[test]

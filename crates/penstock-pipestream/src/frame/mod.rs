@@ -33,6 +33,7 @@ pub use self::barrier::Barrier;
 pub use self::capabilities::{Agreement, Capabilities};
 pub use self::checkpoint::Checkpoint;
 pub use self::decoder::FrameDecoder;
+pub(crate) use self::entity::{CHILD_SCOPE, DEHYDRATED, decimal_scope};
 pub use self::entity::{ChunkInfo, EntityHeader, HeaderDecoder, MAX_HEADER_LENGTH};
 pub use self::error_frame::ErrorFrame;
 pub use self::layer2::{ClaimResponse, Layer2Frame, SessionFrame};

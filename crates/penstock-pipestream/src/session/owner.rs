@@ -575,8 +575,8 @@ impl Session {
 
 /// Metadata keys of the protocol (decisions 9 to 11).
 pub(super) mod metadata {
-    pub(in crate::session) const DEHYDRATED: &str = "pipestream.dehydrated";
-    pub(in crate::session) const CHILD_SCOPE: &str = "pipestream.child-scope";
+    pub(in crate::session) use crate::frame::{CHILD_SCOPE, DEHYDRATED};
+
     pub(in crate::session) const PARENT_SCOPE: &str = "pipestream.parent-scope";
     /// Which attempt a stream belongs to, decimal, where a policy has retries.
     pub(in crate::session) const ATTEMPT: &str = "pipestream.attempt";

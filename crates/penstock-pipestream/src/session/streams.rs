@@ -14,6 +14,8 @@ use super::{Session, State};
 use crate::chunk::ChunkTracker;
 use crate::entity_id::{distance, is_assignable};
 use crate::error::{Error, ErrorCode, Result};
+use crate::frame::decimal_scope;
+use crate::header_key::{Outside, check_open};
 use crate::scope::Place;
 use crate::time::Now;
 use crate::{ChunkInfo, EntityHeader};
@@ -33,16 +35,10 @@ impl HeldStreams {
     }
 }
 
-/// What holding a header costs, roughly.
-fn weight(header: &EntityHeader) -> usize {
-    let metadata: usize = header.metadata.iter().map(|(key, value)| key.len() + value.len() + 64).sum();
-    256 + header.content_type.len() + header.checksum.len() + metadata
-}
-
 impl HeldStreams {
     fn take(&mut self, scope: u16, entity: u32) -> Vec<(u64, EntityHeader)> {
         let taken = self.by_entity.remove(&(scope, entity)).unwrap_or_default();
-        self.octets -= taken.iter().map(|(_, header)| weight(header)).sum::<usize>();
+        self.octets -= taken.iter().map(|(_, header)| header.weight()).sum::<usize>();
         taken
     }
 
@@ -69,10 +65,14 @@ impl Session {
         self.guard(Err(error))
     }
 
-    /// An entity stream's header does not parse, is too large, or is not whole when the stream ends (decision 14).
+    /// An entity stream's header does not parse, is too large, or is not whole when the stream ends (decision 14); or
+    /// too many headers wait at the driver.
     pub fn handle_header_error(&mut self, _now: Now, error: Error) -> Result<()> {
         if error.code() == ErrorCode::EntityTooLarge {
             self.counters.exceeded(Limit::Header, 1);
+        }
+        if error.code() == ErrorCode::WindowExceeded {
+            self.counters.exceeded(Limit::HeldHeaders, 1);
         }
         self.guard(Err(error))
     }
@@ -101,7 +101,7 @@ impl Session {
     }
 
     fn hold(&mut self, header: &EntityHeader) -> Result<()> {
-        self.held.octets += weight(header);
+        self.held.octets += header.weight();
         if self.held.octets > self.config.max_held_octets {
             self.counters.exceeded(Limit::HeldHeaders, 1);
             let message = format!("headers of more than {} octets wait for their PENDING", self.config.max_held_octets);
@@ -169,7 +169,7 @@ impl Session {
     /// Streams that overtook the server's CAPABILITIES, or their end's SESSION.
     pub(super) fn admit_early_streams(&mut self, now: Now) -> Result<()> {
         for (stream, header) in std::mem::take(&mut self.held.early) {
-            self.held.octets -= weight(&header);
+            self.held.octets -= header.weight();
             let admission = self.place_stream(now, stream, &header)?;
             self.report_admission(stream, admission);
         }
@@ -324,6 +324,10 @@ impl Session {
                     header.parent_id, parent.entity
                 ));
             }
+            if check_open(header).is_err() {
+                // Which scope it names is sealed; its entity fails.
+                return Ok(());
+            }
             let named = header.metadata.get(metadata::PARENT_SCOPE).map_or(Some(0), |value| decimal_scope(value));
             return match named {
                 Some(named) if named == parent.scope => Ok(()),
@@ -337,7 +341,7 @@ impl Session {
     }
 
     fn check_parent_at_layer_zero(&mut self, now: Now, key: EntityKey, header: &EntityHeader) -> Result<()> {
-        let dehydrated = self.inbound(key).is_some_and(|entity| entity.dehydrated) || is_dehydrated(header);
+        let dehydrated = self.inbound(key).is_some_and(|entity| entity.dehydrated) || Outside::of(header).dehydrated;
         if dehydrated {
             return Err(Error::violation(
                 ErrorCode::LayerUnsupported,
@@ -363,7 +367,8 @@ impl Session {
     /// Decision 9: a dehydrated entity's header names its children's scope.
     fn check_dehydration(&mut self, now: Now, key: EntityKey, header: &EntityHeader) -> Result<()> {
         let announced = self.inbound(key).is_some_and(|entity| entity.dehydrated);
-        if !announced && !is_dehydrated(header) {
+        let outside = Outside::of(header);
+        if !announced && !outside.dehydrated {
             return Ok(());
         }
         let agreement = self.agreed()?;
@@ -388,7 +393,7 @@ impl Session {
             self.limit_children(now, key);
             return Ok(());
         }
-        match header.metadata.get(metadata::CHILD_SCOPE).map(|value| decimal_scope(value)) {
+        match header.child_scope().or_else(|| outside.child_scope.map(Some)) {
             Some(Some(child)) if self.inbound(key).is_some_and(|entity| entity.payload == Payload::Failed) => {
                 self.bind_late(now, key, child)
             }
@@ -453,15 +458,6 @@ impl Session {
             }
         }
     }
-}
-
-fn is_dehydrated(header: &EntityHeader) -> bool {
-    header.metadata.get(metadata::DEHYDRATED).is_some_and(|value| value == "1")
-}
-
-/// A scope ID in decimal, without sign, blanks or leading zeros.
-fn decimal_scope(value: &str) -> Option<u16> {
-    value.parse::<u16>().ok().filter(|scope| scope.to_string() == value)
 }
 
 crate::stored::stored!(HeldStreams { by_entity, early, octets });

@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use penstock_pipestream::{document_key, part_label};
+use penstock_pipestream::part_label;
 
 use super::ledger::Ledger;
-use super::outcome::UNREAD;
 
 /// How often a session had each document: one that is sent twice is two documents, in the order in which they come.
 #[derive(Debug, Default)]
@@ -24,8 +23,7 @@ pub(super) struct DocumentLabels {
 impl Labels {
     /// Those of the document whose account this is, which has its first record.
     pub(super) fn document(&self, ledger: &Ledger) -> DocumentLabels {
-        let sha256 = ledger.records.first().and_then(|root| root.sha256).unwrap_or(UNREAD);
-        let key = document_key(&ledger.document, &sha256);
+        let key = ledger.key();
         let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let next = times.entry(key.clone()).or_default();
         let time = *next;

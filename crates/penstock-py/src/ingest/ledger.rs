@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use penstock_documents::{Part, Payload};
 use penstock_net::pipestream::{EntityKey, Resolution, ScopeDigest, ScopeKey, SentEntity, Status};
+use penstock_pipestream::{PipeDoc, document_key};
 use tempfile::SpooledTempFile;
 
+use super::identity::{self, Identity};
 use super::manner::{Manner, Padding};
+use super::outcome::UNREAD;
 use super::policy::{self, DocumentPolicy};
 use super::previous::Kept;
 
@@ -87,6 +90,12 @@ pub(crate) struct Ledger {
     /// Why the first record's container was not found in the document.
     pub(crate) missing: Option<String>,
     pub(crate) manner: Manner,
+    /// Which document it is, and whose.
+    pub(crate) identity: Identity,
+    /// What its server is called.
+    pub(crate) authority: Option<String>,
+    /// The URI of the document where an earlier session has put it.
+    pub(crate) kept_uri: Option<String>,
     /// What becomes of parts that fail, and so of their containers; without one every part counts.
     pub(crate) policy: Option<DocumentPolicy>,
 }
@@ -96,7 +105,7 @@ impl Ledger {
         let spool = SpooledTempFile::new(SPOOL_IN_MEMORY);
         let (records, base, places) = (Vec::new(), Vec::new(), None);
         let (whole, inflated, missing) = (None, 0, None);
-        let manner = Manner::default();
+        let (manner, identity) = (Manner::default(), Identity::default());
         Self {
             document,
             session,
@@ -110,8 +119,37 @@ impl Ledger {
             inflated,
             missing,
             manner,
+            identity,
+            authority: None,
+            kept_uri: None,
             policy,
         }
+    }
+
+    /// Its document is this one, at the server of that name.
+    pub(crate) fn with_identity(mut self, identity: Identity, authority: Option<String>) -> Self {
+        (self.identity, self.authority) = (identity, authority);
+        self
+    }
+
+    /// The receipt's key; the document's octets must be known.
+    pub(crate) fn key(&self) -> String {
+        let own = || self.records.first().and_then(|record| record.sha256);
+        document_key(&self.document, &self.whole.or_else(own).unwrap_or(UNREAD))
+    }
+
+    /// The document's message, with its true names.
+    pub(crate) fn pipe_doc(&self) -> PipeDoc {
+        self.identity.pipe_doc(&self.key())
+    }
+
+    /// The URI of the document's root entity, where its server has a name.
+    pub(crate) fn uri(&self) -> Option<String> {
+        let root = self.records.first()?;
+        if root.kept.is_some() {
+            return self.kept_uri.clone();
+        }
+        identity::uri(self.authority.as_deref()?, &self.session, root)
     }
 
     /// Its parts go out like that.

@@ -5,12 +5,13 @@ use std::io;
 use bytes::Bytes;
 use penstock_documents::Part;
 use penstock_net::pipestream::{EntityKey, Payload, Status};
-use penstock_pipestream::Pseudonyms;
 use penstock_pipestream::reference::{CONTENT_TYPE, Location, Reference};
+use penstock_pipestream::{PipeDoc, Pseudonyms};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::identity::{OwnerNote, disguised};
 use crate::documents::hex;
 use crate::error::IntoPyErr;
 
@@ -48,6 +49,13 @@ pub(crate) struct PrivacyNote {
     opaque_types: bool,
     /// The document's pseudonym.
     document: Option<String>,
+}
+
+/// The pseudonyms of a document's identifier and of its owner, as a receipt has them.
+#[derive(Debug, Serialize)]
+pub(crate) struct AliasNote {
+    doc_id: String,
+    owner: Option<OwnerNote>,
 }
 
 /// An entity that stands for nothing.
@@ -118,6 +126,17 @@ impl Manner {
             opaque_types: self.opaque_types,
             document: pseudonym,
         })
+    }
+
+    /// What a receipt says of the pseudonyms in a document's message.
+    pub(super) fn alias_of(&self, doc: &PipeDoc) -> Option<AliasNote> {
+        let hidden = self.pseudonyms.as_ref()?.pipe_doc(doc);
+        Some(AliasNote { owner: hidden.ownership.as_ref().map(OwnerNote::from), doc_id: hidden.doc_id })
+    }
+
+    /// A document's message as its header has it.
+    pub(super) fn enveloped(&self, doc: PipeDoc) -> PipeDoc {
+        disguised(doc, self.pseudonyms.as_ref())
     }
 
     /// How many entities are to follow so many children of a container of so many octets.

@@ -4,6 +4,7 @@
 
 mod apart;
 mod digests;
+mod identity;
 mod labels;
 mod ledger;
 mod made;
@@ -27,6 +28,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use self::apart::{ContainerFields, Selected};
+use self::identity::{Identity, IdentityFields};
 use self::labels::Labels;
 use self::ledger::{Ledger, Wanted};
 use self::manner::{Manner, MannerFields};
@@ -54,6 +56,8 @@ pub(crate) struct DocumentSender {
     wanted: Wanted,
     manner: Manner,
     policy: Option<DocumentPolicy>,
+    /// What the server is called.
+    authority: Option<String>,
     /// Where another process may go on with the session.
     labels: Option<Labels>,
     /// Documents whose outcomes may not all be there, oldest first.
@@ -68,7 +72,7 @@ pub(crate) struct DocumentSender {
 #[pymethods]
 impl DocumentSender {
     #[new]
-    #[pyo3(signature = (session, dehydrate, limits, in_flight, text, max_content, manner, policy = None))]
+    #[pyo3(signature = (session, dehydrate, limits, in_flight, text, max_content, manner, policy = None, authority = None))]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn new(
         session: &Session,
@@ -79,6 +83,7 @@ impl DocumentSender {
         max_content: u64,
         manner: MannerFields,
         policy: Option<&Bound<'_, PyAny>>,
+        authority: Option<String>,
     ) -> PyResult<Self> {
         let labels = session.on_disk.then(Labels::default);
         let session = session.handle.clone();
@@ -114,19 +119,34 @@ impl DocumentSender {
         let (pending, stop) = (Mutex::default(), Arc::default());
         let wanted = Wanted { text, max_content };
         let in_flight = in_flight.max(1);
-        Ok(Self { session, limits, keep_whole, in_flight, wanted, manner, policy, labels, pending, turn, stop })
+        Ok(Self {
+            session,
+            limits,
+            keep_whole,
+            in_flight,
+            wanted,
+            manner,
+            policy,
+            authority,
+            labels,
+            pending,
+            turn,
+            stop,
+        })
     }
 
     /// Takes a document apart and sends it. Returns when every part was announced and handed over. What the receipt
     /// `previous` has already stays where it is.
-    #[pyo3(signature = (name, source, previous = None))]
+    #[pyo3(signature = (name, source, previous = None, identity = None))]
     fn send(
         &self,
         py: Python<'_>,
         name: String,
         source: SourceArgument,
         previous: Option<&str>,
+        identity: Option<IdentityFields>,
     ) -> PyResult<SentDocument> {
+        let identity = identity.unwrap_or_default().try_into()?;
         let note = self.manner.note(&name);
         let previous = parse(previous)?.sent_like(note.as_ref());
         let file = if let SourceArgument::Path(path) = &source { Some(PathBuf::from(path)) } else { None };
@@ -134,14 +154,14 @@ impl DocumentSender {
             let dehydrator = self.dehydrator(&name, source.open(interrupts), interrupts);
             let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
             let ledger = Ledger::new(name.clone(), session, self.wanted, self.policy.clone());
-            let ledger = ledger.with_manner(self.manner.clone());
+            let ledger = self.named(ledger, identity).with_manner(self.manner.clone());
             let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, file);
             Ok(sending.with_previous(previous).with_labels(self.labels.as_ref()).run(dehydrator))
         })
     }
 
     /// Sends some children of a container that lies in the document, below an entity that stands for the container.
-    #[pyo3(signature = (name, source, some, previous = None))]
+    #[pyo3(signature = (name, source, some, previous = None, identity = None))]
     fn send_some(
         &self,
         py: Python<'_>,
@@ -149,13 +169,16 @@ impl DocumentSender {
         source: SourceArgument,
         some: Selected,
         previous: Option<&str>,
+        identity: Option<IdentityFields>,
     ) -> PyResult<SentDocument> {
+        let identity = identity.unwrap_or_default().try_into()?;
         let previous = parse(previous)?;
         self.begin(py, &name, |interrupts| {
             let dehydrator = some.select(self.dehydrator(&name, source.open_in_place(interrupts), interrupts));
             let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
             let ledger = Ledger::new(name.clone(), session, self.wanted, self.policy.clone())
                 .with_some(some.sha256, some.each());
+            let ledger = self.named(ledger, identity);
             let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, None);
             let sending = sending.with_previous(previous).with_base(some.depth, some.children());
             Ok(sending.run(dehydrator))
@@ -164,7 +187,8 @@ impl DocumentSender {
 
     /// Sends the containers of a document whose innermost one has its children elsewhere: `children` of them, and
     /// `incomplete` that are not COMPLETE.
-    #[pyo3(signature = (name, chain, children, incomplete, previous = None))]
+    #[pyo3(signature = (name, chain, children, incomplete, previous = None, identity = None))]
+    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn send_containers(
         &self,
         py: Python<'_>,
@@ -173,11 +197,14 @@ impl DocumentSender {
         children: u64,
         incomplete: u64,
         previous: Option<&str>,
+        identity: Option<IdentityFields>,
     ) -> PyResult<SentDocument> {
+        let identity = identity.unwrap_or_default().try_into()?;
         let previous = parse(previous)?;
         self.begin(py, &name, |interrupts| {
             let session = self.session.id().map_err(IntoPyErr::into_py_err)?;
             let ledger = Ledger::new(name.clone(), session, self.wanted, self.policy.clone());
+            let ledger = self.named(ledger, identity);
             let sending = Sending::new(&self.session, interrupts, ledger, self.keep_whole, None);
             let chain = chain.into_iter().map(Into::into).collect();
             Ok(sending.with_previous(previous).run_hollow(chain, children, incomplete))
@@ -223,6 +250,11 @@ impl DocumentSender {
         });
         interrupts.result()?;
         sent.map(SentDocument)
+    }
+
+    /// An account of this document, at this sender's server.
+    fn named(&self, ledger: Ledger, identity: Identity) -> Ledger {
+        ledger.with_identity(identity, self.authority.clone())
     }
 
     fn dehydrator(&self, name: &str, source: Payload, interrupts: &Interrupts) -> Dehydrator {

@@ -3,13 +3,14 @@
 use std::sync::{Mutex, PoisonError};
 
 use penstock_net::pipestream::Status;
-use penstock_pipestream::{ContentTree, document_key};
+use penstock_pipestream::ContentTree;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use serde::Serialize;
 
+use super::identity::OwnerNote;
 use super::ledger::{Ledger, Record, file_of};
-use super::manner::PrivacyNote;
+use super::manner::{AliasNote, PrivacyNote};
 use super::policy::DocumentPolicy;
 use super::rows;
 use crate::documents::hex;
@@ -41,6 +42,13 @@ struct Receipt<'a> {
     session: &'a str,
     root: Option<(u16, u32)>,
     file: Option<String>,
+    doc_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<OwnerNote>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alias: Option<AliasNote>,
     #[serde(skip_serializing_if = "Option::is_none")]
     privacy: Option<PrivacyNote>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,9 +122,7 @@ impl DocumentOutcome {
         for (index, record) in ledger.records.iter().enumerate().skip(1) {
             tree.push(ledger.path(index), record.sha256.as_ref(), record.status)?;
         }
-        let own = || ledger.records.first().and_then(|record| record.sha256);
-        let sha256 = ledger.whole.or_else(own).unwrap_or(UNREAD);
-        let key = document_key(&ledger.document, &sha256);
+        let key = ledger.key();
         Ok(Self { key, content_root: hex(&tree.root()), ledger: Mutex::new(ledger) })
     }
 
@@ -178,6 +184,7 @@ impl DocumentOutcome {
         let session: &str = &ledger.session;
         let root = ledger.records.first();
         let end = if whole { ledger.records.len() } else { 0 };
+        let doc = ledger.pipe_doc();
         serde_json::to_string(&Receipt {
             version: 1,
             document: &ledger.document,
@@ -190,6 +197,10 @@ impl DocumentOutcome {
             root: root.and_then(Record::ids),
             file: root.and_then(|root| root.file(session)),
             privacy: ledger.manner.note(&ledger.document),
+            alias: ledger.manner.alias_of(&doc),
+            owner: doc.ownership.as_ref().map(OwnerNote::from),
+            uri: ledger.uri(),
+            doc_id: doc.doc_id,
             claim: root.and_then(Record::claim),
             policy: ledger.policy.as_ref().map(DocumentPolicy::text),
             outcome: ledger.policy.as_ref().map(|_| ledger.outcome()),

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use penstock_documents::Part;
-use penstock_pipestream::SessionId;
+use penstock_pipestream::{PipeDoc, SessionId};
 use serde::Deserialize;
 
+use super::identity::OwnerNote;
 use super::manner::PrivacyNote;
 
 /// Where a part lies since an earlier session.
@@ -36,6 +37,10 @@ pub(crate) struct Deferred {
 pub(crate) struct Previous {
     parts: HashMap<Vec<String>, Vec<Entry>>,
     privacy: Option<PrivacyNote>,
+    doc_id: Option<String>,
+    owner: Option<OwnerNote>,
+    /// The URI of the document's root entity.
+    pub(crate) uri: Option<String>,
 }
 
 #[derive(Debug)]
@@ -66,6 +71,12 @@ struct Receipt {
     claim: Option<String>,
     #[serde(default)]
     reason: Option<String>,
+    #[serde(default)]
+    doc_id: Option<String>,
+    #[serde(default)]
+    owner: Option<OwnerNote>,
+    #[serde(default)]
+    uri: Option<String>,
     parts: Vec<ReceiptPart>,
 }
 
@@ -113,7 +124,7 @@ impl Previous {
     /// Reads a receipt.
     pub(crate) fn new(receipt: &str) -> serde_json::Result<Self> {
         let receipt: Receipt = serde_json::from_str(receipt)?;
-        let privacy = receipt.privacy;
+        let (privacy, doc_id, owner, uri) = (receipt.privacy, receipt.doc_id, receipt.owner, receipt.uri);
         let root = ReceiptPart {
             path: Vec::new(),
             r#type: String::new(),
@@ -136,12 +147,18 @@ impl Previous {
                 entries.entry(part.path).or_default().push(Entry { sha256, bytes, media_type, found });
             }
         }
-        Ok(Self { parts: entries, privacy })
+        Ok(Self { parts: entries, privacy, doc_id, owner, uri })
     }
 
     /// Nothing, unless its parts went out as those do that are sent now: under the same pseudonyms, for instance.
     pub(crate) fn sent_like(self, note: Option<&PrivacyNote>) -> Self {
         if self.privacy.as_ref() == note { self } else { Self::default() }
+    }
+
+    /// Whether the document has the identifier and the owner that it had then; otherwise its root entity there does not
+    /// say what this one is to say. One of an earlier version says nothing.
+    pub(crate) fn is_of(&self, doc: &PipeDoc) -> bool {
+        self.doc_id.as_ref() == Some(&doc.doc_id) && self.owner == doc.ownership.as_ref().map(OwnerNote::from)
     }
 
     /// The place of the part that is the same as `part`, for nobody else from now on. A container's octets are not in

@@ -9,6 +9,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::ledger::{Ledger, Record};
 use crate::documents::hex;
+use crate::pipestream::owners::{Owners, owner_fields};
 
 /// Which columns rows have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +66,8 @@ fn fields() -> Vec<Field> {
         field("entity", DataType::Int64),
         field("text", DataType::Utf8),
         field("content", DataType::Binary),
+        field("doc_id", DataType::Utf8),
+        field("owner", DataType::Struct(owner_fields())),
     ]
 }
 
@@ -116,6 +119,8 @@ struct Columns {
     entity: Int64Builder,
     text: StringBuilder,
     content: BinaryBuilder,
+    doc_id: StringBuilder,
+    owner: Owners,
     claim: StringBuilder,
 }
 
@@ -136,6 +141,8 @@ impl Default for Columns {
             entity: Int64Builder::new(),
             text: StringBuilder::new(),
             content: BinaryBuilder::new(),
+            doc_id: StringBuilder::new(),
+            owner: Owners::default(),
             claim: StringBuilder::new(),
         }
     }
@@ -154,6 +161,8 @@ impl Columns {
         self.text.append_option(text);
         // Null by reference: the octets are in the sink.
         self.content.append_option(content);
+        self.doc_id.append_value(ledger.identity.doc_id(key));
+        self.owner.push(ledger.identity.owner.as_ref());
         self.push_record(record);
         Ok(())
     }
@@ -187,6 +196,8 @@ impl Columns {
             Arc::new(self.entity.finish()),
             Arc::new(self.text.finish()),
             Arc::new(self.content.finish()),
+            Arc::new(self.doc_id.finish()),
+            self.owner.finish(),
         ];
         if shape != Shape::Parts {
             columns.push(Arc::new(self.claim.finish()));

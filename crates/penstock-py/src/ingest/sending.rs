@@ -116,6 +116,7 @@ impl<'a> Sending<'a> {
 
     /// Leaves where it is what an earlier receipt has.
     pub(super) fn with_previous(mut self, previous: Previous) -> Self {
+        self.ledger.kept_uri.clone_from(&previous.uri);
         self.previous = previous;
         self
     }
@@ -219,7 +220,7 @@ impl<'a> Sending<'a> {
         };
         // What stands for a container in this session is announced with the first child that is sent below it.
         let stands_in = self.children.is_some() && part.depth == self.base;
-        let place = self.previous.take(&part, hollow);
+        let place = if self.is_as_before(index) { self.previous.take(&part, hollow) } else { None };
         if stands_in || place.is_some() {
             if let Some(place) = place {
                 self.ledger.keep(index, place);
@@ -227,13 +228,18 @@ impl<'a> Sending<'a> {
             self.stack.push(Open { key: None, refused: None, kept: Some(payload), ..self.open(index) });
             return Ok(());
         }
-        let deferred = self.previous.take_deferred(&part);
+        let deferred = if self.is_as_before(index) { self.previous.take_deferred(&part) } else { None };
         self.announce_kept()?;
         self.deferred = deferred;
         self.offer(index, true, payload)?;
         self.flush()?;
         self.stack.push(self.open(index));
         Ok(())
+    }
+
+    /// Whether an earlier session may have a part as it is now: of the document itself the header says whose it is.
+    fn is_as_before(&self, index: usize) -> bool {
+        index > 0 || self.children.is_some() || self.previous.is_of(&self.ledger.pipe_doc())
     }
 
     /// Takes a part into the account. With the first one, the document itself, its labels are known.
@@ -284,14 +290,16 @@ impl<'a> Sending<'a> {
         let text = part.text.take();
         let index = self.add(&part, false);
         let kept = self.keep(index, &part, text, octets.as_mut().filter(|_| failure.is_none()));
+        let as_before = self.is_as_before(index);
         if failure.is_none()
             && kept.is_ok()
+            && as_before
             && let Some(place) = self.previous.take(&part, false)
         {
             self.ledger.keep(index, place);
             return Ok(());
         }
-        let deferred = self.previous.take_deferred(&part);
+        let deferred = if as_before { self.previous.take_deferred(&part) } else { None };
         let deferred = match deferred {
             Some(deferred) => match self.done(index, &deferred)? {
                 Done::Stored(file) => {
@@ -437,6 +445,7 @@ impl<'a> Sending<'a> {
             content_type: self.ledger.manner.content_type(media_type, index == 0).to_owned(),
             metadata,
             policy: self.ledger.policy.as_ref().filter(|_| dehydrate).map(DocumentPolicy::message),
+            document: (index == 0).then(|| self.ledger.manner.enveloped(self.ledger.pipe_doc())),
             label: self.label(index),
             ..EntityDraft::default()
         }

@@ -11,6 +11,8 @@ use penstock_net::pipestream::{Claims, DeferTypes, EventLog, Reading, References
 use penstock_net::storage::{self, Place, StorageOptions};
 use penstock_net::tls::{ClientCertificates, ClientTls, Identity, ServerTls, Trust};
 use penstock_net::{Error, Result};
+use penstock_pipestream::SessionId;
+use penstock_pipestream::header_key::HeaderKeys;
 use pyo3::prelude::*;
 
 use super::address;
@@ -45,6 +47,12 @@ pub(crate) struct ConnectOptions {
     #[pyo3(default)]
     pub(crate) state: Option<PathBuf>,
     pub(crate) limits: LimitFields,
+    /// What headers are sealed with, in hex.
+    #[pyo3(default)]
+    pub(crate) header_key: Option<String>,
+    /// The name of a session at layer 2, 32 hex digits.
+    #[pyo3(default)]
+    pub(crate) session_id: Option<String>,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.Server` makes.
@@ -79,6 +87,9 @@ pub(crate) struct ServeOptions {
     #[pyo3(default)]
     pub(crate) state: Option<PathBuf>,
     pub(crate) limits: LimitFields,
+    /// What headers are sealed with, in hex.
+    #[pyo3(default)]
+    pub(crate) header_key: Option<String>,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.SinkReader` makes.
@@ -115,7 +126,16 @@ impl ConnectOptions {
         let policy = self.policy.clone().map(Into::into);
         let survives = survives(self.survive, self.layers)?;
         let state = self.state.clone();
-        let mut options = SessionOptions { policy, survives, state, ..session(self.layers, self.window, self.mtu)? };
+        let header_keys = header_keys(self.header_key.as_deref())?;
+        let name = self.session_id.as_deref().map(SessionId::parse).transpose().map_err(Error::Protocol)?;
+        let mut options = SessionOptions {
+            policy,
+            survives,
+            state,
+            header_keys,
+            name,
+            ..session(self.layers, self.window, self.mtu)?
+        };
         self.limits.apply(&mut options)?;
         Ok(options)
     }
@@ -192,9 +212,15 @@ impl ServeOptions {
             options.session.max_payload = max_payload;
         }
         options.survives = survives(self.survive, self.layers)?;
+        options.header_keys = header_keys(self.header_key.as_deref())?;
         options.events = self.events.as_deref().map(EventLog::create).transpose()?;
         Ok(options)
     }
+}
+
+/// What headers are sealed with.
+fn header_keys(text: Option<&str>) -> Result<Option<HeaderKeys>> {
+    text.map(|text| HeaderKeys::parse(text).map_err(Error::Protocol)).transpose()
 }
 
 /// How long a session goes on without a connection.

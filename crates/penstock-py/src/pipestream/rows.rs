@@ -10,8 +10,11 @@ use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use penstock_net::pipestream::reading::{Batch, Line};
 use penstock_net::{Error, Result};
+use penstock_pipestream::OwnershipContext;
 use pyo3::prelude::*;
 use pyo3_arrow::PySchema;
+
+use super::owners::{Owners, owner_fields};
 
 /// The columns of a row.
 pub(super) fn schema() -> SchemaRef {
@@ -34,6 +37,8 @@ pub(super) fn schema() -> SchemaRef {
         field("content", DataType::Binary),
         field("attempts", DataType::Int32),
         field("claim", DataType::Utf8),
+        field("doc_id", DataType::Utf8),
+        field("owner", DataType::Struct(owner_fields())),
     ]))
 }
 
@@ -82,6 +87,8 @@ pub(super) struct Columns {
     content: NullBufferBuilder,
     attempts: Int32Builder,
     claim: StringBuilder,
+    doc_id: StringBuilder,
+    owner: Owners,
 }
 
 impl Default for Columns {
@@ -106,6 +113,8 @@ impl Default for Columns {
             content: NullBufferBuilder::new(0),
             attempts: Int32Builder::new(),
             claim: StringBuilder::new(),
+            doc_id: StringBuilder::new(),
+            owner: Owners::default(),
         }
     }
 }
@@ -144,6 +153,8 @@ impl Columns {
         self.content.append(size.is_some());
         self.attempts.append_value(i32::try_from(line.attempts.unwrap_or(1)).unwrap_or(i32::MAX));
         self.claim.append_option(line.claim.as_ref());
+        self.doc_id.append_option(line.doc_id.as_ref());
+        self.owner.push(line.owner.as_ref().map(OwnershipContext::from).as_ref());
         Ok(())
     }
 
@@ -182,6 +193,8 @@ impl Columns {
             Arc::new(content),
             Arc::new(self.attempts.finish()),
             Arc::new(self.claim.finish()),
+            Arc::new(self.doc_id.finish()),
+            self.owner.finish(),
         ];
         RecordBatch::try_new(schema(), columns)
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock_net::Error;
 use penstock_net::pipestream::{Client, EntityDraft, Resolution, Role, SessionHandle, SessionId};
+use penstock_pipestream::PipeDoc;
 use pyo3::prelude::*;
 
 use super::address;
@@ -15,6 +16,7 @@ use super::incoming::IncomingEntity;
 use super::keys::{KeyTuple, ReasonFields, ScopeTuple, TicketFields, entity_key, reason, scope_key};
 use super::options::ConnectOptions;
 use super::payload::make_payload;
+use super::pipe_doc::OwnerFields;
 use super::waiting::{Timeout, wait, wait_or_not};
 use crate::documents::SourceArgument;
 use crate::error::IntoPyErr;
@@ -40,13 +42,20 @@ pub(crate) struct DraftFields {
     policy: Option<PolicyFields>,
     #[pyo3(default)]
     label: Bytes,
+    /// Which document it is, and whose.
+    #[pyo3(default)]
+    doc_id: Option<String>,
+    #[pyo3(default)]
+    owner: Option<OwnerFields>,
 }
 
 impl From<DraftFields> for EntityDraft {
     fn from(fields: DraftFields) -> Self {
-        let DraftFields { parent, dehydrate, layer, content_type, metadata, chunk_size, policy, label } = fields;
+        let DraftFields { parent, dehydrate, layer, content_type, metadata, chunk_size, policy, label, doc_id, owner } =
+            fields;
         let (parent, policy) = (parent.map(entity_key), policy.map(Into::into));
-        Self { parent, dehydrate, layer, content_type, metadata, chunk_size, policy, label }
+        let document = doc_id.map(|doc_id| PipeDoc { doc_id, entity_id: 0, ownership: owner.map(Into::into) });
+        Self { parent, dehydrate, layer, content_type, metadata, chunk_size, policy, document, label }
     }
 }
 

@@ -12,10 +12,14 @@ use arrow_array::{
 };
 use bytes::Bytes;
 use penstock_net::pipestream::EntityDraft;
+use penstock_pipestream::PipeDoc;
+use penstock_pipestream::pipe_doc::DOC;
+
+use super::envelopes::Envelopes;
 
 /// Metadata that the columns of the same meaning, and the transaction of whoever writes, take the place of: rows that
 /// were read from a sink have it.
-const OWN: [&str; 5] = [DOCUMENT, PATH, "penstock.transaction", TRANSACTION_OWNER, "penstock.transaction-token"];
+const OWN: [&str; 6] = [DOCUMENT, PATH, DOC, "penstock.transaction", TRANSACTION_OWNER, "penstock.transaction-token"];
 /// What a session's first entities say of the transaction's owner.
 pub(super) const TRANSACTION_OWNER: &str = "penstock.transaction-owner";
 const DOCUMENT: &str = "penstock.document";
@@ -30,6 +34,7 @@ pub(super) struct Columns {
     names: Arc<Names>,
     types: Option<Texts>,
     metadata: Option<Metadata>,
+    envelopes: Envelopes,
 }
 
 /// What a row is called. Kept as long as the row may fail.
@@ -52,7 +57,7 @@ enum Places {
 }
 
 /// Strings, with offsets of either width.
-enum Texts {
+pub(super) enum Texts {
     Small(StringArray),
     Large(LargeStringArray),
 }
@@ -83,6 +88,7 @@ impl Columns {
             names: Arc::new(names),
             types: column("type").map(|column| Texts::new("type", column)).transpose()?,
             metadata: column("metadata").map(Metadata::new).transpose()?,
+            envelopes: Envelopes::new(batch)?,
         })
     }
 
@@ -106,6 +112,11 @@ impl Columns {
         (place.start <= place.end && place.end <= self.content.octets.len()).then(|| self.content.octets.slice(place))
     }
 
+    /// Which document a row is, and whose; an error where that cannot be sent.
+    pub(super) fn document(&self, row: usize) -> Result<Option<PipeDoc>, String> {
+        self.envelopes.get(row)
+    }
+
     /// What the entity says of itself in its header, beside what all of them say.
     pub(super) fn draft(&self, row: usize, common: &BTreeMap<String, String>) -> EntityDraft {
         let mut metadata = common.clone();
@@ -124,10 +135,20 @@ impl Columns {
 }
 
 /// What the root of a document's rows says of itself.
-pub(super) fn document_draft(document: Option<&str>, common: &BTreeMap<String, String>) -> EntityDraft {
+pub(super) fn document_draft(
+    name: Option<&str>,
+    document: Option<PipeDoc>,
+    common: &BTreeMap<String, String>,
+) -> EntityDraft {
     let mut metadata = common.clone();
-    metadata.extend(document.map(|document| (DOCUMENT.to_owned(), document.to_owned())));
-    EntityDraft { dehydrate: true, content_type: OCTETS.to_owned(), metadata, ..EntityDraft::default() }
+    metadata.extend(name.map(|name| (DOCUMENT.to_owned(), name.to_owned())));
+    EntityDraft { dehydrate: true, content_type: OCTETS.to_owned(), metadata, document, ..EntityDraft::default() }
+}
+
+/// The strings of a row's list; `None` where it is null.
+pub(super) fn list_of(name: &str, column: &ArrayRef, row: usize) -> Result<Option<Vec<String>>, String> {
+    let wrong = |_| format!("the column {name} must be an array of strings, not {}", column.data_type());
+    Ok(Paths::new(column).map_err(wrong)?.segments_of(row))
 }
 
 impl Names {
@@ -192,13 +213,13 @@ impl<T: ByteArrayType> AsRef<[u8]> for Owner<T> {
 }
 
 impl Texts {
-    fn new(name: &str, column: &ArrayRef) -> Result<Self, String> {
+    pub(super) fn new(name: &str, column: &ArrayRef) -> Result<Self, String> {
         let small = column.as_string_opt::<i32>().cloned().map(Self::Small);
         let texts = small.or_else(|| column.as_string_opt::<i64>().cloned().map(Self::Large));
         texts.ok_or_else(|| format!("the column {name} must be a string, not {}", column.data_type()))
     }
 
-    fn get(&self, row: usize) -> Option<&str> {
+    pub(super) fn get(&self, row: usize) -> Option<&str> {
         match self {
             Self::Small(texts) => (row < texts.len() && texts.is_valid(row)).then(|| texts.value(row)),
             Self::Large(texts) => (row < texts.len() && texts.is_valid(row)).then(|| texts.value(row)),
@@ -224,14 +245,17 @@ impl Paths {
     }
 
     fn get(&self, row: usize) -> Option<String> {
+        serde_json::to_string(&self.segments_of(row)?).ok()
+    }
+
+    fn segments_of(&self, row: usize) -> Option<Vec<String>> {
         let place = match self {
             Self::Small(lists) if row < lists.len() && lists.is_valid(row) => range(lists.value_offsets(), row),
             Self::Large(lists) if row < lists.len() && lists.is_valid(row) => range(lists.value_offsets(), row),
             Self::Small(_) | Self::Large(_) => None,
         }?;
         let texts = Texts::new("path", self.segments()).ok()?;
-        let segments: Vec<&str> = place.map(|index| texts.get(index).unwrap_or_default()).collect();
-        serde_json::to_string(&segments).ok()
+        Some(place.map(|index| texts.get(index).unwrap_or_default().to_owned()).collect())
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod account;
 mod columns;
+mod envelopes;
 mod kept;
 
 use std::collections::BTreeMap;
@@ -203,6 +204,9 @@ impl Sender {
             let octets = content.len() as u64;
             let mut draft = columns.draft(row, self.common());
             draft.parent = self.document.as_ref().map(|(_, key)| *key);
+            if draft.parent.is_none() {
+                draft.document = columns.document(row).map_err(Stop::Rows)?;
+            }
             let sent = Sent { names: Arc::clone(columns.names()), row, octets, root: false, scope: None };
             self.chunk.push((sent, draft, Payload::bytes(content)));
             self.chunk_octets = self.chunk_octets.saturating_add(octets);
@@ -234,8 +238,8 @@ impl Sender {
         }
         self.leave(interrupts)?;
         let sent = Sent { names: Arc::clone(columns.names()), row, octets: 0, root: true, scope: None };
+        let draft = document_draft(document, columns.document(row).map_err(Stop::Rows)?, self.common());
         self.account.open(1, 0);
-        let draft = document_draft(document, self.common());
         let answer = wait(self.session.send(draft, Payload::empty()), interrupts)?;
         let key = answer.as_ref().map(|ticket| ticket.key).map_err(Clone::clone);
         self.account.announced(sent, answer);

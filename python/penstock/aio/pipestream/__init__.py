@@ -64,6 +64,7 @@ from penstock.pipestream._messages import (
     SetAside,
     StoppingPointValidation,
 )
+from penstock.pipestream._pipe_doc import OwnershipContext, PipeDoc
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._reader import (
     ROW_SCHEMA,
@@ -79,6 +80,7 @@ from penstock.pipestream._references import (
 from penstock.pipestream._server import (
     ServerCounters,
 )
+from penstock.pipestream._uri import PipeStreamURI
 
 __all__ = [
     "REFERENCE_TYPE",
@@ -114,7 +116,10 @@ __all__ = [
     "LostEvents",
     "Manifest",
     "OutcomeEvent",
+    "OwnershipContext",
     "Piece",
+    "PipeDoc",
+    "PipeStreamURI",
     "Reason",
     "ReceivedEntity",
     "References",

@@ -87,6 +87,7 @@ class Server:
         metrics: str | None = None,
         references: References | None = None,
         limits: Limits | None = None,
+        header_key: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
         """Take the arguments of `penstock.pipestream.Server`. Await or enter it to begin to listen."""
@@ -112,6 +113,7 @@ class Server:
             survive=survive if layers == LAYER_2 else None,
             state=state,
             limits=limits or Limits(),
+            header_key=header_key,
         )
         check_defer_to(defer_to, sink, claims)
         self._queue = None if defer_to is None else Queue.parse(defer_to)

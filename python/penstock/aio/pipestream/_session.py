@@ -20,17 +20,10 @@ from penstock.pipestream._fields import OCTETS, PathLike, Payload
 from penstock.pipestream._frames import Checkpoint
 from penstock.pipestream._keys import EntityKey, Reason, misuse
 from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
+from penstock.pipestream._pipe_doc import OwnershipContext
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._references import REFERENCE_TYPE, FileStorageReference
-from penstock.pipestream._session import (
-    ConnectOptions,
-    SessionState,
-    client_limits,
-    draft,
-    highest_layer,
-    policy_at,
-    survival,
-)
+from penstock.pipestream._session import ConnectOptions, SessionState, client_limits, destination, draft, lasting
 
 __all__ = ["Session"]
 
@@ -62,9 +55,11 @@ class Session(SessionState):
 
     __slots__ = ("__weakref__", "_events")
 
-    def __init__(self, native: "_core.Session", policy: CompletionPolicy | None = None) -> None:
+    def __init__(
+        self, native: "_core.Session", policy: CompletionPolicy | None = None, authority: str | None = None
+    ) -> None:
         """Use `Session.connect`."""
-        super().__init__(native, policy)
+        super().__init__(native, policy, authority)
         self._events: deque[Event] = deque()
 
     @classmethod
@@ -86,14 +81,13 @@ class Session(SessionState):
         mtu: int | None = None,
         limits: Limits | None = None,
         timeout: float | None = 10.0,
+        header_key: str | None = None,
     ) -> "Starting[Session]":
         """Connect to a server and agree on capabilities: await it, or enter it with ``async with``.
 
         The arguments are those of `penstock.pipestream.Session.connect`, and so are its errors.
         """
-        survive = survival(survive, state)
-        highest = highest_layer(layers, policy, survive)
-        policy = policy_at(highest, policy)
+        server, session_id = destination(address)
         options = ConnectOptions(
             fingerprint=fingerprint,
             ca=ca,
@@ -101,19 +95,17 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=highest,
             window=window,
             mtu=mtu,
             timeout=None,
-            policy=policy,
-            survive=survive,
-            state=state,
             limits=client_limits(limits),
+            header_key=header_key,
+            **lasting(layers, policy, survive, state, session_id),
         )
 
         async def start() -> "Session":
             async with limit(timeout, f"{address} did not answer"):
-                return cls(await result(futures().connect(address, options)), policy)
+                return cls(await result(futures().connect(server, options)), options.policy, server)
 
         return Starting(start)
 
@@ -129,6 +121,8 @@ class Session(SessionState):
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
         label: str | bytes = b"",
+        doc_id: str | None = None,
+        owner: OwnershipContext | None = None,
     ) -> SentEntity:
         """Announce an entity and send it; return once it is announced and its payload is on its way.
 
@@ -146,6 +140,8 @@ class Session(SessionState):
             chunk_size=chunk_size,
             policy=self._told(policy),
             label=label,
+            doc_id=doc_id,
+            owner=owner,
         )
         return SentEntity(self, await result(futures().send(self._native, of, payload)), dehydrate)
 
@@ -191,6 +187,8 @@ class Session(SessionState):
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
         label: str | bytes = b"",
+        doc_id: str | None = None,
+        owner: OwnershipContext | None = None,
     ) -> Starting[Scope]:
         """Send an entity that has children, and give their scope, for an ``async with`` block. See `send`.
 
@@ -209,6 +207,8 @@ class Session(SessionState):
                     chunk_size=chunk_size,
                     policy=policy,
                     label=label,
+                    doc_id=doc_id,
+                    owner=owner,
                 )
             )
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock._addresses import check_address
+from penstock._header_key import header_key
 from penstock._places import is_uri
+from penstock.errors import SparkError
 from penstock.pipestream import Limits, Server, SinkReader
 from penstock.spark.pipestream.options import Options
 
@@ -29,13 +31,15 @@ class Listen:
     max_payload: int | None = None
     limits: Limits = field(default_factory=Limits)
     storage: Mapping[str, str] = field(default_factory=dict)
+    header_key_file: str | None = None
 
     @classmethod
     def read(cls, options: Options) -> "Listen | None":
         """Read the options; ``None`` where the source is to follow a sink that somebody else fills."""
         listen, spool, advertise = (options.text(name) for name in ("listen", "spool", "advertise"))
         if listen is None:
-            given = next((name for name in ("spool", "advertise", "client_ca") if options.text(name) is not None), None)
+            own = ("spool", "advertise", "client_ca", "header_key_file")
+            given = next((name for name in own if options.text(name) is not None), None)
             if given is not None:
                 raise options.error(given, "goes with the option listen")
             return None
@@ -63,6 +67,7 @@ class Listen:
             max_payload=options.positive("max_payload", 0) if options.text("max_payload") else None,
             limits=options.limits(),
             storage=options.storage(spool) if is_uri(spool) else {},
+            header_key_file=options.file("header_key_file"),
         )
 
     @property
@@ -74,6 +79,10 @@ class Listen:
         """Listen; give the server, and the reader that executors use."""
         # Executors have the key of this run and no certificate; senders have a certificate where one is asked for.
         key = None if is_uri(self.spool) else secrets.token_hex(32)
+        try:
+            sealing = header_key(self.header_key_file)
+        except ValueError as error:
+            raise SparkError(f"header_key_file: {error}") from None
         server = Server(
             self.listen,
             sink=self.spool,
@@ -85,6 +94,7 @@ class Listen:
             client_ca=self.client_ca,
             max_payload=self.max_payload,
             limits=self.limits,
+            header_key=sealing,
         )
         _LOG.warning("listening %s fingerprint %s", server.address, server.fingerprint)
         if key is None:

@@ -205,6 +205,7 @@ def read_peer(options: Options) -> Peer:
         cert=options.file("cert"),
         key=options.file("key"),
         mtu=options.within("mtu", 1_200, 9_000),
+        header_key_file=options.file("header_key_file"),
     )
     if (peer.fingerprint is not None) + (peer.ca is not None) + peer.system_ca != 1:
         trust = "exactly one of the options fingerprint, ca and system_ca"

@@ -47,6 +47,8 @@ _COLUMNS: dict[str, tuple[tuple[DataType, ...], str]] = {
     "path": ((_STRINGS,), "array<string>"),
     "type": ((StringType(),), "string"),
     "metadata": ((MapType(StringType(), StringType()),), "map<string,string>"),
+    "doc_id": ((StringType(),), "string"),
+    "owner": ((StructType(),), "struct<owner_id:string,group_id:string,scopes:array<string>>"),
 }
 _COMMITTED = 0x43
 """The sink's code for a commit that names other sessions than the transaction was committed with, by this owner."""

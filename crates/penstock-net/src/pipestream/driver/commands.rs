@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Now, Ticket};
+use penstock_pipestream::pipe_doc::DOC;
+use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Now, PipeDoc, Reason, Ticket};
 use tokio::sync::oneshot;
 
 use super::super::command::{Answer, CheckpointAnswer, Command, Delivery, EntityDraft, Reply, SendRequest, Verdict};
@@ -105,7 +106,13 @@ impl Driver {
         }
     }
 
-    fn handle_header(&mut self, now: Now, stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict>) {
+    pub(super) fn take_header(
+        &mut self,
+        now: Now,
+        stream: u64,
+        header: Arc<EntityHeader>,
+        reply: oneshot::Sender<Verdict>,
+    ) {
         match self.session.handle_header(now, stream, &header) {
             Ok(Admission::Accepted(accepted)) => {
                 let number = self.admitted(&accepted, &header);
@@ -120,7 +127,7 @@ impl Driver {
         }
     }
 
-    fn handle_arrival(&mut self, now: Now, arrival: Arrival) {
+    pub(super) fn take_arrival(&mut self, now: Now, arrival: Arrival) {
         let header = Arc::clone(&arrival.header);
         match self.session.handle_header(now, arrival.stream, &header) {
             Ok(Admission::Accepted(accepted)) => {
@@ -230,17 +237,43 @@ impl Driver {
             ..EntityHeader::default()
         };
         self.session.bind_header(&ticket, &mut header);
+        if let Some(document) = draft.document {
+            // Its ID is known only now (section 7.1).
+            let document = PipeDoc { entity_id: ticket.key.entity, ..document };
+            header.metadata.insert(DOC.to_owned(), document.to_entry());
+        }
         let (chunk_size, dehydrated) = (draft.chunk_size, draft.dehydrate);
+        let sealer = match self.sealer() {
+            Ok(sealer) => sealer,
+            Err(error) => return self.unsealed(ticket, &error, answer),
+        };
         // Its PENDING is not among the control octets yet.
         self.announcing.push(match payload.small().filter(|_| chunk_size.is_none()) {
-            Some(octets) => Announced::Small(Small { ticket, head: header.into_octets(), octets, dehydrated, answer }),
+            Some(octets) => {
+                let head = match sealer.map(|sealer| sealer.seal(&header)) {
+                    Some(Ok(sealed)) => sealed.into_octets(),
+                    Some(Err(error)) => return self.unsealed(ticket, &error, answer),
+                    None => header.into_octets(),
+                };
+                Announced::Small(Small { ticket, head, octets, dehydrated, answer })
+            }
             None => {
                 let (stop, reset) = oneshot::channel();
                 self.outgoing.insert(ticket.key, stop);
-                let outgoing = Outgoing { ticket, header, payload, chunk_size, dehydrated, reset, answer };
+                let outgoing = Outgoing { ticket, header, sealer, payload, chunk_size, dehydrated, reset, answer };
                 Announced::Large(Box::new(outgoing))
             }
         });
+    }
+
+    /// An entity whose header cannot be sealed is given up.
+    fn unsealed(&mut self, ticket: Ticket, error: &Error, answer: Option<Answer>) {
+        let code = error.code().unwrap_or(ErrorCode::InternalError);
+        let message = format!("its header cannot be sealed: {error}");
+        self.session.fail_unsent(now(), ticket.key, Reason { code, message });
+        if let Some(answer) = answer {
+            answer.give(ticket, &self.link.entity);
+        }
     }
 
     /// What has been announced so far is written with the control octets up to `position`.

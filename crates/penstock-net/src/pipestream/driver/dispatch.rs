@@ -60,6 +60,9 @@ impl Driver {
                 count += 1;
                 self.handle_event(event);
             }
+            if count < MAX_EVENTS && self.take_early(now()) {
+                continue;
+            }
             self.batches.rejected.clear();
             let more = self.open().await;
             self.hand_over().await;

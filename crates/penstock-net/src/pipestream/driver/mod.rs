@@ -11,6 +11,7 @@ mod durable;
 mod end;
 mod layer2;
 mod names;
+mod sealing;
 mod streams;
 mod survival;
 
@@ -34,6 +35,8 @@ pub(crate) use self::durable::Durable;
 use self::layer2::Layer2;
 use self::names::Named;
 pub(crate) use self::names::Names;
+pub(crate) use self::sealing::Sealer;
+use self::sealing::Sealing;
 use self::streams::Streams;
 pub(crate) use self::survival::{Dialled, Returns, Road};
 use super::claims::DeferTypes;
@@ -89,6 +92,10 @@ pub(crate) struct Driver {
     waiting: Waiting,
     checkpoints: HashMap<u64, Reply<CheckpointAnswer>>,
     layer2: Layer2,
+    /// What headers are sealed with.
+    sealing: Sealing,
+    /// Bytes of headers that may wait for something.
+    held_limit: usize,
     /// Where its records are on disk.
     durable: Option<Durable>,
     /// The next process goes on with it.
@@ -168,6 +175,8 @@ impl Driver {
             waiting: Waiting::default(),
             checkpoints: HashMap::new(),
             layer2: Layer2::default(),
+            sealing: Sealing::new(options.header_keys),
+            held_limit: options.session.max_held_octets,
             durable: None,
             leaving: false,
             closing_root: false,

@@ -218,6 +218,7 @@ impl Driver {
         let comes_again = unfinished.len();
         tracing::info!(session = %self.link.shared.id(), why, comes_again, "the connection is lost; the session waits for another one");
         self.streams = Streams::default();
+        self.sealing.forget_early();
         self.control = Control::new(None);
         for key in unfinished {
             self.layer2.void(key);

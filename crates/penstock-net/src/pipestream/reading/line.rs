@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use penstock_pipestream::OwnershipContext;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
@@ -54,6 +55,26 @@ pub struct Line<'a> {
     /// The claim check under which it was set aside.
     #[serde(borrow, default)]
     pub claim: Option<Text<'a>>,
+    /// Which document it is, where its header says so.
+    #[serde(borrow, default)]
+    pub doc_id: Option<Text<'a>>,
+    /// And whose.
+    #[serde(default)]
+    pub owner: Option<LineOwner>,
+}
+
+/// Whose document an entity is.
+#[derive(Debug, Deserialize)]
+pub struct LineOwner {
+    owner_id: Option<String>,
+    group_id: Option<String>,
+    scopes: Vec<String>,
+}
+
+impl From<&LineOwner> for OwnershipContext {
+    fn from(owner: &LineOwner) -> Self {
+        Self { owner_id: owner.owner_id.clone(), group_id: owner.group_id.clone(), scopes: owner.scopes.clone() }
+    }
 }
 
 /// A text that stays where it is, unless it has escapes.

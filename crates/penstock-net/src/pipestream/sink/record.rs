@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
+use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, OwnershipContext, Reason, Status};
 use serde::{Serialize, Serializer};
 
 use super::super::references::Referred;
@@ -40,6 +40,12 @@ struct Line<'a> {
     /// The hash by which the owner of the session's transaction is known, for a server that is started again.
     #[serde(skip_serializing_if = "Option::is_none")]
     transaction_owner: Option<&'a str>,
+    /// Which document it is, where its header says so (section 7.1).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doc_id: Option<String>,
+    /// And whose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<OwnerField>,
 }
 
 /// What readers see of metadata: not what a transaction's owner is known by.
@@ -49,6 +55,26 @@ fn visible<S: Serializer>(metadata: &BTreeMap<String, String>, serializer: S) ->
 
 fn transaction_owner(header: &EntityHeader) -> Option<&str> {
     header.metadata.get(OWNER).map(String::as_str)
+}
+
+/// Whose document an entity is.
+#[derive(Serialize)]
+struct OwnerField {
+    owner_id: Option<String>,
+    group_id: Option<String>,
+    scopes: Vec<String>,
+}
+
+impl From<OwnershipContext> for OwnerField {
+    fn from(ownership: OwnershipContext) -> Self {
+        Self { owner_id: ownership.owner_id, group_id: ownership.group_id, scopes: ownership.scopes }
+    }
+}
+
+/// Which document an entity is, and whose. A header that says it wrongly has failed its entity.
+fn document(header: Option<&EntityHeader>) -> (Option<String>, Option<OwnerField>) {
+    let doc = header.and_then(|header| header.document().ok().flatten());
+    doc.map_or((None, None), |doc| (Some(doc.doc_id), doc.ownership.map(Into::into)))
 }
 
 /// What the entity refers to, and where its message is, if it is not its file.
@@ -116,6 +142,7 @@ fn attempts(failures: u32) -> Option<u32> {
 
 /// The line of an entity that is complete, after so many attempts that failed.
 pub(super) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, placed: &Placed) -> Vec<u8> {
+    let (doc_id, owner) = document(Some(header));
     encode(&Line {
         scope: key.scope,
         scope_use: key.scope_use,
@@ -134,6 +161,8 @@ pub(super) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, pla
         attempts: attempts(failures),
         claim: None,
         transaction_owner: transaction_owner(header),
+        doc_id,
+        owner,
     })
 }
 
@@ -145,6 +174,7 @@ pub(super) fn failed(
     payload: Option<&Placed>,
 ) -> Vec<u8> {
     let parent = header.map_or(end.parent_id, |header| header.parent_id);
+    let (doc_id, owner) = document(header);
     let reason = end.reason.map_or_else(|| "no reason was given".to_owned(), in_words);
     encode(&Line {
         scope: key.scope,
@@ -164,6 +194,8 @@ pub(super) fn failed(
         attempts: attempts(end.failures),
         claim: end.claim.map(|claim| format!("{claim:016x}")),
         transaction_owner: header.and_then(transaction_owner),
+        doc_id,
+        owner,
     })
 }
 

@@ -1,6 +1,8 @@
 //! Scopes, barriers and digests at layer 1.
 
 use super::*;
+use crate::header_key::{HeaderKeys, refused};
+use crate::session_id::SessionId;
 
 #[test]
 fn a_tree_is_gathered_from_the_leaves_up_and_its_digests_agree() {
@@ -196,5 +198,51 @@ fn scopes_are_used_again_after_wrapping() {
         assert_eq!(pair.outcome(root.key), Some(Status::Complete));
         pair.client_events.clear();
         pair.server_events.clear();
+    }
+}
+
+/// Headers of a client that seals them with a key which the server does not have.
+fn sealed_for_nobody(header: &EntityHeader) -> EntityHeader {
+    let keys =
+        HeaderKeys::parse(&"5a".repeat(32)).expect("a key").for_session(SessionId::new([1; 16])).expect("derived");
+    keys.seal(header, [0; 12]).expect("sealed")
+}
+
+#[test]
+fn headers_that_are_not_opened_fail_their_entities_and_leave_the_session_as_it_is() {
+    // In the clear where a key is needed, and sealed with another key; more children than the window holds.
+    for hidden in [sealed_for_nobody, refused] {
+        let mut pair = Pair::new(true, 4);
+        let root = pair.announce(None, true);
+        // The header before DEHYDRATING, as a stream may come.
+        let head = hidden(&header(&pair.client, &root, 0));
+        assert_eq!(pair.open_with(&head), Admission::Held);
+        pair.drive();
+        let failing = |pair: &mut Pair, parent| {
+            for _ in 0..6 {
+                let child = pair.announce(Some(parent), false);
+                pair.drive();
+                let head = hidden(&header(&pair.client, &child, 3));
+                assert!(matches!(pair.open_with(&head), Admission::Stopped(_)));
+                assert_eq!(pair.outcome(child.key), Some(Status::Failed), "its window moves on");
+            }
+        };
+        failing(&mut pair, root.key);
+        let inner = pair.announce(Some(root.key), true);
+        pair.drive();
+        let head = hidden(&header(&pair.client, &inner, 0));
+        assert!(matches!(pair.open_with(&head), Admission::Stopped(_)));
+        failing(&mut pair, inner.key);
+        for parent in [inner.key, root.key] {
+            pair.client.end_children(pair.now, parent).expect("ended");
+            pair.drive();
+            assert_eq!(pair.outcome(parent), Some(Status::Failed));
+        }
+        assert_eq!((pair.client_closed, pair.server_closed), (None, None));
+        let (_, why) = pair.server_outcome(root.key).expect("resolved");
+        assert!(matches!(why.map(|why| why.code), Some(ErrorCode::IntegrityError | ErrorCode::EntityInvalid)));
+        pair.client.close(pair.now);
+        pair.drive();
+        assert_eq!(pair.client_closed, Some(ErrorCode::NoError));
     }
 }

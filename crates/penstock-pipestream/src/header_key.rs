@@ -1,0 +1,330 @@
+//! Headers whose metadata and content type only the two ends read (section 10.6).
+//!
+//! Both ends have a secret of 32 bytes. What a header says of its content goes into one metadata entry, [`SEALED`], and
+//! outside stands the content type `application/octet-stream`. IDs, lengths, the checksum, the chunk's place and the
+//! completion policy stay as they are.
+//!
+//! ```text
+//!  pipestream.sealed = base64, with padding (RFC 4648, section 4), of
+//!  +-------------+------------+-----------+------------------+------------+---------------------------------------+
+//!  | version (1) | key ID (4) | flags (1) | child scope (2)  | nonce (12) | EntityHeader { content_type, metadata }|
+//!  |    0x01     |            |           | big-endian, or 0 |            | in AES-256-GCM, with its tag (16)      |
+//!  +-------------+------------+-----------+------------------+------------+---------------------------------------+
+//!    associated data: "pipestream header", these first 8 bytes, session ID (16), scope (4), entity (4), parent (4),
+//!                     payload length (8), chunk index (4), chunk offset (8), checksum
+//!
+//!  session key = HKDF-SHA-256(secret, salt "penstock pipestream header", info "key" and the session ID)
+//!  key ID      = the first 4 bytes of HKDF-SHA-256(secret, the same salt, info "id")
+//! ```
+//!
+//! The flags' bit 0 says that the entity has children, and the child scope is theirs: stream 0 shows both as well, and
+//! a receiver that cannot open a header still has to give that scope its place. A nonce is 96 random bits, which one
+//! session key is good for 2^32 headers of.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use prost::Message as _;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
+use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
+
+use crate::error::{Error, ErrorCode, Result};
+use crate::frame::{EntityHeader, MAX_HEADER_LENGTH};
+use crate::messages::{EntityHeaderMessage, decode_message};
+use crate::session_id::SessionId;
+
+/// The metadata entry of a sealed header.
+pub(crate) const SEALED: &str = "pipestream.sealed";
+
+/// The bytes of a secret.
+const SECRET: usize = 32;
+/// Secrets of one end: the one in use, and those before it.
+const MAX_SECRETS: usize = 16;
+const SALT: &[u8] = b"penstock pipestream header";
+const CONTEXT: &[u8] = b"pipestream header";
+const OPAQUE: &str = "application/octet-stream";
+const VERSION: u8 = 1;
+/// The version of an entry that stands for metadata in the clear; nobody sends it.
+const IN_THE_CLEAR: u8 = 0;
+const HAS_CHILDREN: u8 = 1;
+/// The bytes before the nonce.
+const PREFIX: usize = 8;
+const KEY_ID: usize = 4;
+/// The most characters of a sealed entry: the rest of its header has room beside it.
+const MAX_ENTRY: usize = MAX_HEADER_LENGTH as usize - 1024;
+/// The bytes of a nonce (section 5.3 of RFC 5116).
+pub const NONCE: usize = 12;
+
+/// The secrets that headers are sealed with: the first one seals, all of them open, so that secrets can be rotated.
+/// They are never shown.
+#[derive(Clone)]
+pub struct HeaderKeys(Vec<Secret>);
+
+#[derive(Clone)]
+struct Secret {
+    id: [u8; KEY_ID],
+    prk: Prk,
+}
+
+/// The keys of one session.
+pub struct SessionHeaderKeys {
+    session: SessionId,
+    keys: Vec<([u8; KEY_ID], LessSafeKey)>,
+}
+
+/// What stands in the clear before a sealed entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Prefix {
+    version: u8,
+    key_id: [u8; KEY_ID],
+    flags: u8,
+    child_scope: u16,
+}
+
+/// What a header whose metadata cannot be read says all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outside {
+    pub(crate) dehydrated: bool,
+    pub(crate) child_scope: Option<u16>,
+}
+
+/// A length for HKDF's output.
+struct Length(usize);
+
+impl KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+impl HeaderKeys {
+    /// Read secrets: one a line, each 64 hex digits; blank lines are skipped. The first one seals.
+    ///
+    /// # Errors
+    ///
+    /// Misuse, which names the line and shows nothing of it.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut secrets = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if line.is_empty() {
+                continue;
+            }
+            let secret = secret_of(line).ok_or_else(|| {
+                Error::misuse(format!("line {number} of the header key is not {} hex digits", 2 * SECRET))
+            })?;
+            secrets.push(Secret::new(&secret)?);
+        }
+        if secrets.is_empty() || secrets.len() > MAX_SECRETS {
+            let count = secrets.len();
+            return Err(Error::misuse(format!("the header key has {count} lines; it has 1 to {MAX_SECRETS}")));
+        }
+        Ok(Self(secrets))
+    }
+
+    /// The keys of a session.
+    pub fn for_session(&self, session: SessionId) -> Result<SessionHeaderKeys> {
+        let key = |secret: &Secret| {
+            let info = [b"key".as_slice(), session.octets()];
+            let key = secret.prk.expand(&info, &AES_256_GCM).map_err(|_| underivable())?;
+            Ok((secret.id, LessSafeKey::new(UnboundKey::from(key))))
+        };
+        Ok(SessionHeaderKeys { session, keys: self.0.iter().map(key).collect::<Result<_>>()? })
+    }
+}
+
+impl Secret {
+    fn new(secret: &[u8; SECRET]) -> Result<Self> {
+        let prk = Salt::new(HKDF_SHA256, SALT).extract(secret);
+        let mut id = [0; KEY_ID];
+        let filled = prk.expand(&[b"id"], Length(KEY_ID)).and_then(|okm| okm.fill(&mut id));
+        filled.map_err(|_| underivable())?;
+        Ok(Self { id, prk })
+    }
+}
+
+/// HKDF fails only for more output than it has.
+fn underivable() -> Error {
+    Error::misuse("a header key cannot be derived")
+}
+
+fn secret_of(line: &str) -> Option<[u8; SECRET]> {
+    let (pairs, odd) = line.as_bytes().as_chunks::<2>();
+    let mut secret = [0; SECRET];
+    if pairs.len() != SECRET || !odd.is_empty() {
+        return None;
+    }
+    for (byte, [high, low]) in secret.iter_mut().zip(pairs) {
+        let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+        *byte = digit(*high)? << 4 | digit(*low)?;
+    }
+    Some(secret)
+}
+
+impl SessionHeaderKeys {
+    /// Put a header's content type and metadata into a sealed entry. `nonce` comes from a secure random source, another
+    /// one for each header.
+    ///
+    /// # Errors
+    ///
+    /// ENTITY_TOO_LARGE where no peer reads a header so long; misuse for keys of which there is none.
+    pub fn seal(&self, header: &EntityHeader, nonce: [u8; NONCE]) -> Result<EntityHeader> {
+        let Some((key_id, key)) = self.keys.first() else { return Err(Error::misuse("no header key")) };
+        let outside = Outside::of(header);
+        let prefix = Prefix {
+            version: VERSION,
+            key_id: *key_id,
+            flags: if outside.dehydrated { HAS_CHILDREN } else { 0 },
+            child_scope: outside.child_scope.unwrap_or(0),
+        };
+        let message = EntityHeaderMessage {
+            content_type: Some(header.content_type.clone()),
+            metadata: header.metadata.clone(),
+            ..EntityHeaderMessage::default()
+        };
+        let mut sealed = message.encode_to_vec();
+        let aad = Aad::from(self.associated(&prefix, header));
+        let tag = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), aad, &mut sealed);
+        let tag = tag.map_err(|_| Error::misuse("a header is too long to be sealed"))?;
+        let parts: [&[u8]; 4] = [&prefix.encode(), &nonce, &sealed, tag.as_ref()];
+        let entry = STANDARD.encode(parts.concat());
+        if entry.len() > MAX_ENTRY {
+            let message = format!("a sealed header of {} bytes is above the limit of {MAX_HEADER_LENGTH}", entry.len());
+            return Err(Error::limit(ErrorCode::EntityTooLarge, message));
+        }
+        Ok(EntityHeader {
+            content_type: OPAQUE.to_owned(),
+            metadata: [(SEALED.to_owned(), entry)].into(),
+            checksum: header.checksum.clone(),
+            completion_policy: header.completion_policy,
+            ..*header
+        })
+    }
+
+    /// Open a header. `None` where no key of ours opens it, or where it came in the clear: then [`refused`] says what is
+    /// left of it.
+    pub fn open(&self, header: &EntityHeader) -> Option<EntityHeader> {
+        let bytes = STANDARD.decode(header.metadata.get(SEALED)?).ok()?;
+        let (prefix, rest) = Prefix::split(&bytes)?;
+        let (nonce, rest) = rest.split_first_chunk::<NONCE>()?;
+        let (sealed, tag) = rest.split_last_chunk::<16>()?;
+        let known = prefix.version == VERSION && header.metadata.len() == 1;
+        let (_, key) = self.keys.iter().find(|(id, _)| known && *id == prefix.key_id)?;
+        let mut opened = sealed.to_vec();
+        let aad = Aad::from(self.associated(&prefix, header));
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        key.open_in_place_separate_tag(nonce, aad, Tag::from(*tag), &mut opened, 0..).ok()?;
+        let message: EntityHeaderMessage = decode_message(opened.as_slice()).ok()?;
+        let (content_type, metadata) = (message.content_type.unwrap_or_default(), message.metadata);
+        Some(EntityHeader {
+            content_type,
+            metadata,
+            checksum: header.checksum.clone(),
+            completion_policy: header.completion_policy,
+            ..*header
+        })
+    }
+
+    fn associated(&self, prefix: &Prefix, header: &EntityHeader) -> Vec<u8> {
+        let chunk = header.chunk_info.unwrap_or_default();
+        let parts: [&[u8]; 10] = [
+            CONTEXT,
+            &prefix.encode(),
+            self.session.octets(),
+            &header.scope_id.to_be_bytes(),
+            &header.entity_id.to_be_bytes(),
+            &header.parent_id.to_be_bytes(),
+            &header.payload_length.to_be_bytes(),
+            &chunk.chunk_index.to_be_bytes(),
+            &chunk.chunk_offset.to_be_bytes(),
+            &header.checksum,
+        ];
+        parts.concat()
+    }
+}
+
+/// What is left of a header that an end with header keys could not open: it fails its entity, and still gives the scope
+/// of its children its place. A sealed one stays as it is; of one in the clear nothing is believed.
+pub fn refused(header: &EntityHeader) -> EntityHeader {
+    if header.metadata.contains_key(SEALED) {
+        return header.clone();
+    }
+    let outside = Outside::of(header);
+    let prefix = Prefix {
+        version: IN_THE_CLEAR,
+        key_id: [0; KEY_ID],
+        flags: if outside.dehydrated { HAS_CHILDREN } else { 0 },
+        child_scope: outside.child_scope.unwrap_or(0),
+    };
+    EntityHeader {
+        content_type: OPAQUE.to_owned(),
+        metadata: [(SEALED.to_owned(), STANDARD.encode(prefix.encode()))].into(),
+        checksum: header.checksum.clone(),
+        completion_policy: header.completion_policy,
+        ..*header
+    }
+}
+
+/// Refuse a header that is sealed still: its entity fails.
+pub(crate) fn check_open(header: &EntityHeader) -> Result<()> {
+    let Some(entry) = header.metadata.get(SEALED) else { return Ok(()) };
+    let bytes = STANDARD.decode(entry).unwrap_or_default();
+    Err(match Prefix::split(&bytes) {
+        Some((Prefix { version: IN_THE_CLEAR, .. }, _)) => Error::violation(
+            ErrorCode::EntityInvalid,
+            "its header came in the clear, and this end takes headers only that are sealed with its header key",
+        ),
+        Some((Prefix { version: VERSION, key_id, .. }, _)) => Error::violation(
+            ErrorCode::IntegrityError,
+            format!("its header is sealed with the header key {}, and no key of this end opens it", hex(key_id)),
+        ),
+        Some(_) | None => Error::violation(ErrorCode::EntityInvalid, format!("{SEALED} is malformed")),
+    })
+}
+
+impl Outside {
+    /// What a header says of its entity's children, sealed or not.
+    pub(crate) fn of(header: &EntityHeader) -> Self {
+        if let Some(entry) = header.metadata.get(SEALED) {
+            let bytes = STANDARD.decode(entry).unwrap_or_default();
+            let Some((prefix, _)) = Prefix::split(&bytes) else { return Self { dehydrated: false, child_scope: None } };
+            let dehydrated = prefix.flags & HAS_CHILDREN != 0;
+            return Self { dehydrated, child_scope: Some(prefix.child_scope).filter(|scope| *scope != 0) };
+        }
+        Self { dehydrated: header.is_dehydrated(), child_scope: header.child_scope().flatten() }
+    }
+}
+
+impl Prefix {
+    fn encode(&self) -> [u8; PREFIX] {
+        let [a, b, c, d] = self.key_id;
+        let [high, low] = self.child_scope.to_be_bytes();
+        [self.version, a, b, c, d, self.flags, high, low]
+    }
+
+    fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let ([version, a, b, c, d, flags, high, low], rest) = bytes.split_first_chunk::<PREFIX>()?;
+        let child_scope = u16::from_be_bytes([*high, *low]);
+        Some((Self { version: *version, key_id: [*a, *b, *c, *d], flags: *flags, child_scope }, rest))
+    }
+}
+
+fn hex(id: [u8; KEY_ID]) -> String {
+    format!("{:08x}", u32::from_be_bytes(id))
+}
+
+impl fmt::Debug for HeaderKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|secret| hex(secret.id))).finish()
+    }
+}
+
+impl fmt::Debug for SessionHeaderKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionHeaderKeys").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! The columns that say which document a row is, and whose (section 7.1).
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::{Array as _, ArrayRef, RecordBatch, StructArray};
+use penstock_pipestream::{OwnershipContext, PipeDoc};
+
+use super::columns::{Texts, list_of};
+
+/// `doc_id` and `owner`, where there are such columns.
+pub(super) struct Envelopes {
+    doc_ids: Option<Texts>,
+    owners: Option<Owners>,
+}
+
+struct Owners {
+    rows: StructArray,
+    owner_ids: Option<Texts>,
+    group_ids: Option<Texts>,
+    scopes: Option<ArrayRef>,
+}
+
+impl Envelopes {
+    pub(super) fn new(batch: &RecordBatch) -> Result<Self, String> {
+        let doc_ids = batch.column_by_name("doc_id").map(|column| Texts::new("doc_id", column)).transpose()?;
+        let owners = batch.column_by_name("owner").map(Owners::new).transpose()?;
+        Ok(Self { doc_ids, owners })
+    }
+
+    /// What a row says of its document; an error where that cannot be sent.
+    pub(super) fn get(&self, row: usize) -> Result<Option<PipeDoc>, String> {
+        let ownership = self.owners.as_ref().and_then(|owners| owners.get(row));
+        let Some(doc_id) = self.doc_ids.as_ref().and_then(|texts| texts.get(row)) else {
+            return match ownership {
+                Some(_) => Err("a row has an owner and no doc_id; filter such rows, or give them one".to_owned()),
+                None => Ok(None),
+            };
+        };
+        let doc = PipeDoc { doc_id: doc_id.to_owned(), entity_id: 0, ownership };
+        doc.check().map_err(|error| error.message().to_owned())?;
+        Ok(Some(doc))
+    }
+}
+
+impl Owners {
+    fn new(column: &ArrayRef) -> Result<Self, String> {
+        let wrong = || format!("the column owner must be a struct, not {}", column.data_type());
+        let rows = column.as_struct_opt().cloned().ok_or_else(wrong)?;
+        let text = |name: &str| {
+            let named = format!("owner.{name}");
+            rows.column_by_name(name).map(|column| Texts::new(&named, column)).transpose()
+        };
+        let (owner_ids, group_ids) = (text("owner_id")?, text("group_id")?);
+        let scopes = rows.column_by_name("scopes").cloned();
+        if let Some(scopes) = &scopes {
+            list_of("owner.scopes", scopes, 0)?;
+        }
+        Ok(Self { rows, owner_ids, group_ids, scopes })
+    }
+
+    fn get(&self, row: usize) -> Option<OwnershipContext> {
+        if row >= self.rows.len() || self.rows.is_null(row) {
+            return None;
+        }
+        let text = |texts: &Option<Texts>| texts.as_ref().and_then(|texts| texts.get(row)).map(str::to_owned);
+        let scopes = self.scopes.as_ref().and_then(|scopes| list_of("owner.scopes", scopes, row).ok().flatten());
+        let owner = OwnershipContext {
+            owner_id: text(&self.owner_ids),
+            group_id: text(&self.group_ids),
+            scopes: scopes.unwrap_or_default(),
+        };
+        (!owner.is_empty()).then_some(owner)
+    }
+}

@@ -1,0 +1,28 @@
+"""The option ``--header-key-file``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock import _header_key
+
+__all__ = ["HeaderKeyOption", "header_key"]
+
+HeaderKeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Seal metadata and types in headers with the key in this file; PENSTOCK_HEADER_KEY does the same.",
+    ),
+]
+
+
+def header_key(file: Path | None) -> str | None:
+    """Give the keys in the file of ``--header-key-file``, else those of ``PENSTOCK_HEADER_KEY``, if there are some."""
+    try:
+        return _header_key.header_key(file)
+    except ValueError as error:
+        raise typer.BadParameter(f"--header-key-file: {error}" if file is not None else str(error)) from None
