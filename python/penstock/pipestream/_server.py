@@ -45,6 +45,7 @@ class ServeOptions:
     defer_types: list[str]
     survive: float | None
     state: PathLike | None
+    status_interval: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,8 @@ class Server(Listening):
             0: it ends. Only at layer 2.
         state: A folder for such sessions, made if need be, so that they outlive this process too: nothing that was
             acknowledged is lost, and the next server on the same folders goes on with them. The sink is a folder then.
+        status_interval: Seconds, 0.001 to 10: stream 0 of every connection is then written to once in this time, always
+            1,152 bytes, so that its timing and sizes tell nothing of what is processed (section 10.6). By default, at once.
         claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``; in memory without one.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
         references: What becomes of entities that refer to objects in stores; by default their messages are kept.
@@ -166,6 +169,7 @@ class Server(Listening):
         claims: PathLike | None = None,
         survive: float = 300.0,
         state: PathLike | None = None,
+        status_interval: float | None = None,
         metrics: str | None = None,
         references: References | None = None,
         state_dir: PathLike | None = None,
@@ -195,6 +199,7 @@ class Server(Listening):
             defer_types=list(defer_types),
             survive=survive if layers == LAYER_2 else None,
             state=state,
+            status_interval=status_interval,
         )
         queue = None if defer_to is None else Queue.parse(defer_to)
         self._native = _core.Server(listen, options)

@@ -32,6 +32,8 @@ class Peer:
     """What becomes of parts that fail, as `CompletionPolicy.parse` reads it; for what has none of its own."""
     layers: int | None = None
     """The highest layer; by default what the policy needs."""
+    status_interval: float | None = None
+    """Seconds between two writes to stream 0, as `Session.connect` has it."""
 
     @contextmanager
     def session(self, *, listed: bool) -> Iterator[Session]:
@@ -69,6 +71,7 @@ class Peer:
                 mtu=self.mtu,
                 policy=parsed(self.policy),
                 layers=self.layers,
+                status_interval=self.status_interval,
             )
         except (PipeStreamError, OSError) as error:
             raise SparkError(

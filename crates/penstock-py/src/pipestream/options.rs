@@ -43,6 +43,9 @@ pub(crate) struct ConnectOptions {
     /// A folder for the session, so that it survives the process.
     #[pyo3(default)]
     pub(crate) state: Option<PathBuf>,
+    /// Seconds between two blocks of stream 0.
+    #[pyo3(default)]
+    pub(crate) status_interval: Option<f64>,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.Server` makes.
@@ -76,6 +79,9 @@ pub(crate) struct ServeOptions {
     /// A folder for sessions, so that they survive the process.
     #[pyo3(default)]
     pub(crate) state: Option<PathBuf>,
+    /// Seconds between two blocks of stream 0.
+    #[pyo3(default)]
+    pub(crate) status_interval: Option<f64>,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.SinkReader` makes.
@@ -112,7 +118,9 @@ impl ConnectOptions {
         let policy = self.policy.clone().map(Into::into);
         let survives = survives(self.survive, self.layers)?;
         let state = self.state.clone();
-        Ok(SessionOptions { policy, survives, state, ..session(self.layers, self.window, self.mtu)? })
+        let mut options = session(self.layers, self.window, self.mtu)?;
+        options.session.status_interval = self.status_interval.map(status_interval).transpose()?;
+        Ok(SessionOptions { policy, survives, state, ..options })
     }
 }
 
@@ -187,6 +195,7 @@ impl ServeOptions {
         if let Some(max_payload) = self.max_payload {
             options.session.max_payload = max_payload;
         }
+        options.session.status_interval = self.status_interval.map(status_interval).transpose()?;
         options.survives = survives(self.survive, self.layers)?;
         options.events = self.events.as_deref().map(EventLog::create).transpose()?;
         Ok(options)
@@ -265,4 +274,14 @@ fn session(layers: u8, window: Option<u32>, mtu: Option<i64>) -> Result<SessionO
         None => {}
     }
     Ok(options)
+}
+
+/// The longest interval, in seconds: an idle connection is lost after 30.
+const LONGEST_INTERVAL: f64 = 10.0;
+
+fn status_interval(seconds: f64) -> Result<Duration> {
+    if (0.001..=LONGEST_INTERVAL).contains(&seconds) {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    Err(Error::Misuse(format!("status_interval={seconds}: it is from 0.001 to {LONGEST_INTERVAL} seconds")))
 }

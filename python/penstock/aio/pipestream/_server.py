@@ -82,6 +82,7 @@ class Server:
         claims: PathLike | None = None,
         survive: float = 300.0,
         state: PathLike | None = None,
+        status_interval: float | None = None,
         metrics: str | None = None,
         references: References | None = None,
         state_dir: PathLike | None = None,
@@ -108,6 +109,7 @@ class Server:
             defer_types=list(defer_types),
             survive=survive if layers == LAYER_2 else None,
             state=state,
+            status_interval=status_interval,
         )
         self._queue = None if defer_to is None else Queue.parse(defer_to)
         self._hand_over: HandOver | None = None

@@ -73,6 +73,7 @@ class Session(SessionState):
         policy: CompletionPolicy | None = None,
         survive: float | None = None,
         state: PathLike | None = None,
+        status_interval: float | None = None,
         window: int | None = None,
         mtu: int | None = None,
         timeout: float | None = 10.0,
@@ -96,6 +97,7 @@ class Session(SessionState):
             policy=policy,
             survive=survive,
             state=state,
+            status_interval=status_interval,
         )
 
         async def start() -> "Session":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from penstock._addresses import check_address
 from penstock._places import is_uri
 from penstock.pipestream import Server, SinkReader
-from penstock.spark.pipestream.options import Options
+from penstock.spark.pipestream.options import Options, status_interval
 
 __all__ = ["Listen"]
 
@@ -28,6 +28,7 @@ class Listen:
     client_ca: str | None = None
     max_payload: int | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
+    status_interval: float | None = None
 
     @classmethod
     def read(cls, options: Options) -> "Listen | None":
@@ -61,6 +62,7 @@ class Listen:
             client_ca=options.file("client_ca"),
             max_payload=options.positive("max_payload", 0) if options.text("max_payload") else None,
             storage=options.storage(spool) if is_uri(spool) else {},
+            status_interval=options.checked("status_interval", status_interval),
         )
 
     @property
@@ -82,6 +84,7 @@ class Listen:
             key=self.key,
             client_ca=self.client_ca,
             max_payload=self.max_payload,
+            status_interval=self.status_interval,
         )
         _LOG.warning("listening %s fingerprint %s", server.address, server.fingerprint)
         if key is None:
