@@ -412,3 +412,53 @@ def test_a_strict_policy_is_told_to_a_session_of_layer_2(server):
     with serving(server, act), connect(server, policy=CompletionPolicy()) as session:
         assert session.agreement.layer == 2
         assert session.send(b"a root").wait() is Status.COMPLETE
+
+
+def test_a_container_that_waits_tells_of_its_children_and_of_the_last_checkpoint(server):
+    waiting, resumed = threading.Event(), []
+
+    def act(entity):
+        if entity.is_dehydrated:
+            waiting.set()
+            resumed.append(entity.wait(YieldReason.AWAITING_SIBLING, b"half", WAIT))
+            entity.complete()
+        elif entity.header.content_type == "x/aside":
+            entity.defer("later")
+        else:
+            entity.complete()
+
+    with serving(server, act), connect(server) as session:
+        assert session.send(b"before").wait(WAIT) is Status.COMPLETE
+        assert session.checkpoint(timeout=WAIT)
+        with session.dehydrate() as scope:
+            assert waiting.wait(WAIT)
+            token = next(event.token for event in session.events(WAIT) if isinstance(event, YieldedEvent))
+            assert session.resume(scope.entity, token, WAIT) is None
+        assert scope.wait(WAIT) is Status.COMPLETE
+        aside = session.send(b"x", content_type="x/aside")
+        assert aside.wait(WAIT) is Status.DEFERRED
+        validation = session.claim(aside.claim, WAIT).validation
+    assert resumed == [b"half"]
+    assert validation.checkpoint_ref == "penstock-1"
+    assert (validation.children_complete, validation.children_total) == (0, 0)
+
+
+def test_both_ends_may_write_to_stream_0_at_fixed_intervals(tmp_path):
+    with (
+        Server(state_dir=tmp_path, status_interval=0.005) as server,
+        serving(server, lambda entity: entity.complete()),
+        connect(server, status_interval=0.005) as session,
+    ):
+        with session.dehydrate() as scope:
+            parts = [scope.send(bytes([number])) for number in range(200)]
+        assert scope.wait(WAIT) is Status.COMPLETE
+        assert {part.wait(WAIT) for part in parts} == {Status.COMPLETE}
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 0.0001, 11.0, float("nan")])
+def test_an_interval_that_cannot_be_is_refused(server, tmp_path, seconds):
+    with pytest.raises(PipeStreamError, match="status_interval") as caught:
+        connect(server, status_interval=seconds)
+    assert caught.value.kind == "misuse"
+    with pytest.raises(PipeStreamError, match="status_interval"):
+        Server(state_dir=tmp_path, status_interval=seconds)

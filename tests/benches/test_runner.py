@@ -70,7 +70,8 @@ def test_a_suite_runs_from_end_to_end(tmp_path):
     subprocess.run(command, cwd=REPOSITORY, check=True)
     results = SuiteResults.read(tmp_path / "heap.json")
     assert results.quick
-    assert {record.peer.name for record in results.results} == {"priority-queue", "priority-queue, foldhash"}
+    peers = {"priority-queue", "priority-queue, foldhash", "indexed heap, eight children a node"}
+    assert {record.peer.name for record in results.results} == peers
 
 
 def test_a_suite_that_does_not_exist_is_refused():

@@ -4,21 +4,21 @@
 
 mod heap_workload;
 
-use penstock_pipestream::heap::{Handle, IndexedHeap};
+use penstock_pipestream::heap::{FibonacciHeap, Handle};
 use serde_json::json;
 
 use crate::heap_workload::Queue;
 
 /// As the manifest has it: the caller keeps the handles.
 struct Ours {
-    heap: IndexedHeap<u32, u32>,
+    heap: FibonacciHeap<u32, u32>,
     handles: Vec<Handle>,
 }
 
 impl Queue for Ours {
     fn with_capacity(items: u32) -> Self {
         let items = items as usize;
-        Self { heap: IndexedHeap::with_capacity(items), handles: Vec::with_capacity(items) }
+        Self { heap: FibonacciHeap::with_capacity(items), handles: Vec::with_capacity(items) }
     }
 
     fn insert(&mut self, item: u32, key: u32) {

@@ -1,7 +1,7 @@
-//! The work that the manifest's heap and its peer both do: inserts, decrease-keys and extracts, four decreases for each
+//! The work that the manifest's heap and its peers do: inserts, decrease-keys and extracts, four decreases for each
 //! item, in two orders. The peer's program includes this file, so that there is one workload.
 //!
-//! All keys are distinct (their low bits are the item's number), so the order of extraction is determined, and both
+//! All keys are distinct (their low bits are the item's number), so the order of extraction is determined, and all
 //! sides must come to the same checksum.
 
 use std::time::Instant;

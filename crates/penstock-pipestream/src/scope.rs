@@ -125,6 +125,11 @@ impl<E> Scope<E> {
         self.next_position() - self.first
     }
 
+    /// How many entities are COMPLETE, and how many were announced so far.
+    pub(crate) fn progress(&self) -> (u64, u64) {
+        (self.succeeded, self.announced())
+    }
+
     fn next_position(&self) -> u64 {
         self.base + self.slots.len() as u64
     }

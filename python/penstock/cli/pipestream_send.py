@@ -109,6 +109,12 @@ _Survive = Annotated[
         help="Go on over another connection for S seconds; by default 0, not at all, and 300 with --state.",
     ),
 ]
+_StatusInterval = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001, max=10, metavar="S", help="Write to the control stream once in S seconds, always 1,152 bytes."
+    ),
+]
 _State = Annotated[
     Path | None,
     typer.Option(
@@ -151,6 +157,7 @@ def _send(
     policy: _Policy = None,
     survive: _Survive = None,
     state: _State = None,
+    status_interval: _StatusInterval = None,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
     system_ca: SystemCaOption = False,
@@ -164,6 +171,7 @@ def _send(
     """Send documents and wait until every part has arrived; exit 1 if one has not."""
     options = {**trust(fingerprint, ca, system_ca, cert, key), "mtu": mtu, "survive": survive}
     options["limits"] = limits
+    options["status_interval"] = status_interval
     options["layers"] = _layers(layers, policy, previous, survive, state, _named_session(address, state))
     options["header_key"] = header_key(header_key_file)
     where = _Where(receipts, previous, storage_options(storage, receipts, previous), state)

@@ -104,6 +104,13 @@ _Survive = Annotated[
     typer.Option(min=0, max=86_400, metavar="S", help="Let sessions wait S seconds for clients that go on; 0: none."),
 ]
 
+_StatusInterval = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001, max=10, metavar="S", help="Write to each control stream once in S seconds, always 1,152 bytes."
+    ),
+]
+
 _State = Annotated[
     Path | None,
     typer.Option(
@@ -138,6 +145,7 @@ def _serve(
     claims: _Claims = None,
     survive: _Survive = 300.0,
     state: _State = None,
+    status_interval: _StatusInterval = None,
     window: _Window = None,
     mtu: MtuOption = None,
     max_payload: _MaxPayload = None,
@@ -180,6 +188,7 @@ def _serve(
         defer_to=defer_to,
         claims=claims,
         survive=survive,
+        status_interval=status_interval,
         state=state,
         metrics=metrics,
         references=_references(fetch_from, approve_key, options),

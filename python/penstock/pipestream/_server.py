@@ -49,6 +49,7 @@ class ServeOptions:
     state: PathLike | None
     limits: Limits
     header_key: str | None = field(repr=False)
+    status_interval: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +127,8 @@ class Server(Listening):
             0: it ends. Only at layer 2.
         state: A folder for such sessions, made if need be, so that they outlive this process too: nothing that was
             acknowledged is lost, and the next server on the same folders goes on with them. The sink is a folder then.
+        status_interval: Seconds, 0.001 to 10: stream 0 of every connection is then written to once in this time, always
+            1,152 bytes, so that its timing and sizes tell nothing of what is processed (section 10.6). By default, at once.
         claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``, in a folder as in a
             store, whose servers share them. With neither sink nor folder nothing is set aside (`ReceivedEntity.defer`
             is a misuse), because what is forgotten with the process could be redeemed twice.
@@ -175,6 +178,7 @@ class Server(Listening):
         claims: PathLike | None = None,
         survive: float = 300.0,
         state: PathLike | None = None,
+        status_interval: float | None = None,
         metrics: str | None = None,
         references: References | None = None,
         limits: Limits | None = None,
@@ -208,6 +212,7 @@ class Server(Listening):
             state=state,
             limits=limits or Limits(),
             header_key=header_key,
+            status_interval=status_interval,
         )
         check_defer_to(defer_to, sink, claims)
         queue = None if defer_to is None else Queue.parse(defer_to)

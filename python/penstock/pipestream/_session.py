@@ -51,6 +51,7 @@ class ConnectOptions:
     limits: Limits
     header_key: str | None = field(repr=False)
     session_id: str | None
+    status_interval: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +292,7 @@ class Session(SessionState):
         policy: CompletionPolicy | None = None,
         survive: float | None = None,
         state: PathLike | None = None,
+        status_interval: float | None = None,
         window: int | None = None,
         mtu: int | None = None,
         limits: Limits | None = None,
@@ -313,6 +315,8 @@ class Session(SessionState):
                 terminal is kept for that, 64 MiB and one payload at most. By default the session ends with it.
             state: A folder for this one session, made if need be, so that it outlives the process: an unfinished one in
                 there goes on (`resumed`), else a new one begins. ``survive`` is 300 then by default; see ``label``.
+            status_interval: Seconds, 0.001 to 10: stream 0 is then written to once in this time, always 1,152 bytes,
+                so that its timing and sizes tell nothing of what is processed (section 10.6). By default, at once.
             window: The most unresolved entities of a scope, by default 65,536; the smaller of both ends' counts.
             mtu: The largest UDP payload that is tried, 1,200 to 9,000; by default 6,500 on this machine, else 1,452.
             limits: What the server may make this end do; limits that only servers have are refused.
@@ -333,6 +337,7 @@ class Session(SessionState):
             window=window,
             mtu=mtu,
             timeout=timeout,
+            status_interval=status_interval,
             limits=client_limits(limits),
             header_key=header_key,
             **lasting(layers, policy, survive, state, session_id),

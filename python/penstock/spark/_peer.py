@@ -35,6 +35,8 @@ class Peer:
     """The highest layer; by default what the policy needs."""
     header_key_file: str | None = None
     """What headers are sealed with, read where a session is opened."""
+    status_interval: float | None = None
+    """Seconds between two writes to stream 0, as `Session.connect` has it."""
 
     @contextmanager
     def session(self, *, listed: bool) -> Iterator[Session]:
@@ -73,6 +75,7 @@ class Peer:
                 policy=parsed(self.policy),
                 layers=self.layers,
                 header_key=self._header_key(),
+                status_interval=self.status_interval,
             )
         except (PipeStreamError, OSError) as error:
             raise SparkError(

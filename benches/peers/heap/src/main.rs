@@ -1,5 +1,7 @@
-//! `heap ORDER ITEMS [HASHER]`: the crate priority-queue on the workload of `benches/rust/src/heap_workload.rs`, with its
-//! own hasher (`std`) or a fast one (`foldhash`); prints JSON.
+//! `heap ORDER ITEMS [QUEUE]`: the crate priority-queue on the workload of `benches/rust/src/heap_workload.rs`, with its
+//! own hasher (`std`) or a fast one (`foldhash`), or the indexed heap of this folder (`indexed`); prints JSON.
+
+mod indexed;
 
 #[path = "../../../rust/src/heap_workload.rs"]
 mod heap_workload;
@@ -12,6 +14,7 @@ use priority_queue::PriorityQueue;
 use serde_json::json;
 
 use crate::heap_workload::{Queue, Taken};
+use crate::indexed::{Handle, IndexedHeap};
 
 struct Peer<S>(PriorityQueue<u32, Reverse<u32>, S>);
 
@@ -33,22 +36,49 @@ impl<S: BuildHasher + Default> Queue for Peer<S> {
     }
 }
 
-fn run<S: BuildHasher + Default>(order: &str, items: u32) -> Option<Taken> {
+/// The caller keeps the handles, as the manifest does.
+struct Indexed {
+    heap: IndexedHeap<u32, u32>,
+    handles: Vec<Handle>,
+}
+
+impl Queue for Indexed {
+    fn with_capacity(items: u32) -> Self {
+        let items = items as usize;
+        Self { heap: IndexedHeap::with_capacity(items), handles: Vec::with_capacity(items) }
+    }
+
+    fn insert(&mut self, item: u32, key: u32) {
+        self.handles.extend(self.heap.insert(key, item));
+    }
+
+    fn decrease(&mut self, item: u32, key: u32) {
+        // A refusal would show in the checksum.
+        self.handles.get(item as usize).and_then(|handle| self.heap.decrease_key(*handle, key));
+    }
+
+    fn extract(&mut self) -> Option<(u32, u32)> {
+        self.heap.extract_min().map(|(key, item)| (item, key))
+    }
+}
+
+fn run<Q: Queue>(order: &str, items: u32) -> Option<Taken> {
     match order {
-        "phases" => Some(heap_workload::phases::<Peer<S>>(items)),
-        "interleaved" => Some(heap_workload::interleaved::<Peer<S>>(items)),
+        "phases" => Some(heap_workload::phases::<Q>(items)),
+        "interleaved" => Some(heap_workload::interleaved::<Q>(items)),
         _ => None,
     }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let usage = "usage: heap phases|interleaved ITEMS [std|foldhash]";
+    let usage = "usage: heap phases|interleaved ITEMS [std|foldhash|indexed]";
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let [order, items, hasher @ ..] = arguments.as_slice() else { return Err(usage.into()) };
-    let taken = match hasher {
-        [] => run::<RandomState>(order, items.parse()?),
-        [name] if name == "std" => run::<RandomState>(order, items.parse()?),
-        [name] if name == "foldhash" => run::<FixedState>(order, items.parse()?),
+    let [order, items, queue @ ..] = arguments.as_slice() else { return Err(usage.into()) };
+    let taken = match queue {
+        [] => run::<Peer<RandomState>>(order, items.parse()?),
+        [name] if name == "std" => run::<Peer<RandomState>>(order, items.parse()?),
+        [name] if name == "foldhash" => run::<Peer<FixedState>>(order, items.parse()?),
+        [name] if name == "indexed" => run::<Indexed>(order, items.parse()?),
         _ => None,
     };
     let taken = taken.ok_or(usage)?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_pipestream::messages::CompletionPolicy;
+use penstock_pipestream::messages::StoppingPointValidation;
 use penstock_pipestream::reference::check_no_data_key;
 use penstock_pipestream::yield_token::StoppingPoint;
 use penstock_pipestream::{
@@ -88,6 +89,12 @@ pub(crate) enum Urgent {
     Yield { attempt: Attempt, point: Box<StoppingPoint>, reply: Reply<()>, resumed: oneshot::Sender<Resumed> },
     /// The consumer of a received entity that waits has gone on with it.
     NoteState { attempt: Attempt, state_checksum: Bytes, reply: oneshot::Sender<()> },
+    /// What the session adds to the stopping point of a received entity.
+    StoppingPoint {
+        key: EntityKey,
+        validation: Box<StoppingPointValidation>,
+        reply: oneshot::Sender<StoppingPointValidation>,
+    },
     /// The sink has stored a received entity, which is to be set aside.
     SetAside { attempt: Attempt, details: Box<Details> },
     /// A claim check has been stored.

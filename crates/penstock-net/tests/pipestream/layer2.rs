@@ -712,3 +712,73 @@ fn what_overtakes_the_sessions_name_waits_for_it() {
     let statuses: Vec<_> = lines.iter().filter_map(|line| line["status"].as_str()).collect();
     assert_eq!(statuses, ["FAILED", "COMPLETE"]);
 }
+
+/// What the last token says; its HMAC stands behind the message.
+fn validation(token: &Bytes) -> messages::StoppingPointValidation {
+    let message = token.slice(..token.len() - 32);
+    messages::decode_message::<messages::YieldToken>(message).unwrap().validation.unwrap()
+}
+
+#[test]
+fn a_container_that_waits_says_what_has_become_of_its_children_and_which_checkpoint_was_the_last() {
+    let (_pair, client, server) = both();
+    let before = send(&client, None, *b"before");
+    block(next(&server).complete()).unwrap();
+    assert_eq!(status(&client, &before), Status::Complete);
+    let checkpoint = block(client.checkpoint(0, 0, None)).unwrap();
+    let parent = dehydrate(&client, None, None);
+    let mut whole = next(&server);
+    let parts = [send(&client, Some(&parent), *b"a"), send(&client, Some(&parent), *b"b")];
+    block(next(&server).complete()).unwrap();
+    assert_eq!(status(&client, &parts[0]), Status::Complete);
+    let other = next(&server);
+    block(whole.wait(YieldReason::AwaitingSibling, Bytes::from_static(b"one of two"))).unwrap();
+    let sealed = token(&client);
+    let said = validation(&sealed);
+    assert_eq!((said.children_complete, said.children_total), (Some(1), Some(2)));
+    assert_eq!(said.checkpoint_ref, Some(checkpoint.checkpoint.checkpoint_id.clone()));
+    block(other.complete()).unwrap();
+    block(client.end_children(parent.key)).unwrap();
+    assert_eq!(block(client.resume(parent.key, sealed)).unwrap(), None);
+    assert_eq!(block(whole.resumed()).unwrap().as_deref(), Some(b"one of two".as_slice()));
+    block(whole.complete()).unwrap();
+    assert_eq!(status(&client, &parent), Status::Complete);
+    // A claim check names it too, as its issuer and whoever asks have it.
+    let aside = send(&client, None, *b"later");
+    let claim = block(next(&server).defer(bad(), None)).unwrap();
+    assert_eq!(status(&client, &aside), Status::Deferred);
+    let asked = block(client.claim(claim.id)).unwrap().validation;
+    assert_eq!(asked, claim.validation);
+    assert_eq!(asked.unwrap().checkpoint_ref, Some(checkpoint.checkpoint.checkpoint_id));
+    close(&client);
+}
+
+#[test]
+fn sessions_at_fixed_intervals_do_all_that_others_do() {
+    let (consumer, sessions) = channel(4);
+    let paced = || {
+        let mut options = options();
+        options.session.status_interval = Some(Duration::from_millis(5));
+        options
+    };
+    let pair = Pair::new(tempfile::tempdir().unwrap(), consumer, |server| server.session = paced());
+    let client = pair.connect_with(paced());
+    let server = block(sessions.next()).unwrap();
+    let parent = dehydrate(&client, None, None);
+    block(next(&server).complete()).unwrap();
+    let parts: Vec<_> = (0..300_u32).map(|part| send(&client, Some(&parent), part.to_be_bytes())).collect();
+    block(client.end_children(parent.key)).unwrap();
+    for _ in &parts {
+        block(next(&server).complete()).unwrap();
+    }
+    assert!(parts.iter().all(|part| status(&client, part) == Status::Complete));
+    assert_eq!(status(&client, &parent), Status::Complete);
+    let waits = send(&client, None, *b"waits");
+    let mut entity = next(&server);
+    block(entity.wait(YieldReason::RateLimited, Bytes::from_static(b"state"))).unwrap();
+    assert_eq!(block(client.resume(waits.key, token(&client))).unwrap(), None);
+    assert_eq!(block(entity.resumed()).unwrap().as_deref(), Some(b"state".as_slice()));
+    block(entity.complete()).unwrap();
+    assert_eq!(status(&client, &waits), Status::Complete);
+    close(&client);
+}

@@ -114,7 +114,7 @@ impl Claim {
     }
 
     /// The stopping point of an entity that nobody had begun with (section 9.6).
-    fn untouched() -> StoppingPointValidation {
+    pub fn untouched() -> StoppingPointValidation {
         StoppingPointValidation {
             bytes_processed: Some(0),
             children_complete: Some(0),

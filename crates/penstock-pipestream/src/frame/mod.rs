@@ -39,7 +39,9 @@ pub use self::error_frame::ErrorFrame;
 pub use self::layer2::{ClaimResponse, Layer2Frame, SessionFrame};
 pub use self::scope_digest::ScopeDigest;
 pub use self::status::{Extension, StatusFrame, YieldReason};
+use crate::entity_id::CONNECTION_LEVEL;
 use crate::error::{Error, ErrorCode, Result};
+use crate::status::Status;
 
 /// The largest length of a variable frame, and of a yield token (sections 6.1 and 6.5.1).
 pub const MAX_FRAME_LENGTH: u32 = 0xFF_FFFF;
@@ -69,6 +71,18 @@ pub enum Frame {
 }
 
 impl Frame {
+    /// STATUS UNSPECIFIED of the connection, which says that it lives and which every peer ignores (section 5.1.3).
+    pub const fn heartbeat() -> Self {
+        Self::Status(StatusFrame {
+            status: Status::Unspecified,
+            entity_id: CONNECTION_LEVEL,
+            scope_id: 0,
+            depth: 0,
+            cursor: None,
+            extension: None,
+        })
+    }
+
     /// The frame's type octet.
     pub const fn frame_type(&self) -> u8 {
         match self {

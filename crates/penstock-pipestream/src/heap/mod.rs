@@ -1,64 +1,69 @@
-//! An indexed heap whose new items wait until they matter: O(1) insert, O(log n) amortised extract (section 9.5).
+//! A Fibonacci heap: O(1) insert and decrease-key, O(log n) extract, all amortised (section 9.5 and its reference notes).
 //!
 //! ```text
-//!  entries   [ root | 8 children | 8 of child 1 | 8 of child 2 | ... | new | new | new ]
-//!            └─────────────── a heap, eight children each ──────────┘ └── waiting ────┘
-//!                ▲                                                            ▲
-//!             the least of the heap                              the least of those that wait
+//!  roots      by rank   0   1   2   3              loose   [ 7, 4 ]     inserted or cut since the last extract
+//!                       │       │
+//!                       12      3 ─────┐  ◄─── least
+//!                              ╱ ╲     │
+//!                             5   8*   each node: its parent, and a block of links to its children
+//!                                 │
+//!                                 9        * marked: it has lost a child since it became one
 //!
-//!  items     [ key, position, generation ] ...       by handle; freed ones are used again
+//!  nodes      [ key, value, parent, bound, head, generation, rank, place, mark ] ...    an arena; freed ones are used again
+//!  blocks     [ 4 links ] ...  [ 16 links ] ...  [ 48 links ] ...      one for each node with two children or more
 //! ```
 //!
-//! The entries of the heap have copies of their items' keys; those that wait get theirs when they join it, so that
-//! lowering the key of one takes a single cache line.
+//! | operation | amortised | what it does |
+//! |---|---|---|
+//! | [`insert`](FibonacciHeap::insert) | O(1) | one more loose root |
+//! | [`decrease_key`](FibonacciHeap::decrease_key) | O(1) | a child that is less than its parent is cut and becomes a loose root, and so does each marked ancestor up to the first that is not, which is marked |
+//! | [`peek_min`](FibonacciHeap::peek_min) | O(1) | |
+//! | [`extract_min`](FibonacciHeap::extract_min), [`remove`](FibonacciHeap::remove) | O(log n) | the children and the loose roots are linked with roots of their rank until no two roots have the same |
 //!
-//! | operation | cost |
-//! |---|---|
-//! | [`insert`](IndexedHeap::insert), [`peek_min`](IndexedHeap::peek_min) | O(1) |
-//! | [`decrease_key`](IndexedHeap::decrease_key) | O(1) of an item that waits, else O(log n): upwards, one comparison a level |
-//! | [`extract_min`](IndexedHeap::extract_min), [`remove`](IndexedHeap::remove) | O(log n) amortised |
+//! The rank of a node is the number of its children. The i-th child that was linked had then at least rank i - 1 and has lost at most
+//! one child since, so a node of rank r has at least F(r + 2) descendants, itself included, and no rank is above 45 among 2^32
+//! nodes. That bounds the table and the largest block.
 //!
-//! An insert appends its entry to those that wait. When the least of these is taken and k are waiting, either they are
-//! few, at most the square of the number of levels, and are searched for the next one; or all of them join the heap:
-//! their ancestors, each once and the last first, sink to where they belong. That is Floyd's construction of a heap,
-//! confined to what is new, and costs O(k + log^2 n), which is O(k), for they are not few; the inserts pay for it. The
-//! search is one comparison for each of the few. With at most 11 levels (2^32 items) that is no more than half as much
-//! again as sinking from the root, which is eight comparisons a level.
+//! What a large heap costs is the memory that it waits for. A node is half a cache line with small keys. Children stand in a block instead
+//! of a list of siblings, each of which would have to come before it says where the next one is; a cut puts the last of the block in the place of
+//! the child that goes. A child knows what its parent's key was when they were linked: a key that is not below this one breaks no
+//! order, and the parent is not looked at.
 //!
-//! A [`Handle`] that outlived its item is refused. Keys never change in place except by [`IndexedHeap::decrease_key`].
+//! A [`Handle`] that outlived its item is refused. Keys never change in place except by [`FibonacciHeap::decrease_key`].
 //! Keys and values are `Copy`: a small number and an index into whatever the caller holds. A heap that has had as many
-//! items before allocates nothing.
+//! items before allocates nothing for nodes.
 
-mod groups;
-mod items;
+mod arena;
+mod children;
+mod roots;
 #[cfg(test)]
 mod tests;
 
 use crate::error::{Error, Result};
 
-use self::groups::{CHILDREN, Entry, Groups, parent};
-pub use self::items::Handle;
-use self::items::Items;
+pub use self::arena::Handle;
+use self::arena::{Arena, NIL};
+use self::children::{Blocks, RANKS};
+use self::roots::{Root, Roots};
 
 /// The heap; see the module's documentation.
 #[derive(Debug, Clone)]
-pub struct IndexedHeap<K, V> {
-    items: Items<K, V>,
-    entries: Groups<K>,
+pub struct FibonacciHeap<K, V> {
+    arena: Arena<K, V>,
+    blocks: Blocks,
+    roots: Roots<K>,
+    /// The root with the least key.
+    least: Option<Root<K>>,
     len: usize,
-    /// How many of the entries are a heap; those from there on wait.
-    ordered: usize,
-    /// The least of those that wait, if any do.
-    least_waiting: usize,
 }
 
-impl<K: Ord + Copy, V: Copy> Default for IndexedHeap<K, V> {
+impl<K: Ord + Copy, V: Copy> Default for FibonacciHeap<K, V> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K: Ord + Copy, V: Copy> IndexedHeap<K, V> {
+impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
     /// An empty heap.
     pub fn new() -> Self {
         Self::with_capacity(0)
@@ -67,11 +72,11 @@ impl<K: Ord + Copy, V: Copy> IndexedHeap<K, V> {
     /// An empty heap with room for that many items.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
-            items: Items::with_capacity(capacity),
-            entries: Groups::with_capacity(capacity),
+            arena: Arena::with_capacity(capacity),
+            blocks: Blocks::new(),
+            roots: Roots::with_capacity(capacity),
+            least: None,
             len: 0,
-            ordered: 0,
-            least_waiting: 0,
         }
     }
 
@@ -87,190 +92,167 @@ impl<K: Ord + Copy, V: Copy> IndexedHeap<K, V> {
 
     /// Adds an item; refused only where 2^32 - 1 items are in the heap already.
     pub fn insert(&mut self, key: K, value: V) -> Result<Handle> {
-        let position = self.len;
-        let handle = self.items.add(key, value, position)?;
-        self.entries.set(position, Entry { key, item: handle.index() });
+        let handle = self.arena.add(key, value)?;
+        self.roots.loose.push(handle.index());
         self.len += 1;
-        self.offer(position, key);
+        self.offer(Root { key, node: handle.index() });
         Ok(handle)
     }
 
     /// Lowers an item's key. A stale handle and a key above the item's own are refused, and nothing changes.
     pub fn decrease_key(&mut self, handle: Handle, key: K) -> Result<()> {
-        let (position, entry) = self.items.find(handle).ok_or_else(|| Error::misuse("the heap's handle is stale"))?;
-        if key > entry.key {
+        let node = self.arena.find_mut(handle).ok_or_else(|| Error::misuse("the heap's handle is stale"))?;
+        if key > node.key {
             return Err(Error::misuse("a key in the heap can only be lowered"));
         }
-        self.items.lower(entry.item, key);
-        if position < self.ordered {
-            self.rise(position, Entry { key, ..entry });
+        node.key = key;
+        let (parent, bound, rank) = (node.parent, node.bound, node.rank);
+        let root = Root { key, node: handle.index() };
+        if parent == NIL {
+            self.roots.lower(rank, root);
+        } else if key < bound && self.arena.get(parent).is_some_and(|above| key < above.key) {
+            self.cut(root.node, parent);
         } else {
-            self.offer(position, key);
+            return Ok(());
         }
+        self.offer(root);
         Ok(())
     }
 
     /// Takes the item with the least key.
     pub fn extract_min(&mut self) -> Option<(K, V)> {
-        let (position, entry) = self.least()?;
-        self.take(position, entry)
+        self.take_root(self.least?.node)
     }
 
     /// Takes an item from wherever it is; `None` for a stale handle.
     pub fn remove(&mut self, handle: Handle) -> Option<(K, V)> {
-        let (position, entry) = self.items.find(handle)?;
-        self.take(position, entry)
+        let parent = self.arena.find(handle)?.parent;
+        if parent != NIL {
+            self.cut(handle.index(), parent);
+        }
+        self.take_root(handle.index())
     }
 
     /// The item with the least key.
     pub fn peek_min(&self) -> Option<(K, V)> {
-        let (_, entry) = self.least()?;
-        Some((entry.key, self.items.value(entry.item)?))
+        let Root { key, node } = self.least?;
+        Some((key, self.arena.value(node)?))
     }
 
     /// An item's key; `None` for a stale handle.
     pub fn key(&self, handle: Handle) -> Option<K> {
-        self.items.find(handle).map(|(_, entry)| entry.key)
+        self.arena.find(handle).map(|node| node.key)
     }
 
-    // Positions are always those of entries; that look-ups return an `Option` is because nothing here may panic, not
-    // because one could be wrong.
-
-    fn least(&self) -> Option<(usize, Entry<K>)> {
-        let ordered = if self.ordered > 0 { self.entries.get(0) } else { None };
-        let waiting = if self.ordered < self.len { self.waiting(self.least_waiting) } else { None };
-        match (ordered, waiting) {
-            (Some(ordered), Some(waiting)) if waiting.key < ordered.key => Some((self.least_waiting, waiting)),
-            (Some(ordered), _) => Some((0, ordered)),
-            (None, waiting) => Some((self.least_waiting, waiting?)),
-        }
-    }
-
-    /// An entry that waits, with the key that its item has by now.
+    /// A new root, or one whose key is lower now.
     #[inline]
-    fn waiting(&self, position: usize) -> Option<Entry<K>> {
-        let Entry { item, .. } = self.entries.get(position)?;
-        Some(Entry { key: self.items.key(item)?, item })
-    }
-
-    /// A new or lowered key among those that wait.
-    #[inline]
-    fn offer(&mut self, position: usize, key: K) {
-        let alone = self.len - self.ordered == 1;
-        if alone || self.waiting(self.least_waiting).is_some_and(|least| key < least.key) {
-            self.least_waiting = position;
+    fn offer(&mut self, root: Root<K>) {
+        if self.least.is_none_or(|least| root.key < least.key) {
+            self.least = Some(root);
         }
     }
 
-    fn take(&mut self, mut position: usize, entry: Entry<K>) -> Option<(K, V)> {
-        if position >= self.ordered && position == self.least_waiting && self.many_wait() {
-            self.join();
-            position = self.items.position(entry.item)?;
-        }
-        let value = self.items.release(entry.item)?;
-        self.len -= 1;
-        if position < self.ordered {
-            self.take_ordered(position, entry.key)?;
-        } else {
-            self.take_waiting(position)?;
-        }
-        Some((entry.key, value))
-    }
-
-    /// The heap's last entry goes where one was taken, and the last of those that wait goes where that was.
-    fn take_ordered(&mut self, position: usize, key: K) -> Option<()> {
-        self.ordered -= 1;
-        let last = self.entries.get(self.ordered)?;
-        if self.ordered < self.len {
-            self.put(self.ordered, self.entries.get(self.len)?);
-            if self.least_waiting == self.len {
-                self.least_waiting = self.ordered;
-            }
-        }
-        if position < self.ordered {
-            if last.key < key {
-                self.rise(position, last);
-            } else {
-                self.sink(position, last);
-            }
-        }
-        Some(())
-    }
-
-    /// The last entry goes where one was taken.
-    fn take_waiting(&mut self, position: usize) -> Option<()> {
-        if position < self.len {
-            self.put(position, self.entries.get(self.len)?);
-        }
-        if self.least_waiting == position {
-            let waiting = self.entries.between(self.ordered, self.len);
-            let keys = waiting.filter_map(|(position, entry)| Some((self.items.key(entry.item)?, position)));
-            self.least_waiting = keys.min().map_or(self.len, |(_, position)| position);
-        } else if self.least_waiting == self.len {
-            self.least_waiting = position;
-        }
-        Some(())
-    }
-
-    /// Whether those that wait are too many to be searched.
-    fn many_wait(&self) -> bool {
-        let levels = 1 + self.len.checked_ilog(CHILDREN).unwrap_or(0) as usize;
-        self.len - self.ordered > levels * levels
-    }
-
-    /// Makes those that wait part of the heap, with the keys that they have by now.
-    fn join(&mut self) {
-        let mut first = parent(self.ordered.max(1));
-        let mut last = parent(self.len.saturating_sub(1));
-        for position in self.ordered..self.len {
-            if let Some(entry) = self.waiting(position) {
-                self.entries.set(position, entry);
-            }
-        }
-        self.ordered = self.len;
-        loop {
-            for position in (first..=last).rev() {
-                if let Some(entry) = self.entries.get(position) {
-                    self.sink(position, entry);
+    /// Makes a child a root, and with it every marked ancestor up to the first that is not: that one is marked.
+    fn cut(&mut self, mut node: u32, mut parent: u32) {
+        while let Some(above) = self.detach(node, parent) {
+            match self.arena.get_mut(parent) {
+                Some(parent) if above != NIL && !parent.marked => {
+                    parent.marked = true;
+                    return;
                 }
+                Some(_) if above != NIL => (node, parent) = (parent, above),
+                Some(_) | None => return,
             }
-            if first == 0 {
-                return;
+        }
+    }
+
+    /// Makes a child a loose root; gives the parent's own parent.
+    fn detach(&mut self, index: u32, parent: u32) -> Option<u32> {
+        let node = self.arena.get_mut(index)?;
+        node.parent = NIL;
+        node.marked = false;
+        let place = node.place;
+        self.roots.loose.push(index);
+        let above = self.arena.get_mut(parent)?;
+        let rank = above.rank;
+        let (head, moved) = self.blocks.swap_remove(above.head, rank, place);
+        above.head = head;
+        above.rank = rank.saturating_sub(1);
+        let above = above.parent;
+        if let Some(moved) = moved.and_then(|moved| self.arena.get_mut(moved)) {
+            moved.place = place;
+        }
+        if above == NIL && self.roots.has(rank, parent) {
+            // The table has it under a rank that is no longer its own.
+            self.roots.take(rank);
+            self.roots.loose.push(parent);
+        }
+        Some(above)
+    }
+
+    /// Takes a root's item, and consolidates.
+    fn take_root(&mut self, index: u32) -> Option<(K, V)> {
+        let node = self.arena.get(index)?;
+        let (head, rank) = (node.head, node.rank);
+        if self.roots.has(rank, index) {
+            self.roots.take(rank);
+        }
+        let mut loose = std::mem::take(&mut self.roots.loose);
+        for other in loose.drain(..) {
+            if other != index {
+                let node = self.arena.get(other)?;
+                self.settle(Root { key: node.key, node: other }, node.rank);
             }
-            // Those among their parents that have not been there yet.
-            last = parent(last).min(first - 1);
-            first = parent(first);
+        }
+        self.roots.loose = loose;
+        self.settle_children(head, rank);
+        self.blocks.release(head, rank);
+        self.len -= 1;
+        self.least = self.roots.least();
+        self.arena.release(index)
+    }
+
+    /// Makes the children of a node roots. All are read before the first is linked: these reads wait for memory
+    /// together.
+    #[inline]
+    fn settle_children(&mut self, head: u32, rank: u8) {
+        let mut children: [Option<(Root<K>, u8)>; RANKS] = [None; RANKS];
+        for (child, link) in children.iter_mut().zip(self.blocks.links(&head, rank)) {
+            *child = self.arena.get(*link).map(|node| (Root { key: node.key, node: *link }, node.rank));
+        }
+        for (child, rank) in children.iter().take(usize::from(rank)).flatten() {
+            self.settle(*child, *rank);
         }
     }
 
-    /// Puts an entry at a position or, as long as there is a greater one above, in that one's place.
+    /// Links a tree with that of the same rank as long as there is one.
     #[inline]
-    fn rise(&mut self, mut position: usize, entry: Entry<K>) {
-        while position > 0
-            && let Some(above) = self.entries.get(parent(position))
-            && entry.key < above.key
-        {
-            self.put(position, above);
-            position = parent(position);
+    fn settle(&mut self, mut winner: Root<K>, mut rank: u8) {
+        while let Some(other) = self.roots.take(rank) {
+            let (less, greater) = if other.key < winner.key { (other, winner) } else { (winner, other) };
+            winner = less;
+            self.link(greater.node, winner, rank);
+            rank += 1;
         }
-        self.put(position, entry);
+        if let Some(node) = self.arena.get_mut(winner.node) {
+            node.parent = NIL;
+            node.marked = false;
+        }
+        self.roots.put(rank, winner);
     }
 
-    /// Puts an entry at a position or, as long as there is a lesser one below, in the least one's place.
+    /// Makes a root the last child of another one of the same rank.
     #[inline]
-    fn sink(&mut self, mut position: usize, entry: Entry<K>) {
-        while let Some((child, least)) = self.entries.least_child(position, self.ordered)
-            && least.key < entry.key
-        {
-            self.put(position, least);
-            position = child;
+    fn link(&mut self, loser: u32, winner: Root<K>, rank: u8) {
+        if let Some(above) = self.arena.get_mut(winner.node) {
+            above.head = self.blocks.push(above.head, rank, loser);
+            above.rank = rank + 1;
         }
-        self.put(position, entry);
-    }
-
-    #[inline]
-    fn put(&mut self, position: usize, entry: Entry<K>) {
-        self.entries.set(position, entry);
-        self.items.moved(entry.item, position);
+        if let Some(node) = self.arena.get_mut(loser) {
+            node.parent = winner.node;
+            node.place = rank;
+            node.bound = winner.key;
+            node.marked = false;
+        }
     }
 }

@@ -27,7 +27,7 @@ use penstock_wire::FastMap;
 
 use crate::entity_id::is_assignable;
 use crate::error::{Error, ErrorCode, Result};
-use crate::heap::{Handle, IndexedHeap};
+use crate::heap::{FibonacciHeap, Handle};
 use crate::policy::Policy;
 use crate::status::Status;
 use crate::stored::{In, Out, Stored};
@@ -42,9 +42,18 @@ pub use self::types::{
 /// No entry.
 const NIL: u32 = u32::MAX;
 
+/// What the heap goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Order {
+    unresolved: u32,
+    opened: u64,
+}
+
 #[derive(Debug, Clone)]
 struct Entry {
     key: EntryKey,
+    /// Its number among the entries, in the order in which they were opened.
+    opened: u64,
     created: Instant,
     created_at: u64,
     children: Children,
@@ -59,6 +68,10 @@ struct Entry {
 }
 
 impl Entry {
+    fn order(&self) -> Order {
+        Order { unresolved: self.unresolved, opened: self.opened }
+    }
+
     fn resolution(&self) -> Resolution {
         let (mut succeeded, mut failed, mut deferred) = (0, 0, 0);
         for (_, status) in self.children.iter() {
@@ -92,8 +105,10 @@ pub struct Manifest {
     /// Both ends of the list of entries in the order in which they were opened.
     oldest: u32,
     newest: u32,
-    /// Sealed entries by their number of unresolved children.
-    heap: IndexedHeap<u32, u32>,
+    /// Sealed entries by their number of unresolved children, those with equally many in the order in which they were opened.
+    heap: FibonacciHeap<Order, u32>,
+    /// How many entries were opened here.
+    next_order: u64,
     orphans: Orphans,
     counters: ManifestCounters,
 }
@@ -114,7 +129,8 @@ impl Manifest {
             free: Vec::new(),
             oldest: NIL,
             newest: NIL,
-            heap: IndexedHeap::new(),
+            heap: FibonacciHeap::new(),
+            next_order: 0,
             orphans: Orphans::default(),
             counters: ManifestCounters::default(),
         }
@@ -138,6 +154,7 @@ impl Manifest {
         }
         self.link(Entry {
             key,
+            opened: self.next_order,
             created: now.instant,
             created_at: now.unix_micros,
             children,
@@ -199,7 +216,7 @@ impl Manifest {
         let slot = self.slot(key).ok_or_else(|| no_entry(key))?;
         let entry = entry_mut(&mut self.slots, Some(slot)).ok_or_else(|| no_entry(key))?;
         if entry.sealed.is_none() {
-            entry.sealed = Some(self.heap.insert(entry.unresolved, slot)?);
+            entry.sealed = Some(self.heap.insert(entry.order(), slot)?);
         }
         Ok(())
     }
@@ -214,8 +231,8 @@ impl Manifest {
 
     /// Takes out an entry all of whose children are terminal, if there is one.
     pub fn pop_resolved(&mut self) -> Option<Resolution> {
-        let (unresolved, slot) = self.heap.peek_min()?;
-        if unresolved > 0 {
+        let (order, slot) = self.heap.peek_min()?;
+        if order.unresolved > 0 {
             return None;
         }
         let entry = self.unlink(slot)?;
@@ -343,6 +360,7 @@ impl Manifest {
     /// Puts an entry into a slot and at the end of the list; `open` has seen to it that there are fewer than NIL.
     fn link(&mut self, entry: Entry) {
         let (key, older) = (entry.key, entry.older);
+        self.next_order += 1;
         let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
         match self.slots.get_mut(slot as usize) {
             Some(place) => *place = Some(entry),
@@ -384,7 +402,8 @@ impl Stored for Manifest {
         self.by_key.len().put(out);
         let mut next = self.oldest;
         while let Some(entry) = self.entry_at(next) {
-            let Entry { key, created, created_at, children, unresolved, sealed, policy, older: _, newer } = entry;
+            let Entry { key, opened: _, created, created_at, children, unresolved, sealed, policy, older: _, newer } =
+                entry;
             key.put(out);
             created.put(out);
             created_at.put(out);
@@ -403,6 +422,7 @@ impl Stored for Manifest {
         for _ in 0..usize::take(from)? {
             let entry = Entry {
                 key: Stored::take(from)?,
+                opened: manifest.next_order,
                 created: Stored::take(from)?,
                 created_at: Stored::take(from)?,
                 children: Stored::take(from)?,
@@ -429,10 +449,10 @@ fn entry_mut(slots: &mut [Option<Entry>], slot: Option<u32>) -> Option<&mut Entr
 }
 
 /// One child fewer is unresolved.
-fn complete_one(entry: &mut Entry, heap: &mut IndexedHeap<u32, u32>) -> Result<()> {
+fn complete_one(entry: &mut Entry, heap: &mut FibonacciHeap<Order, u32>) -> Result<()> {
     entry.unresolved = entry.unresolved.saturating_sub(1);
     match entry.sealed {
-        Some(handle) => heap.decrease_key(handle, entry.unresolved),
+        Some(handle) => heap.decrease_key(handle, entry.order()),
         None => Ok(()),
     }
 }

@@ -18,6 +18,9 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Octets of checkpoint IDs that a peer may have us keep.
 const MAX_OPEN_OCTETS: usize = 16 << 20;
 
+/// A checkpoint whose ID is longer, in bytes, is not remembered when it is satisfied: one is kept for each open scope.
+const MAX_REFERENCE: usize = 256;
+
 /// A checkpoint of the peer that is not answered yet.
 #[derive(Debug, Clone)]
 struct OpenCheckpoint {
@@ -35,11 +38,37 @@ pub(super) struct Checkpoints {
     next_sequence: u64,
     /// Ours, by sequence number, until the peer answers.
     asked: BTreeMap<u64, Checkpoint>,
+    /// The ID of the last checkpoint of either end that was satisfied, by scope, as long as the scope is open.
+    passed: BTreeMap<u16, String>,
+    /// The same over all scopes.
+    last_passed: Option<String>,
 }
 
 impl Checkpoints {
     pub(super) fn open(&self) -> usize {
         self.open.len()
+    }
+
+    fn pass(&mut self, checkpoint: &Checkpoint, is_open: bool) {
+        let id = &checkpoint.checkpoint_id;
+        if id.is_empty() || id.len() > MAX_REFERENCE {
+            return;
+        }
+        if let Some(scope) = u16::try_from(checkpoint.scope_id).ok().filter(|_| is_open) {
+            self.passed.insert(scope, id.clone());
+        }
+        self.last_passed = Some(id.clone());
+    }
+
+    /// What `checkpoint_ref` says of an entity (section 9.6): the last checkpoint that was satisfied in the entity's scope or, where
+    /// none was, in the session.
+    pub(super) fn reference(&self, scope: u16) -> Option<String> {
+        self.passed.get(&scope).or(self.last_passed.as_ref()).cloned()
+    }
+
+    /// A scope is over, and with it what was remembered of the scope's checkpoints.
+    pub(super) fn forget(&mut self, scope: u16) {
+        self.passed.remove(&scope);
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
@@ -153,6 +182,9 @@ impl Session {
         self.checkpoints.asked.remove(&frame.sequence_number);
         let satisfied = frame.flags & Checkpoint::FLAG_SATISFIED != 0;
         let sequence = frame.sequence_number;
+        if satisfied {
+            self.checkpoint_passed(&frame);
+        }
         self.events.push_back(Event::Checkpoint { checkpoint: frame, satisfied, ours: true });
         self.checkpoint_answered(now, sequence);
     }
@@ -207,11 +239,20 @@ impl Session {
         self.checkpoints.open_octets -= open.frame.checkpoint_id.len();
         let answer = Checkpoint { flags: flag, ..open.frame };
         self.send_frame(&Frame::Checkpoint(answer.clone()));
+        if flag == Checkpoint::FLAG_SATISFIED {
+            self.checkpoint_passed(&answer);
+        }
         self.events.push_back(Event::Checkpoint {
             checkpoint: answer,
             satisfied: flag == Checkpoint::FLAG_SATISFIED,
             ours: false,
         });
+    }
+
+    fn checkpoint_passed(&mut self, checkpoint: &Checkpoint) {
+        let is_open = u16::try_from(checkpoint.scope_id)
+            .is_ok_and(|scope| self.outbound.contains_key(&scope) || self.inbound.contains_key(&scope));
+        self.checkpoints.pass(checkpoint, is_open);
     }
 
     pub(super) fn expire_checkpoints(&mut self, now: Now) {
@@ -277,4 +318,4 @@ impl Session {
 }
 
 crate::stored::stored!(OpenCheckpoint { frame, scope_id, covers, deadline });
-crate::stored::stored!(Checkpoints { open, open_octets, next_sequence, asked });
+crate::stored::stored!(Checkpoints { open, open_octets, next_sequence, asked, passed, last_passed });

@@ -355,7 +355,9 @@ impl Session {
         let outcome = if complete { state.status() } else { Status::Failed };
         self.announce_gathered(parent, key, Some(digest), outcome);
         if let Some(parent) = parent {
+            self.note_children(parent, scope_id);
             self.inbound.remove(&scope_id);
+            self.checkpoints.forget(scope_id);
             self.peer_scopes.release(scope_id);
             self.settle_parent(now, parent);
         }

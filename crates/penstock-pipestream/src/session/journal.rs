@@ -6,7 +6,7 @@
 //! which stands for everything before it.
 //!
 //! ```text
-//!  record    version 1   kind 1
+//!  record    version 2   kind 1
 //!  kind 1    snapshot: role, Unix microseconds of its beginning, nanoseconds since then, the state field after field
 //!  kind 2    inputs:   (nanoseconds since the one before, number of the input, its fields) ...
 //! ```
@@ -32,7 +32,7 @@ use crate::time::Now;
 use crate::yield_token::StoppingPoint;
 use crate::{ClaimResponse, EntityHeader, Frame, SessionFrame};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const SNAPSHOT: u8 = 1;
 const INPUTS: u8 = 2;
 
@@ -299,6 +299,7 @@ impl Session {
 
     fn forget_outputs(&mut self) {
         self.control.clear();
+        self.greeting = 0;
         self.transmits.clear();
         self.events.clear();
     }

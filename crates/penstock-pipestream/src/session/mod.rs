@@ -31,6 +31,7 @@ mod control;
 mod gather;
 mod journal;
 mod owner;
+mod pace;
 mod receiver;
 mod resilience;
 mod scopes;
@@ -67,6 +68,8 @@ use gather::Orphans;
 use journal::{Input, Journal};
 pub use owner::MAX_LABEL;
 use owner::Outbound;
+use pace::Pace;
+pub use pace::STATUS_BLOCK;
 use receiver::Inbound;
 use scopes::{OwnScopes, PeerScopes};
 use streams::HeldStreams;
@@ -119,6 +122,10 @@ pub struct Session {
     last_status_sent: Instant,
     last_control_received: Instant,
     control: BytesMut,
+    /// Stream 0 at fixed intervals, where the configuration asks for it.
+    pace: Option<Pace>,
+    /// Bytes at the beginning of `control` that do not wait for an interval: CAPABILITIES.
+    greeting: usize,
     transmits: VecDeque<Transmit>,
     events: VecDeque<Event>,
     counters: Counters,
@@ -165,6 +172,8 @@ impl Session {
             last_status_sent: now.instant,
             last_control_received: now.instant,
             control: BytesMut::new(),
+            pace: config.status_interval.map(|interval| Pace::new(interval, now.instant)),
+            greeting: 0,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
@@ -234,14 +243,19 @@ impl Session {
         self.events.pop_front()
     }
 
-    /// The next thing to do on the connection, or `None`. Octets for stream 0 come in pieces of at most `max`.
+    /// The next thing to do on the connection, or `None`. Octets for stream 0 come in pieces of at most `max`; at fixed
+    /// intervals, where the configuration asks for it, in whole blocks of [`STATUS_BLOCK`].
     ///
     /// Where records are stored, nothing while there is one: [`poll_record`](Self::poll_record).
     pub fn poll_transmit(&mut self, max: usize) -> Option<Transmit> {
         if self.owes_record() {
             return None;
         }
-        if !self.control.is_empty() {
+        if self.pace.is_some() {
+            if let Some(block) = self.poll_block(max) {
+                return Some(Transmit::Control(block));
+            }
+        } else if !self.control.is_empty() {
             let length = self.control.len().min(max.max(1));
             return Some(Transmit::Control(self.control.split_to(length).freeze()));
         }
@@ -258,7 +272,7 @@ impl Session {
         let heartbeat = self.config.keepalive.filter(|_| greeted).map(|after| self.last_status_sent + after);
         let idle = self.config.idle_timeout.filter(|_| connected).map(|after| self.last_control_received + after);
         let entries = [self.gathering.poll_timeout(), self.sent.poll_timeout()];
-        [heartbeat, idle, self.checkpoints.next_deadline(), self.resilience.next_deadline()]
+        [heartbeat, idle, self.next_block(), self.checkpoints.next_deadline(), self.resilience.next_deadline()]
             .into_iter()
             .chain(entries)
             .flatten()
@@ -278,6 +292,7 @@ impl Session {
             self.close_with(&error);
             return;
         }
+        self.expire_block(now.instant);
         if self.agreement.is_some()
             && self.survival.is_up()
             && self.config.keepalive.is_some_and(|after| now.instant >= self.last_status_sent + after)
@@ -325,21 +340,16 @@ impl Session {
 
     fn send_capabilities(&mut self) {
         let capabilities: Capabilities = self.config.capabilities.clone();
+        let before = self.control.len();
         self.send_on_link(&Frame::Capabilities(capabilities));
+        self.greeting = self.control.len() - before;
     }
 
     /// Section 5.1.3.
     fn send_heartbeat(&mut self, now: Now) {
         self.last_status_sent = now.instant;
         self.acknowledge_all();
-        self.send_on_link(&Frame::Status(StatusFrame {
-            status: Status::Unspecified,
-            entity_id: crate::entity_id::CONNECTION_LEVEL,
-            scope_id: 0,
-            depth: 0,
-            cursor: None,
-            extension: None,
-        }));
+        self.send_on_link(&Frame::heartbeat());
     }
 
     fn send_status(&mut self, now: Now, key: EntityKey, status: Status, depth: u8, cursor: Option<u32>) {

@@ -558,6 +558,7 @@ impl Session {
         self.events.push_back(Event::Released { scope: key, parent, depth, digest });
         if let Some(parent) = parent {
             self.outbound.remove(&scope_id);
+            self.checkpoints.forget(scope_id);
             if let Some(entity) = self.outbound_mut(parent) {
                 entity.released = Some(state);
             }

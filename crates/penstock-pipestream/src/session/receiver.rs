@@ -323,6 +323,7 @@ impl Session {
             return;
         }
         entity.payload = Payload::Delivered;
+        entity.void_token();
         if entity.dehydrated {
             self.settle_parent(now, key);
         } else {
@@ -358,6 +359,7 @@ impl Session {
         }
         let Some(entity) = self.inbound_mut(key) else { return };
         entity.payload = Payload::Failed;
+        entity.void_token();
         let waits = waits && entity.dehydrated;
         entity.reason = Some(Box::new(reason.clone()));
         self.drop_streams(key, reason.code);

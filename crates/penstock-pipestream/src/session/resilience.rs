@@ -19,8 +19,9 @@ use super::scopes::PeerScopes;
 use super::types::{EntityKey, Event, Layer2Event, Reason, Ticket};
 use super::{Session, State};
 use crate::error::{Error, ErrorCode, Result};
+use crate::messages::StoppingPointValidation;
 use crate::policy::{Fate, Policy};
-use crate::scope::Place;
+use crate::scope::{Place, Scope};
 use crate::status::Status;
 use crate::time::Now;
 use crate::yield_token::{self, StoppingPoint};
@@ -39,6 +40,8 @@ pub(super) struct Received {
     pub(super) owner_gave: Option<Status>,
     /// Whether a claim check was asked for.
     claim_wanted: bool,
+    /// Of a parent whose children are gathered: how many of them are COMPLETE, of how many.
+    children: Option<(u32, u32)>,
 }
 
 #[derive(Debug, Clone)]
@@ -46,6 +49,8 @@ struct Yielded {
     number: u64,
     /// Empty: there is no state to go on from.
     state_checksum: Bytes,
+    /// What its token says was the last checkpoint.
+    checkpoint: Option<String>,
 }
 
 impl Inbound {
@@ -69,6 +74,13 @@ impl Inbound {
     pub(super) fn lose_state(&mut self) {
         if let Some(yielded) = self.layer2.as_mut().and_then(|layer2| layer2.yielded.as_mut()) {
             yielded.state_checksum.clear();
+        }
+    }
+
+    /// The entity has come to a point from which no token goes on.
+    pub(super) fn void_token(&mut self) {
+        if let Some(layer2) = &mut self.layer2 {
+            layer2.yielded = None;
         }
     }
 
@@ -248,27 +260,56 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Misuse without layer 2, for an entity that is not being received, for a dehydrated one, and for a state that does
-    /// not fit into a token.
+    /// Misuse without layer 2, for an entity that is not being received, and for a state that does not fit into a token.
     pub fn yield_entity(&mut self, now: Now, key: EntityKey, point: &StoppingPoint) -> Result<()> {
         self.note(Some(now), || Input::Yield { key, point: point.clone() });
         let place = yield_token::Place { session: self.named()?, scope: key.scope, entity: key.entity };
         let number = self.resilience.yields + 1;
         let token_key = self.config.layer2.as_ref().map(|layer2| layer2.token_key.clone());
         let token_key = token_key.ok_or_else(|| Error::misuse("layer 2 is not configured"))?;
+        let validation = self.stopping_point(key, point.validation.clone());
         let entity = self
             .inbound_mut(key)
-            .filter(|entity| entity.payload == Payload::Receiving && !entity.dehydrated)
-            .ok_or_else(|| Error::misuse("only an entity that is being received, and has no children, can wait"))?;
-        let token = yield_token::seal(&token_key, &place, number, point)?;
-        let state_checksum = point.validation.state_checksum.clone().unwrap_or_default();
-        entity.layer2_mut().yielded = Some(Yielded { number, state_checksum });
+            .filter(|entity| entity.payload == Payload::Receiving)
+            .ok_or_else(|| Error::misuse("only an entity that is being received can wait"))?;
+        let state_checksum = validation.state_checksum.clone().unwrap_or_default();
+        let checkpoint = validation.checkpoint_ref.clone();
+        let point = StoppingPoint { validation, ..point.clone() };
+        let token = yield_token::seal(&token_key, &place, number, &point)?;
+        entity.layer2_mut().yielded = Some(Yielded { number, state_checksum, checkpoint });
         self.resilience.yields = number;
         self.counters.yields += 1;
         let depth = self.inbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
         let extension = Some(Extension::Yield { reason: point.reason, token });
         self.send_status_with(now, key, Status::Yielded, depth, None, extension);
         Ok(())
+    }
+
+    /// A stopping point of a received entity with what the session knows (section 9.6): how many of the entity's children are
+    /// COMPLETE and how many were announced so far, and the last checkpoint that was satisfied in the entity's scope or, where
+    /// none was, in the session. The rest is left as the caller gives it.
+    pub fn stopping_point(&self, key: EntityKey, validation: StoppingPointValidation) -> StoppingPointValidation {
+        let entity = self.inbound(key);
+        let gathered = entity.and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.children);
+        let open = || entity.and_then(|entity| entity.child).and_then(|child| self.inbound.get(&child)).map(count);
+        let (complete, total) = gathered.or_else(open).unwrap_or_default();
+        StoppingPointValidation {
+            children_complete: Some(complete),
+            children_total: Some(total),
+            checkpoint_ref: self.checkpoints.reference(key.scope),
+            ..validation
+        }
+    }
+
+    /// The children of a parent are gathered, and their scope is about to go.
+    pub(super) fn note_children(&mut self, parent: EntityKey, scope: u16) {
+        if self.layer() < 2 {
+            return;
+        }
+        let children = self.inbound.get(&scope).map(count);
+        if let Some(parent) = self.inbound_mut(parent) {
+            parent.layer2_mut().children = children;
+        }
     }
 
     /// The state of a waiting entity has changed since its yield: its token is good only for the state that it was
@@ -321,7 +362,8 @@ impl Session {
             return Err(Error::violation(ErrorCode::ClaimNotFound, "the yield token was used before, or is void"));
         };
         let was = point.validation.state_checksum.as_deref().unwrap_or_default();
-        let unchanged = !was.is_empty() && was == out.state_checksum.as_ref();
+        let unchanged =
+            !was.is_empty() && was == out.state_checksum.as_ref() && point.validation.checkpoint_ref == out.checkpoint;
         Ok(Some(point).filter(|point| unchanged && point.validation.is_resumable.unwrap_or_default()))
     }
 
@@ -389,10 +431,16 @@ impl Session {
     }
 }
 
+fn count(scope: &Scope<Inbound>) -> (u32, u32) {
+    let (complete, total) = scope.progress();
+    let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    (number(complete), number(total))
+}
+
 /// What an owner is told when its entity's next attempt is due; what [`Session::announce`] gave it at first.
 pub(super) fn ticket_again(key: EntityKey, parent_id: u32, depth: u8) -> Ticket {
     Ticket { key, parent_id, depth, child_scope: None }
 }
 
-crate::stored::stored!(Received { failures, deadline, yielded, owner_gave, claim_wanted });
-crate::stored::stored!(Yielded { number, state_checksum });
+crate::stored::stored!(Received { failures, deadline, yielded, owner_gave, claim_wanted, children });
+crate::stored::stored!(Yielded { number, state_checksum, checkpoint });

@@ -213,6 +213,10 @@ impl Session {
         self.survival.behind = true;
         self.decoder = FrameDecoder::new();
         self.control.clear();
+        self.greeting = 0;
+        if let Some(pace) = &mut self.pace {
+            pace.interrupt();
+        }
         self.transmits.clear();
         self.held = Default::default();
         for scope in self.inbound.values_mut() {
@@ -256,6 +260,7 @@ impl Session {
         self.last_control_received = now.instant;
         self.decoder = fresh.decoder;
         self.control = fresh.control;
+        self.greeting = fresh.greeting;
         let same = self.same_agreement(fresh.agreement);
         self.guard(same)?;
         self.survival.link = Link::Up;

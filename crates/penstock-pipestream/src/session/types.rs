@@ -71,6 +71,9 @@ pub struct SessionConfig {
     /// After this long without an octet on stream 0, the connection is closed with IDLE_TIMEOUT. Default: never, as
     /// heartbeats are optional; the transport notices a dead peer.
     pub idle_timeout: Option<Duration>,
+    /// Everything on stream 0 after CAPABILITIES goes out once in this time, in blocks of one size, whether there is something
+    /// to say or not (section 10.6); at least 1 ms. Default: at once.
+    pub status_interval: Option<Duration>,
     /// What layer 2 needs, where `capabilities` offer it. Default: nothing.
     pub layer2: Option<Layer2Config>,
 }
@@ -135,6 +138,7 @@ impl Default for SessionConfig {
             manifest: ManifestLimits::default(),
             keepalive: Some(Duration::from_secs(30)),
             idle_timeout: None,
+            status_interval: None,
             layer2: None,
         }
     }
@@ -514,6 +518,9 @@ impl SessionConfig {
         }
         if self.capabilities.layer2 && self.layer2.is_none() {
             return Err(Error::misuse("capabilities.layer2 needs what `layer2` configures"));
+        }
+        if self.status_interval.is_some_and(|interval| interval < Duration::from_millis(1)) {
+            return Err(Error::misuse("status_interval is at least 1 ms"));
         }
         if self.layer2.as_ref().is_some_and(|layer2| layer2.survives && layer2.max_unacknowledged < 256 << 10) {
             return Err(Error::misuse("layer2.max_unacknowledged is at least 256 KiB"));

@@ -53,6 +53,9 @@ pub(crate) struct ConnectOptions {
     /// The name of a session at layer 2, 32 hex digits.
     #[pyo3(default)]
     pub(crate) session_id: Option<String>,
+    /// Seconds between two blocks of stream 0.
+    #[pyo3(default)]
+    pub(crate) status_interval: Option<f64>,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.Server` makes.
@@ -90,6 +93,9 @@ pub(crate) struct ServeOptions {
     /// What headers are sealed with, in hex.
     #[pyo3(default)]
     pub(crate) header_key: Option<String>,
+    /// Seconds between two blocks of stream 0.
+    #[pyo3(default)]
+    pub(crate) status_interval: Option<f64>,
 }
 
 /// The attributes of the dataclass that `penstock.pipestream.SinkReader` makes.
@@ -136,6 +142,7 @@ impl ConnectOptions {
             name,
             ..session(self.layers, self.window, self.mtu)?
         };
+        options.session.status_interval = self.status_interval.map(status_interval).transpose()?;
         self.limits.apply(&mut options)?;
         Ok(options)
     }
@@ -211,6 +218,7 @@ impl ServeOptions {
         if let Some(max_payload) = self.max_payload {
             options.session.max_payload = max_payload;
         }
+        options.session.status_interval = self.status_interval.map(status_interval).transpose()?;
         options.survives = survives(self.survive, self.layers)?;
         options.header_keys = header_keys(self.header_key.as_deref())?;
         options.events = self.events.as_deref().map(EventLog::create).transpose()?;
@@ -295,4 +303,14 @@ fn session(layers: u8, window: Option<u32>, mtu: Option<i64>) -> Result<SessionO
         None => {}
     }
     Ok(options)
+}
+
+/// The longest interval, in seconds: an idle connection is lost after 30.
+const LONGEST_INTERVAL: f64 = 10.0;
+
+fn status_interval(seconds: f64) -> Result<Duration> {
+    if (0.001..=LONGEST_INTERVAL).contains(&seconds) {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    Err(Error::Misuse(format!("status_interval={seconds}: it is from 0.001 to {LONGEST_INTERVAL} seconds")))
 }

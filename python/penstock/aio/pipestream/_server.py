@@ -84,6 +84,7 @@ class Server:
         claims: PathLike | None = None,
         survive: float = 300.0,
         state: PathLike | None = None,
+        status_interval: float | None = None,
         metrics: str | None = None,
         references: References | None = None,
         limits: Limits | None = None,
@@ -114,6 +115,7 @@ class Server:
             state=state,
             limits=limits or Limits(),
             header_key=header_key,
+            status_interval=status_interval,
         )
         check_defer_to(defer_to, sink, claims)
         self._queue = None if defer_to is None else Queue.parse(defer_to)

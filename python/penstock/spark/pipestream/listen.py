@@ -10,7 +10,7 @@ from penstock._header_key import header_key
 from penstock._places import is_uri
 from penstock.errors import SparkError
 from penstock.pipestream import Limits, Server, SinkReader
-from penstock.spark.pipestream.options import Options
+from penstock.spark.pipestream.options import Options, status_interval
 
 __all__ = ["Listen"]
 
@@ -32,6 +32,7 @@ class Listen:
     limits: Limits = field(default_factory=Limits)
     storage: Mapping[str, str] = field(default_factory=dict)
     header_key_file: str | None = None
+    status_interval: float | None = None
 
     @classmethod
     def read(cls, options: Options) -> "Listen | None":
@@ -68,6 +69,7 @@ class Listen:
             limits=options.limits(),
             storage=options.storage(spool) if is_uri(spool) else {},
             header_key_file=options.file("header_key_file"),
+            status_interval=options.checked("status_interval", status_interval),
         )
 
     @property
@@ -95,6 +97,7 @@ class Listen:
             max_payload=self.max_payload,
             limits=self.limits,
             header_key=sealing,
+            status_interval=self.status_interval,
         )
         _LOG.warning("listening %s fingerprint %s", server.address, server.fingerprint)
         if key is None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from penstock._addresses import check_address, fingerprint_digits
 from penstock._pipestream_limits import LIMITS, Limits
@@ -16,7 +17,9 @@ from penstock.errors import SparkError
 from penstock.spark._paths import from_option
 from penstock.spark._peer import Peer
 
-__all__ = ["STORAGE", "Options", "read_peer"]
+__all__ = ["STORAGE", "Options", "read_peer", "status_interval"]
+
+_T = TypeVar("_T")
 
 # What Spark puts among the options of a query for itself.
 _SPARK_OWN = frozenset({"checkpointlocation", "queryname"})
@@ -25,6 +28,7 @@ STORAGE = "storage.NAME"
 """How errors call the options of an object store."""
 _WILDCARDS = ("0.0.0.0", "[::]")  # noqa: S104 - to be refused as an address to connect to
 _FLAGS = {"true": True, "false": False}
+_LEAST_INTERVAL, _MOST_INTERVAL = 0.001, 10.0
 
 
 @dataclass
@@ -113,8 +117,8 @@ class Options:
         given = self.text(name)
         return None if given is None else str(Path(from_option(given)).absolute())
 
-    def checked(self, name: str, check: Callable[[str], str]) -> str | None:
-        """Read a text that ``check`` gives back in its own form, or refuses with ``ValueError``."""
+    def checked(self, name: str, check: Callable[[str], _T]) -> _T | None:
+        """Read a text of which ``check`` makes a value, or which it refuses with ``ValueError``."""
         given = self.text(name)
         try:
             return None if given is None else check(given)
@@ -188,6 +192,17 @@ class Options:
             raise SparkError(f"the {self.format} {self.what} has no option {', '.join(left)}; there are {known}")
 
 
+def status_interval(text: str) -> float:
+    """Read the seconds between two writes to stream 0; ``ValueError`` says what is wrong with them."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not _LEAST_INTERVAL <= seconds <= _MOST_INTERVAL:
+        raise ValueError(f"must be from {_LEAST_INTERVAL} to {_MOST_INTERVAL:g} seconds, not {text!r}")
+    return seconds
+
+
 def read_peer(options: Options) -> Peer:
     """Read the options that ``penstock.spark.dehydrate`` has as well, and the address of a server."""
     address = options.target()
@@ -206,6 +221,7 @@ def read_peer(options: Options) -> Peer:
         key=options.file("key"),
         mtu=options.within("mtu", 1_200, 9_000),
         header_key_file=options.file("header_key_file"),
+        status_interval=options.checked("status_interval", status_interval),
     )
     if (peer.fingerprint is not None) + (peer.ca is not None) + peer.system_ca != 1:
         trust = "exactly one of the options fingerprint, ca and system_ca"

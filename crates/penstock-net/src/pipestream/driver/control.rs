@@ -54,9 +54,9 @@ impl Control {
         self.queue.push_back(octets);
     }
 
-    /// Whether more may be done that has to be written about.
-    pub(super) fn has_room(&self) -> bool {
-        self.queued < MAX_QUEUED
+    /// Whether more may be done that has to be written about, where the session holds back so many bytes for its next interval.
+    pub(super) fn has_room(&self, held_back: usize) -> bool {
+        self.queued.saturating_add(held_back) < MAX_QUEUED
     }
 
     /// How many octets wait.

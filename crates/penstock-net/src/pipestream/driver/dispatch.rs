@@ -74,7 +74,10 @@ impl Driver {
             self.deliver_whole();
             break;
         }
-        while let Some(transmit) = self.session.poll_transmit(MAX_TRANSMIT) {
+        // A session that sends at fixed intervals always has a block for a peer that takes none.
+        while (self.control.has_room(0) || !self.session.is_paced())
+            && let Some(transmit) = self.session.poll_transmit(MAX_TRANSMIT)
+        {
             match transmit {
                 Transmit::Control(octets) if self.mute => drop(octets),
                 Transmit::Control(octets) => self.control.push(octets),
@@ -82,7 +85,7 @@ impl Driver {
                 Transmit::Close { code, message } => self.closing = Some(Reason { code, message }),
             }
         }
-        self.announcements_end_at(self.control.pushed());
+        self.announcements_end_at(self.control.pushed().saturating_add(self.session.queued_control() as u64));
         self.control.write_now().await;
         self.link.gate.set(!self.control.is_flushed());
         self.send_announced();
@@ -209,11 +212,8 @@ impl Driver {
                     self.admitted(accepted, &header);
                 }
             }
-            Event::Gathered { key, outcome, digest, .. } => {
+            Event::Gathered { key, outcome, .. } => {
                 self.batches.whole |= key.is_none();
-                if let Some((key, digest)) = key.zip(digest.as_ref()) {
-                    self.note_gathered(key, digest);
-                }
                 self.batches.sink(SinkEvent::Gathered { key: *key, outcome: *outcome });
             }
             Event::Resolved { key, status, reason, owned: true, .. } => {

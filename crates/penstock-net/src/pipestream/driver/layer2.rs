@@ -4,11 +4,11 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use penstock_pipestream::claims::ClaimTerms;
-use penstock_pipestream::messages::{CompletionPolicy, FailureAction, StoppingPointValidation};
+use penstock_pipestream::claims::{Claim, ClaimTerms};
+use penstock_pipestream::messages::{CompletionPolicy, FailureAction};
 use penstock_pipestream::{
-    ClaimAsk, ClaimResponse, EntityHeader, EntityKey, ErrorCode, Layer2Event, Policy, Reason, Role, ScopeDigest,
-    SessionId, Status, Ticket,
+    ClaimAsk, ClaimResponse, EntityHeader, EntityKey, ErrorCode, Layer2Event, Policy, Reason, Role, SessionId, Status,
+    Ticket,
 };
 use penstock_wire::FastMap;
 use tokio::sync::oneshot;
@@ -54,8 +54,6 @@ pub(super) struct Layer2 {
     defers: bool,
     headers: FastMap<EntityKey, Arc<EntityHeader>>,
     header_octets: usize,
-    /// How many children were COMPLETE, of how many, of received entities that their policies may set aside.
-    gathered: FastMap<EntityKey, (u64, u64)>,
     /// The claim checks of received entities whose DEFERRED is on its way.
     deferring: FastMap<EntityKey, Issued>,
     /// The claim checks of entities of ours whose DEFERRED has come.
@@ -261,9 +259,6 @@ impl Driver {
         if !layer2.waiting.is_empty() {
             layer2.waiting.remove(&key);
         }
-        if !layer2.gathered.is_empty() {
-            layer2.gathered.remove(&key);
-        }
         let header = if layer2.headers.is_empty() { None } else { layer2.drop_header(key) };
         let claim = if layer2.deferring.is_empty() { None } else { layer2.deferring.remove(&key) };
         if !layer2.settling.is_empty()
@@ -358,20 +353,7 @@ impl Driver {
             None => Details::why(reason),
         };
         let number = self.layer2.present(key);
-        let validation = self.layer2.gathered.get(&key).map(|(complete, total)| StoppingPointValidation {
-            children_complete: Some(u32::try_from(*complete).unwrap_or(u32::MAX)),
-            children_total: Some(u32::try_from(*total).unwrap_or(u32::MAX)),
-            is_resumable: Some(false),
-            ..StoppingPointValidation::default()
-        });
-        self.issue(Attempt { key, number }, reason.clone(), details, validation);
-    }
-
-    /// All children of a received entity are terminal: a claim check for it says what has become of them.
-    pub(super) fn note_gathered(&mut self, key: EntityKey, digest: &ScopeDigest) {
-        if self.layer2.defers {
-            self.layer2.gathered.insert(key, (digest.succeeded, digest.processed));
-        }
+        self.issue(Attempt { key, number }, reason.clone(), details);
     }
 
     pub(super) fn attempt_of_ours_failed(&mut self, key: EntityKey, failures: u32, reason: &Reason) {
@@ -400,15 +382,10 @@ impl Driver {
     }
 
     /// A claim check, stored, then [`Urgent::Defer`].
-    pub(super) fn issue(
-        &mut self,
-        attempt: Attempt,
-        reason: Reason,
-        details: Details,
-        validation: Option<StoppingPointValidation>,
-    ) {
+    pub(super) fn issue(&mut self, attempt: Attempt, reason: Reason, details: Details) {
         let Some(session) = self.link.shared.layer2() else { return };
         let key = attempt.key;
+        let validation = Some(self.session.stopping_point(key, Claim::untouched()));
         let terms = ClaimTerms { session, scope: key.scope, entity: key.entity, life: None, validation };
         let (claims, commands) = (Arc::clone(&self.link.entity.claims), self.link.commands.clone());
         if claims.check_kept().is_err() {

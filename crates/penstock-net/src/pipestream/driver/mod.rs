@@ -231,7 +231,7 @@ impl Driver {
             {
                 timer.as_mut().reset(deadline.into());
             }
-            let room = self.control.has_room();
+            let room = self.control.has_room(self.session.queued_control());
             if had_room && !room {
                 self.link.shared.counters.control_full.fetch_add(1, Ordering::Relaxed);
             }
@@ -317,6 +317,10 @@ impl Driver {
                 Urgent::Yield { attempt, point, reply, resumed } => {
                     self.wait_for_owner(attempt, &point, reply, resumed);
                 }
+                Urgent::StoppingPoint { key, validation, reply } => {
+                    // Whoever asks may be gone.
+                    let _ = reply.send(self.session.stopping_point(key, *validation));
+                }
                 Urgent::NoteState { attempt, state_checksum, reply } => {
                     if self.layer2.is_present(attempt) {
                         self.session.note_state(attempt.key, state_checksum);
@@ -326,7 +330,7 @@ impl Driver {
                 }
                 Urgent::SetAside { attempt, details } => {
                     let reason = Reason { code: ErrorCode::NoError, message: details.reason.clone() };
-                    self.issue(attempt, reason, *details, None);
+                    self.issue(attempt, reason, *details);
                 }
                 Urgent::Defer { attempt, claim, reply } => self.defer(attempt, claim, reply),
                 Urgent::NoClaim { attempt, reason } => {

@@ -251,8 +251,9 @@ impl Receiving {
         let processed = self.processed;
         let validation = StoppingPointValidation {
             state_checksum: Some(state_checksum(&state, processed)),
+            bytes_processed: Some(processed),
             is_resumable: Some(true),
-            ..progress(processed)
+            ..StoppingPointValidation::default()
         };
         let point = StoppingPoint { reason, continuation: state.clone(), validation };
         let ((reply, answer), (resumed, resuming)) = (oneshot::channel(), oneshot::channel());
@@ -297,20 +298,25 @@ impl Receiving {
         deferring.await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
     }
 
-    /// What a claim check says of the processing; nothing where that has not begun. Whoever redeems it sends the entity
-    /// again, so nothing goes on from there.
-    fn stopping_point(&self) -> Option<StoppingPointValidation> {
+    /// What a claim check says of the processing; the session adds what it knows of children and checkpoints. Whoever
+    /// redeems the claim check sends the entity again, so nothing goes on from there.
+    fn stopping_point(&self) -> StoppingPointValidation {
         let waiting = self.waiting.as_ref();
-        (self.processed > 0 || waiting.is_some()).then(|| StoppingPointValidation {
+        StoppingPointValidation {
             state_checksum: waiting.map(|waiting| state_checksum(&waiting.state, self.processed)),
+            bytes_processed: Some(self.processed),
             is_resumable: Some(false),
-            ..progress(self.processed)
-        })
+            ..StoppingPointValidation::default()
+        }
     }
 
     async fn set_aside(mut self, session: SessionId, reason: Reason, life: Option<Duration>) -> Result<ClaimCheck> {
         let key = self.attempt.key;
-        let validation = self.stopping_point();
+        let known = self.stopping_point();
+        let (reply, answer) = oneshot::channel();
+        let asked = Urgent::StoppingPoint { key, validation: Box::new(known.clone()), reply };
+        // A session that is over has nothing to add.
+        let validation = if self.link.commands.urge(asked) { Some(answer.await.unwrap_or(known)) } else { Some(known) };
         let terms = ClaimTerms { session, scope: key.scope, entity: key.entity, life, validation };
         let claims = Arc::clone(&self.link.claims);
         let claim = match claims.issue(&terms, Details::of(&self.header, &reason)).await {
@@ -429,16 +435,6 @@ impl Receiving {
 fn state_checksum(state: &[u8], processed: u64) -> Bytes {
     let sha256 = Sha256::new().chain_update(processed.to_be_bytes()).chain_update(state);
     Bytes::copy_from_slice(&sha256.finalize())
-}
-
-/// How far the processing of an entity without children is.
-fn progress(processed: u64) -> StoppingPointValidation {
-    StoppingPointValidation {
-        bytes_processed: Some(processed),
-        children_complete: Some(0),
-        children_total: Some(0),
-        ..StoppingPointValidation::default()
-    }
 }
 
 fn new_check(header: &EntityHeader) -> PayloadCheck {

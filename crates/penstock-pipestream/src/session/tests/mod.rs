@@ -10,6 +10,7 @@ mod bad_peers;
 mod dehydration;
 mod layer_zero;
 mod lifecycle;
+mod pace;
 mod resilience;
 mod survival;
 

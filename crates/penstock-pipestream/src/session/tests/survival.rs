@@ -313,10 +313,10 @@ fn a_record_comes_before_what_it_is_about() {
 
 /// A session that has just got its name: version 1, snapshot 1, server 1, its beginning, its age 0, its state.
 const SNAPSHOT: &str = concat!(
-    "0101018080f9c0c1c482030001010207feffffff0f640101010001000000000000000000000000000000000300000000",
+    "0201018080f9c0c1c482030001010207feffffff0f640101010001000000000000000000000000000000000300000000",
     "000000000000000000000000010000000100000000000000000000000000000000000000000000000000000000000000",
-    "000000000000000000000000010303030303030303030303030303030301000000000000000000000000000000000000",
-    "000000000000000000000000000000000101000000010000290000",
+    "000000000000000000000000000001030303030303030303030303030303030100000000000000000000000000000000",
+    "0000000000000000000000000000000000000101000000010000290000",
 );
 
 #[test]
@@ -332,7 +332,7 @@ fn the_octets_of_records_are_these() {
     let record: String = peer.record().expect("inputs").iter().map(|octet| format!("{octet:02x}")).collect();
     let frame = "501000000000000100000000";
     // After 300 ns frame 1 of 12 octets; after 0 ns failure 5 of (scope 0, use 0, entity 1, use 0), code 4, 2 octets.
-    assert_eq!(record, format!("0102ac02010c{frame}00050000010004026e6f"));
+    assert_eq!(record, format!("0202ac02010c{frame}00050000010004026e6f"));
 }
 
 #[test]
@@ -347,8 +347,8 @@ fn records_that_cannot_be_are_refused() {
     };
     refused(&[], "no record");
     refused(&[&inputs], "without a snapshot");
-    refused(&[&[2, 1]], "of version 2");
-    refused(&[&[1, 3]], "3 is no kind");
+    refused(&[&[1, 1]], "of version 1");
+    refused(&[&[2, 3]], "3 is no kind");
     for length in 0..records[0].len() {
         assert!(restored(Role::Server, &[records[0].slice(..length)], start()).is_err(), "{length}");
     }

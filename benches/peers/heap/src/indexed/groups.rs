@@ -69,11 +69,6 @@ impl<K: Ord + Copy> Groups<K> {
         let entries = self.0.iter().skip(place / CHILDREN).flat_map(|group| &group.0).skip(place % CHILDREN);
         (first..end).zip(entries.copied())
     }
-
-    #[cfg(test)]
-    pub(super) fn slots(&self) -> usize {
-        self.0.len()
-    }
 }
 
 /// Where the least of eight is, in three rounds: comparisons that do not wait for each other, and no branches.

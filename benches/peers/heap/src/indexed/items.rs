@@ -1,14 +1,13 @@
 //! The items by their handles: a slab with generations.
 
 use super::groups::Entry;
-use crate::error::{Error, ErrorCode, Result};
 
 /// No item.
 const NIL: u32 = u32::MAX;
 
 /// Names an item in the heap for as long as it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Handle {
+pub(crate) struct Handle {
     index: u32,
     generation: u32,
 }
@@ -37,7 +36,7 @@ impl<K: Copy, V: Copy> Items<K, V> {
     }
 
     /// A new item at that position; refused only where there are 2^32 - 1.
-    pub(super) fn add(&mut self, key: K, value: V, position: usize) -> Result<Handle> {
+    pub(super) fn add(&mut self, key: K, value: V, position: usize) -> Option<Handle> {
         // There are never more positions than items.
         let position = position as u32;
         let index = self.free;
@@ -45,14 +44,12 @@ impl<K: Copy, V: Copy> Items<K, V> {
             self.free = item.position;
             *item = Item { key, position, generation: item.generation.wrapping_add(1) };
             *place = value;
-            return Ok(Handle { index, generation: item.generation });
+            return Some(Handle { index, generation: item.generation });
         }
-        let index = u32::try_from(self.items.len()).ok().filter(|index| *index != NIL).ok_or_else(|| {
-            Error::limit(ErrorCode::WindowExceeded, "the heap holds 4294967295 items and takes no more")
-        })?;
+        let index = u32::try_from(self.items.len()).ok().filter(|index| *index != NIL)?;
         self.items.push(Item { key, position, generation: 1 });
         self.values.push(value);
-        Ok(Handle { index, generation: 1 })
+        Some(Handle { index, generation: 1 })
     }
 
     /// Where the item's entry is, and the entry with the item's key; `None` for a stale handle.
@@ -95,11 +92,6 @@ impl<K: Copy, V: Copy> Items<K, V> {
         item.generation = item.generation.wrapping_add(1);
         item.position = std::mem::replace(&mut self.free, index);
         self.value(index)
-    }
-
-    #[cfg(test)]
-    pub(super) fn slots(&self) -> usize {
-        self.items.len()
     }
 }
 

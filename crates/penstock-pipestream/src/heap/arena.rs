@@ -1,0 +1,127 @@
+//! The heap's nodes: an arena with u32 links, a free list and generations.
+
+use crate::error::{Error, ErrorCode, Result};
+
+/// No node.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// Names an item in the heap for as long as the item is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Handle {
+    index: u32,
+    generation: u32,
+}
+
+impl Handle {
+    pub(super) fn index(self) -> u32 {
+        self.index
+    }
+}
+
+/// An item and its place among the trees. With a key and a value of four bytes each it is half a cache line and never crosses into
+/// another one, so that a step to a node waits for memory once.
+#[derive(Debug, Clone)]
+#[repr(align(32))]
+pub(super) struct Node<K, V> {
+    pub(super) key: K,
+    value: V,
+    /// The parent; NIL for a root. A free node has the next free one here.
+    pub(super) parent: u32,
+    /// The parent's key when the node was linked. The parent's key may be lower by now and is never greater, so a key
+    /// that is not below this one breaks no order, and the parent need not be looked at.
+    pub(super) bound: K,
+    /// What [`Blocks`](super::children::Blocks) has given for the children.
+    pub(super) head: u32,
+    /// Odd while the node is in use, so a handle never names a free node, not even one of another heap.
+    pub(super) generation: u32,
+    /// How many children the node has.
+    pub(super) rank: u8,
+    /// Where the node stands among the children of its parent.
+    pub(super) place: u8,
+    /// Whether the node has lost a child since it became a child itself.
+    pub(super) marked: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Arena<K, V> {
+    nodes: Vec<Node<K, V>>,
+    free: u32,
+}
+
+impl<K: Copy, V: Copy> Arena<K, V> {
+    pub(super) fn with_capacity(capacity: usize) -> Self {
+        Self { nodes: Vec::with_capacity(capacity), free: NIL }
+    }
+
+    /// A new root without children; refused only where there are 2^32 - 1 nodes.
+    #[inline]
+    pub(super) fn add(&mut self, key: K, value: V) -> Result<Handle> {
+        let new = |generation| Node {
+            key,
+            value,
+            parent: NIL,
+            bound: key,
+            head: NIL,
+            generation,
+            rank: 0,
+            place: 0,
+            marked: false,
+        };
+        let index = self.free;
+        if let Some(node) = self.nodes.get_mut(index as usize) {
+            self.free = node.parent;
+            *node = new(node.generation.wrapping_add(1));
+            return Ok(Handle { index, generation: node.generation });
+        }
+        let index = u32::try_from(self.nodes.len()).ok().filter(|index| *index != NIL).ok_or_else(|| {
+            Error::limit(ErrorCode::WindowExceeded, "the heap holds 4294967295 items and takes no more")
+        })?;
+        self.nodes.push(new(1));
+        Ok(Handle { index, generation: 1 })
+    }
+
+    /// Frees a node, whose handle is stale from now on.
+    #[inline]
+    pub(super) fn release(&mut self, index: u32) -> Option<(K, V)> {
+        let node = self.nodes.get_mut(index as usize)?;
+        node.generation = node.generation.wrapping_add(1);
+        node.parent = std::mem::replace(&mut self.free, index);
+        Some((node.key, node.value))
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> Option<&Node<K, V>> {
+        self.nodes.get(index as usize)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Node<K, V>> {
+        self.nodes.get_mut(index as usize)
+    }
+
+    /// The node of an item; `None` for a stale handle.
+    #[inline]
+    pub(super) fn find(&self, handle: Handle) -> Option<&Node<K, V>> {
+        self.get(handle.index).filter(|node| node.generation == handle.generation)
+    }
+
+    /// The node of an item; `None` for a stale handle.
+    #[inline]
+    pub(super) fn find_mut(&mut self, handle: Handle) -> Option<&mut Node<K, V>> {
+        self.get_mut(handle.index).filter(|node| node.generation == handle.generation)
+    }
+
+    pub(super) fn value(&self, index: u32) -> Option<V> {
+        self.get(index).map(|node| node.value)
+    }
+
+    #[cfg(test)]
+    pub(super) fn slots(&self) -> usize {
+        self.nodes.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn first_free(&self) -> u32 {
+        self.free
+    }
+}

@@ -1,0 +1,105 @@
+//! Stream 0 at fixed intervals (section 10.6): what it carries, and when, says nothing of what is being processed.
+//!
+//! ```text
+//!  idle   CAPABILITIES   [heartbeats]        [heartbeats]        [heartbeats]        ...
+//!  busy   CAPABILITIES   [frames, heartb.]   [frames, frames]    [frames, heartb.]   ...
+//!         at once        └ 1,152 bytes, once an interval, with nothing between
+//! ```
+//!
+//! A block that frames do not fill is filled with heartbeats, STATUS UNSPECIFIED of the connection, which every peer ignores
+//! (section 5.1.3) and which no session counts. A frame that does not fit goes on in the next block. The intervals are counted from
+//! the beginning of the session; the end of a session is not hidden, so what is left goes at once then, in whole blocks too.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use super::survival::Link;
+use super::{Session, State};
+use crate::Frame;
+
+/// The bytes of a block: 96 heartbeats, which fit into a QUIC packet of the least size that every path carries.
+pub const STATUS_BLOCK: usize = 1_152;
+
+/// When stream 0 may be written to.
+#[derive(Debug, Clone)]
+pub(super) struct Pace {
+    interval: Duration,
+    next: Instant,
+    due: bool,
+}
+
+impl Pace {
+    pub(super) fn new(interval: Duration, start: Instant) -> Self {
+        Self { interval, next: start + interval, due: false }
+    }
+
+    /// The connection is lost, and with it what was due.
+    pub(super) fn interrupt(&mut self) {
+        self.due = false;
+    }
+
+    /// Ticks that were missed are left out, so that two blocks never go together.
+    fn tick(&mut self, now: Instant) {
+        let late = now.saturating_duration_since(self.next).as_nanos();
+        let missed = u32::try_from(late / self.interval.as_nanos().max(1)).unwrap_or(u32::MAX - 1);
+        self.next = self.interval.checked_mul(missed + 1).and_then(|by| self.next.checked_add(by)).unwrap_or(now);
+        self.due = true;
+    }
+}
+
+impl Session {
+    /// Bytes for stream 0 that [`poll_transmit`](Self::poll_transmit) has not given out: those that wait for the next interval.
+    pub fn queued_control(&self) -> usize {
+        self.control.len()
+    }
+
+    /// Whether stream 0 is written to at fixed intervals.
+    pub fn is_paced(&self) -> bool {
+        self.pace.is_some() && self.state != State::Closed
+    }
+
+    /// When the next block is due, once both CAPABILITIES have come over the present connection.
+    pub(super) fn next_block(&self) -> Option<Instant> {
+        let greeted = match self.survival.link {
+            Link::Up => self.agreement.is_some(),
+            Link::Greeting { agreed } => agreed,
+            Link::Down | Link::Returning(_) => false,
+        };
+        self.pace.as_ref().filter(|_| greeted && self.state != State::Closed).map(|pace| pace.next)
+    }
+
+    pub(super) fn expire_block(&mut self, now: Instant) {
+        if self.next_block().is_some_and(|at| at <= now)
+            && let Some(pace) = &mut self.pace
+        {
+            pace.tick(now);
+        }
+    }
+
+    /// The next bytes for stream 0 of a session that sends at fixed intervals.
+    pub(super) fn poll_block(&mut self, max: usize) -> Option<Bytes> {
+        if self.greeting > 0 {
+            let length = self.greeting.min(self.control.len()).min(max.max(1));
+            self.greeting = self.greeting.saturating_sub(length);
+            return Some(self.control.split_to(length).freeze());
+        }
+        let last = self.state == State::Closed;
+        let due = self.pace.as_mut().is_some_and(|pace| std::mem::take(&mut pace.due));
+        if !due && (!last || self.control.is_empty()) {
+            return None;
+        }
+        while self.control.len() < STATUS_BLOCK {
+            Frame::heartbeat().encode(&mut self.control);
+        }
+        let block = self.control.split_to(STATUS_BLOCK).freeze();
+        if last && self.control.len() < HEARTBEAT {
+            // The rest of a heartbeat: nothing follows it.
+            self.control = BytesMut::new();
+        }
+        Some(block)
+    }
+}
+
+/// The bytes of a heartbeat.
+const HEARTBEAT: usize = 12;
