@@ -168,6 +168,7 @@ __all__ = [
 
 __version__: Final[str]
 
+def provide_descriptors(what: str, connections: int) -> int: ...
 def init_logging(level: str, format: Literal["text", "json"]) -> None:  # noqa: A002
     """Send the logs of the Rust side to stderr; the first call of a process decides."""
 

@@ -1,6 +1,10 @@
 //! HTTP/1.1 for every protocol that is served over it: connections, TLS, and how a server ends. What is answered is theirs.
 
+mod body;
 mod listen;
 mod pace;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use listen::{Answers, HttpServer, Serving, Stopping};
+pub(crate) use body::RequestBody;
+pub(crate) use listen::{Answers, HttpServer, Secured, Serving, Stopping};

@@ -80,6 +80,8 @@ class Server:
         defer_types: Sequence[str] = (),
         defer_to: str | None = None,
         claims: PathLike | None = None,
+        max_connections_per_address: int | None = None,
+        idle_timeout: float = 900.0,
         survive: float = 300.0,
         state: PathLike | None = None,
         metrics: str | None = None,
@@ -106,6 +108,8 @@ class Server:
             references=references,
             claims=claims,
             defer_types=list(defer_types),
+            max_connections_per_address=max_connections_per_address,
+            idle_timeout=idle_timeout,
             survive=survive if layers == LAYER_2 else None,
             state=state,
         )

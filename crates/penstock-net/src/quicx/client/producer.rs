@@ -2,18 +2,23 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use penstock_quicx::{Answer, Batch, Buried, Client, ClientEvent, ErrorCode, Refused, StatsResponse, TaskId, Ticket};
 use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::sleep_until;
 
 use super::transport::{ConnectOptions, Over, Peer, Stream, connect, write};
 use crate::runtime::{self, PerProcess};
 use crate::{Error, Result};
 
 const READ: usize = 64 << 10;
+/// A connection says something within this time: daemons do not wait for ever for the first byte.
+const GREETING: Duration = Duration::from_secs(5);
 /// Tasks observed at once: the daemon takes 65,536 of a connection. Those beyond wait here.
 const OBSERVED: usize = 60_000;
 /// Requests that may wait for their answers before no more commands are taken.
@@ -189,6 +194,8 @@ enum Waiter {
     Submit { left: usize, answers: Vec<Submitted>, answer: oneshot::Sender<Result<Vec<Submitted>>> },
     Ask(oneshot::Sender<Asked>),
     Observe(TaskId),
+    /// Nobody: it says that we are here.
+    Alive,
 }
 
 /// The connection.
@@ -205,6 +212,8 @@ struct Driver {
     later: VecDeque<(TaskId, Observer)>,
     input: BytesMut,
     output: Bytes,
+    /// When a HEARTBEAT goes, if nothing has been said by then.
+    greets: Option<Instant>,
     closing: Arc<Notify>,
 }
 
@@ -222,6 +231,7 @@ impl Driver {
             later: VecDeque::new(),
             input: BytesMut::new(),
             output: Bytes::new(),
+            greets: Some(Instant::now() + GREETING),
             closing,
         }
     }
@@ -248,7 +258,9 @@ impl Driver {
             && let Some(octets) = self.machine.poll_transmit()
         {
             self.output = octets.into();
+            self.greets = None;
         }
+        let greets = self.greets;
         self.input.clear();
         self.input.reserve(READ);
         let busy = self.machine.outstanding() >= OUTSTANDING;
@@ -274,6 +286,11 @@ impl Driver {
                 handled.map_err(|error| self.peer.wrong(error, &self.input))?;
             }
             () = self.closing.notified() => return Ok(false),
+            () = async { if let Some(at) = greets { sleep_until(at.into()).await } else { pending().await } } => {
+                self.greets = None;
+                self.machine.heartbeat()?;
+                self.waiters.push_back(Waiter::Alive);
+            }
             written = write(&mut self.writing, &self.output) => {
                 let written = written.map_err(|error| self.peer.broken(&error))?;
                 self.output.advance(written);
@@ -357,7 +374,7 @@ impl Driver {
                     self.unknown(ticket, id, &refused);
                 }
             }
-            Some(Waiter::Submit { .. }) | None => {}
+            Some(Waiter::Submit { .. } | Waiter::Alive) | None => {}
         }
     }
 
@@ -389,7 +406,7 @@ impl Driver {
             match waiter {
                 Waiter::Submit { answer, .. } => drop(answer.send(Err(error.clone()))),
                 Waiter::Ask(answer) => drop(answer.send(Err(error.clone()))),
-                Waiter::Observe(_) => {}
+                Waiter::Observe(_) | Waiter::Alive => {}
             }
         }
         let observers =

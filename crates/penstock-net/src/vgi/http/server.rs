@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 use penstock_vgi::http::{self as core, Begun, Headers, Service};
@@ -17,12 +16,14 @@ use tokio::time::timeout;
 use super::pieces::Pieces;
 use super::queue::{Queue, Waiting};
 use crate::Result;
-use crate::http::{Answers, HttpServer, Serving};
+use crate::http::{Answers, HttpServer, RequestBody, Secured, Serving};
 use crate::tls::{Fingerprint, ServerTls};
 
 const SERVING: Serving = Serving {
     what: "HTTP",
     connections: 1_024,
+    per_address: None,
+    keep_alive: true,
     patience: PATIENCE,
     stall: Duration::from_secs(120),
     unsent: None,
@@ -68,7 +69,7 @@ impl HttpListener {
             queue: Queue::new(CALLS),
             bodies: Arc::new(Semaphore::new(budget.min(Semaphore::MAX_PERMITS))),
         });
-        let server = HttpServer::bind(Arc::clone(&shared), listen, tls, SERVING)?;
+        let server = HttpServer::bind(Arc::clone(&shared), listen, Secured::of(tls)?, SERVING, Arc::default())?;
         Ok(Self { server, shared })
     }
 
@@ -98,12 +99,12 @@ impl HttpListener {
 impl Answers for Shared {
     type Body = Pieces;
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: SocketAddr) -> Response<Pieces> {
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Pieces> {
         respond(request, peer, &self).await
     }
 }
 
-async fn respond(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) -> Response<Pieces> {
+async fn respond(request: Request<RequestBody>, peer: SocketAddr, shared: &Shared) -> Response<Pieces> {
     let (parts, body) = request.into_parts();
     let most = shared.service.max_body();
     let stated =
@@ -146,7 +147,7 @@ async fn respond(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) 
 
 /// A body up to its limit and one octet more, which says that there was more. `false`: it was not read to its end.
 async fn read(
-    mut body: Incoming,
+    mut body: RequestBody,
     most: u64,
     stated: Option<u64>,
 ) -> std::result::Result<(Vec<u8>, bool), &'static str> {
