@@ -34,6 +34,7 @@ from penstock.vgi.external import ExternalStorage
 from penstock.vgi.external_fetch import FetchConfig
 from penstock.vgi.http._client import HttpRetryConfig
 from penstock.vgi.http._options import CoreOptions
+from penstock.vgi.rpc._common import AuthContext
 
 __all__ = [
     "Content",
@@ -1421,12 +1422,13 @@ class VgiHttp:
     @property
     def max_body(self) -> int: ...
     def begin(
-        self, method: str, path: str, query: str, headers: Sequence[tuple[str, str]], body: bytes, remote: str
+        self, method: str, path: str, query: str, headers: Sequence[tuple[str, str]], remote: str
     ) -> VgiHttpCall: ...
     def listen(
         self,
         address: str,
         *,
+        authenticates: bool,
         cert: PathLike | None = None,
         key: PathLike | None = None,
         client_ca: PathLike | None = None,
@@ -1459,6 +1461,10 @@ class VgiHttpCall:
     def headers(self) -> list[tuple[str, str]]: ...
     @property
     def remote(self) -> str: ...
+    @property
+    def auth(self) -> AuthContext | None: ...
+    def admit(self, auth: object) -> bool: ...
+    def receive(self, body: bytes) -> None: ...
     @property
     def page(self) -> Literal["made", "own"] | None: ...
     def respond(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None: ...

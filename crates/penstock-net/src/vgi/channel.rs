@@ -10,6 +10,8 @@ use penstock_vgi::{Error, ErrorKind, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
+use super::peer::Peer;
+
 /// How long one wait in the system may take before the caller is asked whether to go on.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How many pieces go into one write.
@@ -78,6 +80,7 @@ pub struct Channel {
     sink: Box<dyn Sink>,
     /// Nothing is read beyond what is needed, because somebody else reads from there too.
     exact: bool,
+    peer: Peer,
     timeout: Option<Duration>,
     /// Until when the first byte must have come, the handshake of TLS included. `None` once it has.
     first_byte: Option<Instant>,
@@ -92,12 +95,18 @@ impl fmt::Debug for Channel {
 impl Channel {
     /// Two descriptors, or the same one twice.
     pub fn descriptors(reader: OwnedFd, writer: OwnedFd) -> Self {
-        Self::new(Box::new(Descriptor(reader.into())), Box::new(Descriptor(writer.into())), false)
+        let peer = Peer::of(&reader, &writer);
+        Self::new(Box::new(Descriptor(reader.into())), Box::new(Descriptor(writer.into())), false, peer)
     }
 
     /// Anything else. With `exact` nothing is read beyond what is needed next.
-    pub fn new(source: Box<dyn Source>, sink: Box<dyn Sink>, exact: bool) -> Self {
-        Self { source, sink, exact, timeout: None, first_byte: None }
+    pub fn new(source: Box<dyn Source>, sink: Box<dyn Sink>, exact: bool, peer: Peer) -> Self {
+        Self { source, sink, exact, peer, timeout: None, first_byte: None }
+    }
+
+    /// The process at the other end.
+    pub const fn peer(&self) -> Peer {
+        self.peer
     }
 
     /// How long one read or write may take; `None` is for ever.

@@ -11,6 +11,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection, Stream};
 
 use super::channel::{Channel, Sink, Source};
+use super::peer::Peer;
 use crate::tls::{ClientCertificates, ClientTls, Fingerprint, ServerTls};
 use crate::{Error, Result};
 
@@ -62,7 +63,7 @@ impl Tls {
         waits.map_err(|error| Error::io("a socket for TLS", &error))?;
         let socket = Socket { socket, deadline: None };
         let half = Half(Arc::new(Mutex::new(Encrypted { connection, socket })));
-        Ok(Channel::new(Box::new(half.clone()), Box::new(half), false))
+        Ok(Channel::new(Box::new(half.clone()), Box::new(half), false, Peer::Remote))
     }
 }
 

@@ -116,7 +116,8 @@ impl VgiServer {
             channel.set_first_byte(limit);
         }
         let config = ServerConfig { seed: penstock_net::vgi::seed(), ..self.config.clone() };
-        let mut connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment);
+        let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment);
+        let mut connection = connection.map_err(IntoVgiErr::into_vgi_err)?;
         if self.external.is_some() {
             connection.machine().follow_pointers();
         }

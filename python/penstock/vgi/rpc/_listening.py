@@ -5,7 +5,6 @@ import errno
 import fcntl
 import logging
 import os
-import resource
 import socket
 import stat
 import threading
@@ -16,11 +15,11 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock import _core
 from penstock.errors import VgiError
 from penstock.vgi.rpc._transport import RpcTransport, UnixTransport
 
 if TYPE_CHECKING:
-    from penstock import _core
     from penstock.vgi.rpc._server import RpcServer
 
 __all__ = ["BACKLOG", "Listening", "serve_connection", "unix_listener"]
@@ -37,8 +36,6 @@ _BACK_OFF = 0.05
 """Seconds until the next attempt where the system had no descriptor, memory or thread for a connection."""
 _GRACE = 10.0
 """Seconds that calls have to finish once the server stops."""
-_RESERVED = 32
-"""Descriptors that stay free for files of the service itself."""
 _PER_CONNECTION = 3
 """Descriptors of a connection: the socket, and the two that the core reads and writes."""
 _TCP_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
@@ -192,15 +189,8 @@ def serve_connection(server: "RpcServer", transport: RpcTransport) -> None:
 
 def _within_descriptors(wanted: int) -> int:
     """Give how many connections the limit of descriptors allows."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return wanted
-    most = max(1, (soft - _RESERVED) // _PER_CONNECTION)
-    if most < wanted:
-        _log.warning(
-            "%d connections at a time instead of %d: the limit of open files is %d (ulimit -n)", most, wanted, soft
-        )
-    return min(wanted, most)
+    possible = _core.provide_descriptors("vgi", wanted * _PER_CONNECTION)
+    return max(1, possible // _PER_CONNECTION)
 
 
 def _address(host: str) -> str:

@@ -16,14 +16,13 @@ use tokio::time::{sleep, timeout};
 
 use super::answer::{self, Refused};
 use super::body::Octets;
-use super::budget::Budget;
 use super::metrics::Counters;
 use super::payload::{Known, Name, Payload, READING};
 use super::pieces::{Chunks, PIECE, PollPieces, largest};
 use super::rates::Rates;
 use super::{events, packing, page, pieces, raw};
 use crate::admission::{self, network};
-use crate::http::Stopping;
+use crate::http::{Budget, Stopping};
 use crate::pimp::Store;
 
 /// Wrong keys that an address may try at once, and how many more a second.
