@@ -6,12 +6,24 @@ Each protocol is a module of its own: ``penstock.pipestream``, ``penstock.docume
 
 from importlib.metadata import version
 
-from penstock.errors import DocumentsError, Error, LumberjackError, PipeStreamError, QuicxError, SparkError, VgiError
+from penstock.errors import (
+    DocumentsError,
+    Error,
+    ErrorKind,
+    LumberjackError,
+    PimpError,
+    PipeStreamError,
+    QuicxError,
+    SparkError,
+    VgiError,
+)
 
 __all__ = [
     "DocumentsError",
     "Error",
+    "ErrorKind",
     "LumberjackError",
+    "PimpError",
     "PipeStreamError",
     "QuicxError",
     "SparkError",

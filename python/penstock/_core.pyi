@@ -36,6 +36,7 @@ from penstock.vgi.external import ExternalStorage
 from penstock.vgi.external_fetch import FetchConfig
 from penstock.vgi.http._client import HttpRetryConfig
 from penstock.vgi.http._options import CoreOptions
+from penstock.vgi.rpc._common import AuthContext
 
 __all__ = [
     "Content",
@@ -176,6 +177,7 @@ __all__ = [
 
 __version__: Final[str]
 
+def provide_descriptors(what: str, connections: int) -> int: ...
 def init_logging(level: str, format: Literal["text", "json"]) -> None:  # noqa: A002
     """Send the logs of the Rust side to stderr; the first call of a process decides."""
 
@@ -1351,8 +1353,14 @@ class VgiServer:
         external: VgiExternal | None = None,
     ) -> Self: ...
     def connection(
-        self, reader: object, writer: object = None, segment: VgiSegment | None = None, tls: VgiTls | None = None
+        self,
+        reader: object,
+        writer: object = None,
+        segment: VgiSegment | None = None,
+        tls: VgiTls | None = None,
+        first_byte: float | None = None,
     ) -> VgiConnection: ...
+    def refused(self) -> None: ...
     def http(self, options: CoreOptions) -> VgiHttp: ...
     def metrics(self, address: str) -> VgiMetrics: ...
 
@@ -1460,12 +1468,13 @@ class VgiHttp:
     @property
     def max_body(self) -> int: ...
     def begin(
-        self, method: str, path: str, query: str, headers: Sequence[tuple[str, str]], body: bytes, remote: str
+        self, method: str, path: str, query: str, headers: Sequence[tuple[str, str]], remote: str
     ) -> VgiHttpCall: ...
     def listen(
         self,
         address: str,
         *,
+        authenticates: bool,
         cert: PathLike | None = None,
         key: PathLike | None = None,
         client_ca: PathLike | None = None,
@@ -1498,6 +1507,10 @@ class VgiHttpCall:
     def headers(self) -> list[tuple[str, str]]: ...
     @property
     def remote(self) -> str: ...
+    @property
+    def auth(self) -> AuthContext | None: ...
+    def admit(self, auth: object) -> bool: ...
+    def receive(self, body: bytes) -> None: ...
     @property
     def page(self) -> Literal["made", "own"] | None: ...
     def respond(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None: ...

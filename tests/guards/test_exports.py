@@ -50,6 +50,14 @@ def test_every_module_exports_what_it_defines(saw):
     saw(names, "exported names", at_least=12)
 
 
+def test_the_package_exports_every_error(saw):
+    errors = set(penstock.errors.__all__)
+    assert set(penstock.__all__) == errors | {"__version__"}
+    for name in errors:
+        assert getattr(penstock, name) is getattr(penstock.errors, name)
+    saw(len(errors), "names of errors", at_least=9)
+
+
 def test_promised_names_are_there(saw):
     modules = [module for module in _modules() if module.__name__ in PROMISED]
     for module in modules:

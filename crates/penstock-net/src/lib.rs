@@ -4,9 +4,9 @@
 //! Everything asynchronous runs on one background thread of the process, which starts at the first use
 //! ([`runtime`]). Callers without a runtime of their own, Python above all, wait by [`runtime::wait`].
 
+mod admission;
 mod error;
 mod folder_lock;
-#[cfg(unix)]
 mod http;
 pub mod lumberjack;
 pub mod metrics;
@@ -23,4 +23,5 @@ pub mod tls;
 #[cfg(unix)]
 pub mod vgi;
 
+pub use admission::{ConnectionLimits, IDLE_TIMEOUT, provide_descriptors};
 pub use error::{Error, Result};

@@ -4,21 +4,16 @@
 //! the server is told to stop. Counting costs whoever counts an atomic addition; everything else is done when somebody
 //! asks.
 
-use std::convert::Infallible;
 use std::fmt;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, NoLabelSet};
@@ -26,19 +21,21 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
-use tokio::time::{sleep, timeout};
 
-use crate::runtime::Runtime;
-use crate::{Error, Result};
+use crate::Result;
+use crate::http::{Answers, HttpServer, RequestBody, Secured, Serving};
 
-/// Scrapes at once; others wait.
-const CONNECTIONS: usize = 8;
-/// How long one connection may take, from its first octet to its last.
-const CONNECTION_TIME: Duration = Duration::from_secs(10);
-/// How long to wait when the system has no more sockets.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Scrapes: a connection for each, and few at once.
+const SERVING: Serving = Serving {
+    what: "metrics",
+    connections: 8,
+    per_address: None,
+    keep_alive: false,
+    patience: Duration::from_secs(10),
+    stall: Duration::from_secs(10),
+    unsent: None,
+    grace: Duration::from_secs(1),
+};
 
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -133,74 +130,39 @@ impl Collector for Adapter {
 
 /// An HTTP endpoint that tells of a server. It ends when it is told to, or dropped.
 #[derive(Debug)]
-pub(crate) struct Endpoint {
-    address: SocketAddr,
-    stopped: watch::Sender<bool>,
+pub(crate) struct Endpoint(HttpServer);
+
+struct Answering(Arc<dyn Source>);
+
+impl Answers for Answering {
+    type Body = Full<Bytes>;
+
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, _peer: SocketAddr) -> Response<Full<Bytes>> {
+        respond(&request, &self.0)
+    }
 }
 
 impl Endpoint {
     /// Listens; port 0 picks a free one. The log says where.
     pub(crate) fn bind(listen: SocketAddr, source: Arc<dyn Source>) -> Result<Self> {
-        let runtime = Runtime::current()?;
-        let context = || format!("cannot serve metrics on {listen}");
-        let bound = StdListener::bind(listen).and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            let _entered = runtime.handle().enter();
-            let address = listener.local_addr()?;
-            Ok((address, TcpListener::from_std(listener)?))
-        });
-        let (address, listener) = bound.map_err(|error| Error::io(context(), &error))?;
-        let (stopped, stop) = watch::channel(false);
-        runtime.handle().spawn(serve(listener, source, stop));
-        tracing::info!("metrics at http://{address}/metrics");
-        Ok(Self { address, stopped })
+        let answering = Arc::new(Answering(source));
+        let server = HttpServer::bind(answering, listen, Secured::Plain, SERVING, Arc::default())?;
+        tracing::info!("metrics at http://{}/metrics", server.address());
+        Ok(Self(server))
     }
 
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// Takes no more connections.
     pub(crate) fn stop(&self) {
-        self.stopped.send_replace(true);
+        self.0.stop();
     }
 }
 
-async fn serve(listener: TcpListener, source: Arc<dyn Source>, mut stop: watch::Receiver<bool>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let accepting = async {
-        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "no connection for metrics could be taken");
-                    sleep(ACCEPT_AGAIN).await;
-                    continue;
-                }
-            };
-            let source = Arc::clone(&source);
-            tokio::spawn(async move {
-                let _place = place;
-                let service = service_fn(|request: Request<Incoming>| {
-                    let response = respond(&request, &source);
-                    async move { Ok::<_, Infallible>(response) }
-                });
-                let mut http = http1::Builder::new();
-                let connection = http.keep_alive(false).serve_connection(TokioIo::new(stream), service);
-                // Whoever is slow, or speaks something else, gets nothing.
-                let _ = timeout(CONNECTION_TIME, connection).await;
-            });
-        }
-    };
-    tokio::select! {
-        () = accepting => {}
-        // An error means that the endpoint was dropped.
-        _ = stop.wait_for(|stopped| *stopped) => {}
-    }
-}
-
-fn respond(request: &Request<Incoming>, source: &Arc<dyn Source>) -> Response<Full<Bytes>> {
+fn respond(request: &Request<RequestBody>, source: &Arc<dyn Source>) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = answer(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "GET only\n".to_owned());
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));

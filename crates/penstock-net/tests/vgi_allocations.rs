@@ -67,7 +67,7 @@ fn allocated<T>(work: impl FnOnce() -> T) -> (u64, T) {
 /// Answers one exchange and one call, and gives what each step has allocated.
 fn serve(channel: Channel) -> Vec<(&'static str, u64)> {
     let config = ServerConfig { server_id: "0".repeat(12), description: None, limits: Limits::default(), seed: 1 };
-    let mut server = ServerConnection::new(protocol(), config, channel, None);
+    let mut server = ServerConnection::new(protocol(), config, channel, None).expect("no segment");
     let go = &mut || Ok(());
     let Some(Event::Call(_)) = server.next_event(go).unwrap() else { panic!("no call") };
     let values = schema("value", DataType::Float64);
@@ -102,7 +102,7 @@ fn a_batch_in_shared_memory_is_copied_by_nobody_who_receives_it() {
     let server = thread::spawn(move || serve(theirs));
     let segment = Segment::create(64 << 20).unwrap();
     let ours = Channel::descriptors(to_client.into(), from_client.into());
-    let mut client = ClientConnection::new(Limits::default(), ours, Some(Arc::clone(&segment)));
+    let mut client = ClientConnection::new(Limits::default(), ours, Some(Arc::clone(&segment))).expect("a pipe");
     let go = &mut || Ok(());
     let nothing = || Batch::new(Arc::new(Schema::empty()), Vec::new(), 1);
 

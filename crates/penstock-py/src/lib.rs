@@ -4,6 +4,7 @@
 //! describes it (stubtest compares the two). Nothing here starts a thread or a runtime at import: PySpark forks its
 //! workers, and a runtime made before a fork hangs after it.
 
+mod descriptors;
 mod documents;
 mod error;
 mod ingest;
@@ -24,6 +25,9 @@ mod _core {
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_export]
+    use super::descriptors::provide_descriptors;
 
     #[pymodule_export]
     use super::logging::init_logging;

@@ -9,6 +9,9 @@ use penstock_wire::ErrorKind;
 use crate::pulse::{Beat, Pulse};
 use crate::{Accepts, Decoder, Error, ErrorCode, Failed, Frame, Result, StatsResponse, Submit, SubmitOnce, TaskId};
 
+/// The first HEARTBEAT of a connection that says nothing else: a daemon may close one whose first byte does not come within 10 s.
+const FIRST_BYTE: Duration = Duration::from_secs(5);
+
 /// A request, by the order in which they are made, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ticket(pub u64);
@@ -170,7 +173,7 @@ impl Client {
 
     /// Asks at this interval, while nothing else waits for an answer, whether the daemon is there.
     pub fn beat_every(&mut self, now: Instant, interval: Duration) {
-        self.pulse = Pulse::new(now, interval);
+        self.pulse = Pulse::new(now, interval).first_within(now, FIRST_BYTE);
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout).

@@ -32,6 +32,12 @@ impl Pulse {
         Self { interval: Some(interval), due: now.checked_add(interval), unanswered: 0 }
     }
 
+    /// Brings the first beat forward, to within this time.
+    pub(crate) fn first_within(mut self, now: Instant, limit: Duration) -> Self {
+        self.due = self.due.min(now.checked_add(limit));
+        self
+    }
+
     /// When [`beat`](Self::beat) is to be asked again.
     pub(crate) const fn due(&self) -> Option<Instant> {
         self.due

@@ -72,6 +72,8 @@ class Buffer:
         jwt_secret: bytes | None = None,
         allow_origin: str | None = None,
         limits: Limits | None = None,
+        max_connections: int = 16_384,
+        max_connections_per_address: int | None = None,
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
@@ -87,6 +89,8 @@ class Buffer:
             jwt_secret=jwt_secret,
             allow_origin=allow_origin,
             limits=limits,
+            max_connections=max_connections,
+            max_connections_per_address=max_connections_per_address,
             metrics=metrics,
             state_folder=state_dir,
         )

@@ -77,6 +77,8 @@ class Daemon:
         policies: dict[str, Policy] | None = None,
         allow_types: Iterable[str] | None = None,
         max_connections: int = 16_384,
+        max_connections_per_address: int | None = None,
+        idle_timeout: float = 900.0,
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
@@ -97,6 +99,8 @@ class Daemon:
             policies=policies,
             allow_types=allow_types,
             max_connections=max_connections,
+            max_connections_per_address=max_connections_per_address,
+            idle_timeout=idle_timeout,
             metrics=metrics,
             state_folder=state_dir,
         )

@@ -1,14 +1,12 @@
-"""What every server takes: where it listens, where its metrics are."""
+"""What every server takes: where it listens, where its metrics are, how many may connect."""
 
-import resource
-from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from penstock._addresses import check_address
 
-__all__ = ["MetricsOption", "allow_many_files", "listening"]
+__all__ = ["MaxConnectionsPerAddressOption", "MetricsOption", "listening"]
 
 
 def listening(value: str | None) -> str | None:
@@ -31,9 +29,7 @@ MetricsOption = Annotated[
 ]
 
 
-def allow_many_files() -> None:
-    """Take as many sockets as the system lets us: shells begin with a thousand."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Some systems have no number for "as many as you like".
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+MaxConnectionsPerAddressOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Connections of one address, or of a /64 of IPv6; by default half of all, at least 64."),
+]

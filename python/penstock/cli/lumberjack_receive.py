@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
 from penstock.cli._read_key import read_key
-from penstock.cli._serving import MetricsOption, listening
+from penstock.cli._serving import MaxConnectionsPerAddressOption, MetricsOption, listening
 from penstock.cli._stop import Stop
 from penstock.cli._storage import folder
 from penstock.cli.lumberjack import commands
@@ -78,7 +78,7 @@ _MaxAge = Annotated[
     float | None, typer.Option(min=0.001, help="Seconds after which a connection ends at its window's edge.")
 ]
 _IdleTimeout = Annotated[
-    float | None, typer.Option(min=0.001, help="Seconds that a writer may be silent; by default for ever.")
+    float, typer.Option(min=0, help="Seconds that a writer may be silent between frames; 0: for ever.")
 ]
 _MaxWindow = Annotated[int, typer.Option(min=1, max=2**32 - 1, help="Events of a window.")]
 
@@ -97,9 +97,10 @@ def _receive(
     client_ca: _ClientCa = None,
     client_certificates: _ClientCertificates = None,
     max_connections: _MaxConnections = 16_384,
+    max_connections_per_address: MaxConnectionsPerAddressOption = None,
     max_octets: _MaxOctets = 256 << 20,
     max_age: _MaxAge = None,
-    idle_timeout: _IdleTimeout = None,
+    idle_timeout: _IdleTimeout = 900.0,
     max_window: _MaxWindow = 65_536,
     metrics: MetricsOption = None,
     log_level: LogLevelOption = "info",
@@ -124,9 +125,10 @@ def _receive(
         client_ca=client_ca,
         client_certificates=client_certificates or "required",
         max_connections=max_connections,
+        max_connections_per_address=max_connections_per_address,
         max_octets=max_octets,
         max_age=max_age,
-        idle_timeout=idle_timeout,
+        idle_timeout=idle_timeout or None,
         limits=Limits(window=max_window),
         metrics=metrics,
     )

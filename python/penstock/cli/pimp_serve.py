@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
-from penstock.cli._serving import MetricsOption, allow_many_files, listening
+from penstock.cli._serving import MaxConnectionsPerAddressOption, MetricsOption, listening
 from penstock.cli._stop import Stop
 from penstock.cli.pimp import commands
 
@@ -39,6 +39,20 @@ _Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate
 _ClientCa = Annotated[
     Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
 ]
+_Ttl = Annotated[
+    float,
+    typer.Option(
+        min=0.001, max=31_536_000, metavar="S", help="Seconds that a job lives, and the most that may be asked for."
+    ),
+]
+_MaxJobBytes = Annotated[
+    int,
+    typer.Option(min=128 << 10, metavar="N", help="Bytes of a job's values, the last 64 KiB for its final chunk only."),
+]
+_MaxChunks = Annotated[
+    int, typer.Option(min=2, max=2**32 - 1, metavar="N", help="Chunks of a job, chunk 0 and the final one included.")
+]
+_MaxConnections = Annotated[int, typer.Option(min=1, help="Connections at once; others wait.")]
 
 
 def _serve(
@@ -50,6 +64,11 @@ def _serve(
     cert: _Cert = None,
     key: _Key = None,
     client_ca: _ClientCa = None,
+    ttl: _Ttl = 300.0,
+    max_job_bytes: _MaxJobBytes = 50 << 20,
+    max_chunks: _MaxChunks = 4_096,
+    max_connections: _MaxConnections = 16_384,
+    max_connections_per_address: MaxConnectionsPerAddressOption = None,
     metrics: MetricsOption = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
@@ -62,12 +81,11 @@ def _serve(
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = Stop()
     from penstock._addresses import is_local
-    from penstock.pimp import Buffer
+    from penstock.pimp import Buffer, Limits
 
     if behind_proxy and not is_local(listen):
         raise typer.BadParameter("--behind-proxy is plain HTTP, so --listen must be on loopback")
     configure(log_level, log_format)
-    allow_many_files()
     buffer = Buffer(
         listen,
         store=store,
@@ -77,6 +95,9 @@ def _serve(
         cert=cert,
         key=key,
         client_ca=client_ca,
+        limits=Limits(job=max_job_bytes, chunks=max_chunks, ttl_ms=round(ttl * 1_000)),
+        max_connections=max_connections,
+        max_connections_per_address=max_connections_per_address,
         metrics=metrics,
     )
     fingerprint = "" if buffer.fingerprint is None else f" fingerprint {buffer.fingerprint}"

@@ -11,7 +11,7 @@ from penstock.cli._header_key import HeaderKeyOption, header_key
 from penstock.cli._limits import limited
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
 from penstock.cli._read_key import read_key
-from penstock.cli._serving import MetricsOption, listening
+from penstock.cli._serving import MaxConnectionsPerAddressOption, MetricsOption, listening
 from penstock.cli._stop import Stop
 from penstock.cli._storage import StorageOption, folder, storage_options
 from penstock.cli._trust import MtuOption
@@ -99,6 +99,15 @@ _Claims = Annotated[
     Path | None,
     typer.Option(metavar="DIR", file_okay=False, help="Where claim checks are kept, if not in the sink."),
 ]
+_IdleTimeout = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=86_400,
+        metavar="S",
+        help="Close a session in which nothing is open after S seconds of silence; 0: never.",
+    ),
+]
 _Survive = Annotated[
     float,
     typer.Option(min=0, max=86_400, metavar="S", help="Let sessions wait S seconds for clients that go on; 0: none."),
@@ -143,6 +152,8 @@ def _serve(
     defer_type: _DeferType = None,
     defer_to: _DeferTo = None,
     claims: _Claims = None,
+    max_connections_per_address: MaxConnectionsPerAddressOption = None,
+    idle_timeout: _IdleTimeout = 900.0,
     survive: _Survive = 300.0,
     state: _State = None,
     status_interval: _StatusInterval = None,
@@ -187,6 +198,8 @@ def _serve(
         defer_types=defer_type or (),
         defer_to=defer_to,
         claims=claims,
+        max_connections_per_address=max_connections_per_address,
+        idle_timeout=idle_timeout,
         survive=survive,
         status_interval=status_interval,
         state=state,

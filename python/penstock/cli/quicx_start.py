@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli._logging import LogFormatOption, LogLevelOption, configure
 from penstock.cli._pidfile import pidfile as held_pidfile
-from penstock.cli._serving import MetricsOption, allow_many_files, listening
+from penstock.cli._serving import MaxConnectionsPerAddressOption, MetricsOption, listening
 from penstock.cli._stop import Stop
 from penstock.cli.quicx import commands
 
@@ -51,6 +51,10 @@ _MaxAttempts = Annotated[int | None, typer.Option(min=1, max=65_535, help="Deliv
 _HeartbeatInterval = Annotated[
     float | None, typer.Option(min=0, help="Seconds between questions to idle workers; by default none.")
 ]
+_IdleTimeout = Annotated[
+    float | None,
+    typer.Option(min=0, help="Seconds of silence of a connection that neither submits nor takes tasks; 0: for ever."),
+]
 _MaxConnections = Annotated[int | None, typer.Option(min=1, help="Connections at once.")]
 
 
@@ -70,6 +74,8 @@ def _start(
     max_attempts: _MaxAttempts = None,
     heartbeat_interval: _HeartbeatInterval = None,
     max_connections: _MaxConnections = None,
+    max_connections_per_address: MaxConnectionsPerAddressOption = None,
+    idle_timeout: _IdleTimeout = None,
     metrics: MetricsOption = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
@@ -85,7 +91,6 @@ def _start(
     from penstock.quicx import Daemon
 
     configure(log_level, log_format)
-    allow_many_files()
     grace, file = options.pop("drain", 30.0), options.pop("pidfile", None)
     with held_pidfile(None if file is None else Path(file)):
         daemon = Daemon(**options)

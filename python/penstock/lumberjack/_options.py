@@ -51,6 +51,7 @@ class ReceiveOptions:
     client_ca: PathLike | None
     client_certificates: Literal["required", "optional"]
     max_connections: int
+    max_connections_per_address: int | None
     max_octets: int
     max_age: float | None
     frame_timeout: float

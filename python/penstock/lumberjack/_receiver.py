@@ -92,7 +92,7 @@ class ReceiverCounters:
     open: int
     """Connections that are open."""
     refused: int
-    """Connections that were closed at once: too many were open."""
+    """Connections that were closed at once: too many were open, in all or of their address, or descriptors ran out."""
     handshakes_failed: int
     """TLS handshakes that failed."""
     events: int
@@ -132,11 +132,15 @@ class Receiver(Listening):
             By default the raw ones.
         spool: A `Spool`, or a folder, or a URI of an object store: events are kept there, acknowledged when they are
             durable, and read from there with `SpoolReader`; there are no batches then.
-        max_connections: Connections beyond these are closed at once.
+        max_connections: Connections beyond these are closed at once. Where the system has fewer descriptors the
+            receiver takes fewer, and says so in the log.
+        max_connections_per_address: Connections of one address beyond these are closed at once, an IPv6 address
+            standing for its /64; by default half of ``max_connections``, or 64 where that is more.
         max_octets: Octets of what is not acknowledged, of all connections together; who would send more waits.
         max_age: Seconds after which a connection ends at its window's edge; by default never.
         frame_timeout: Seconds that a frame may take to arrive.
-        idle_timeout: Seconds that a writer may be silent between frames; by default for ever.
+        idle_timeout: Seconds that a writer may be silent between frames; None: for ever. The first byte must come
+            within 10 seconds of the connection, the handshake included.
         keepalive: Seconds after which a writer of version 2 that waits for an acknowledgement is told to wait on.
         repeat_ack: Whether writers of version 1 get their last acknowledgement again instead.
         pause: Seconds of silence within a window, after which what came of it is given and acknowledged.
@@ -169,10 +173,11 @@ class Receiver(Listening):
         schema: object = None,
         spool: "PathLike | Spool | None" = None,
         max_connections: int = 16_384,
+        max_connections_per_address: int | None = None,
         max_octets: int = 256 << 20,
         max_age: float | None = None,
         frame_timeout: float = 30.0,
-        idle_timeout: float | None = None,
+        idle_timeout: float | None = 900.0,
         keepalive: float = 3.0,
         repeat_ack: bool = False,
         pause: float = 1.0,
@@ -193,6 +198,7 @@ class Receiver(Listening):
             client_ca=client_ca,
             client_certificates=client_certificates,
             max_connections=max_connections,
+            max_connections_per_address=max_connections_per_address,
             max_octets=max_octets,
             max_age=max_age,
             frame_timeout=frame_timeout,

@@ -20,7 +20,11 @@ class Buffer(Listening):
         client_ca: A PEM file: clients show a certificate that it has signed.
         jwt_secret: Keys may be JWTs (HS256) signed with it; they make their job with its first write (decision 1).
         allow_origin: The origin whose pages may ask, or ``*``. By default none.
-        limits: How large jobs may be.
+        limits: How large jobs may be, and how long they live.
+        max_connections: Connections at once; others wait in the system. Where the system has fewer descriptors the
+            buffer takes fewer, and says so in the log.
+        max_connections_per_address: Connections of one address beyond these are closed at once, an IPv6 address
+            standing for its /64; by default half of ``max_connections``, or 64 where that is more.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
         state_dir: For development certificates; by default the state folder of the command line.
 
@@ -49,6 +53,8 @@ class Buffer(Listening):
         jwt_secret: bytes | None = None,
         allow_origin: str | None = None,
         limits: Limits | None = None,
+        max_connections: int = 16_384,
+        max_connections_per_address: int | None = None,
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
@@ -67,6 +73,8 @@ class Buffer(Listening):
             jwt_secret=jwt_secret,
             allow_origin=allow_origin,
             limits=limits,
+            max_connections=max_connections,
+            max_connections_per_address=max_connections_per_address,
             metrics=metrics,
             state_folder=state_dir,
         )

@@ -60,6 +60,8 @@ class ServeOptions:
     jwt_secret: bytes | None
     allow_origin: str | None
     limits: Limits
+    max_connections: int
+    max_connections_per_address: int | None
     metrics: str | None
 
 

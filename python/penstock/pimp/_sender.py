@@ -22,7 +22,7 @@ class Sender:
 
     Args:
         job: The job, with its writeKey. Where its URL came from outside, give it ``allowed_hosts``.
-        content_type: The payload's MIME type. By default that of what is sent within 500 ms: ``text/plain`` of strings,
+        content_type: The payload's MIME type. By default that of what is sent within 100 ms: ``text/plain`` of strings,
             that of Arrow or of JSON lines of batches, else ``application/octet-stream``; chunk 0 must not wait longer.
         encoding: "identity": values are the text itself; "base64"; "auto" (decision 4) is the first for strings and
             for types that are text, else the other.

@@ -45,6 +45,8 @@ class ServeOptions:
     references: References | None
     claims: PathLike | None
     defer_types: list[str]
+    max_connections_per_address: int | None
+    idle_timeout: float | None
     survive: float | None
     state: PathLike | None
     limits: Limits
@@ -123,12 +125,16 @@ class Server(Listening):
             ``pipestream.claim`` with a JSON object (`SetAside.to_dict`); the task's end settles the claim check,
             COMPLETE or FAILED. The daemon is on this machine, or trusted by ``?fingerprint=HEX`` or ``?ca=FILE`` behind
             the address (``cert=FILE&key=FILE`` too).
+        max_connections_per_address: Connections of one address beyond these are refused, an IPv6 address standing for
+            its /64; by default half of all.
+        idle_timeout: Seconds without a frame after which a session in which nothing is open is closed; 0: never.
         survive: Seconds that a session waits for its client when their connection is lost, where that client goes on;
             0: it ends. Only at layer 2.
         state: A folder for such sessions, made if need be, so that they outlive this process too: nothing that was
             acknowledged is lost, and the next server on the same folders goes on with them. The sink is a folder then.
-        status_interval: Seconds, 0.001 to 10: stream 0 of every connection is then written to once in this time, always
-            1,152 bytes, so that its timing and sizes tell nothing of what is processed (section 10.6). By default, at once.
+        status_interval: Seconds, 0.001 to 10: stream 0 of every connection is then written to once in this time,
+            always 1,152 bytes, so that its timing and sizes tell nothing of what is processed (section 10.6). By
+            default, at once.
         claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``, in a folder as in a
             store, whose servers share them. With neither sink nor folder nothing is set aside (`ReceivedEntity.defer`
             is a misuse), because what is forgotten with the process could be redeemed twice.
@@ -176,6 +182,8 @@ class Server(Listening):
         defer_types: Sequence[str] = (),
         defer_to: str | None = None,
         claims: PathLike | None = None,
+        max_connections_per_address: int | None = None,
+        idle_timeout: float = 900.0,
         survive: float = 300.0,
         state: PathLike | None = None,
         status_interval: float | None = None,
@@ -208,6 +216,8 @@ class Server(Listening):
             references=references,
             claims=claims,
             defer_types=list(defer_types),
+            max_connections_per_address=max_connections_per_address,
+            idle_timeout=idle_timeout,
             survive=survive if layers == LAYER_2 else None,
             state=state,
             limits=limits or Limits(),

@@ -64,7 +64,12 @@ class Daemon:
             default they are not asked.
         policies: What is done with the tasks of some types.
         allow_types: The only types that are taken. By default all.
-        max_connections: Connections beyond these are closed at once.
+        max_connections: Connections beyond these are closed at once. Where the system has fewer descriptors the daemon
+            takes fewer, and says so in the log.
+        max_connections_per_address: Connections of one address beyond these are closed at once, an IPv6 address
+            standing for its /64; by default half of ``max_connections``, or 64 where that is more.
+        idle_timeout: Seconds of silence after which a connection ends that has neither submitted nor taken anything; 0:
+            never. The first byte must come within 10 seconds of the connection, the handshake included.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
         state_dir: For development certificates; by default the state folder of the command line.
 
@@ -96,6 +101,8 @@ class Daemon:
         policies: Mapping[str, Policy] | None = None,
         allow_types: Iterable[str] | None = None,
         max_connections: int = 16_384,
+        max_connections_per_address: int | None = None,
+        idle_timeout: float = 900.0,
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
@@ -122,6 +129,8 @@ class Daemon:
                 policies=policies,
                 allow_types=allow_types,
                 max_connections=max_connections,
+                max_connections_per_address=max_connections_per_address,
+                idle_timeout=idle_timeout,
                 metrics=metrics,
                 state_folder=state_dir,
             )

@@ -13,6 +13,8 @@ _SECONDS = (0, _CENTURY)
 _RANGES: dict[str, tuple[float, float]] = {
     "pool_bytes": (1, 1 << 62),
     "max_connections": (1, 1 << 31),
+    "max_connections_per_address": (1, 1 << 31),
+    "idle_timeout": _SECONDS,
     "max_attempts": (1, 65_535),
     "attempts": (1, 65_535),
     "priority": (-(1 << 31), (1 << 31) - 1),

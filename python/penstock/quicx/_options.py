@@ -90,6 +90,8 @@ class StartOptions:
     allow_types: list[str] | None
     heartbeat_interval: float | None
     max_connections: int
+    max_connections_per_address: int | None
+    idle_timeout: float
     metrics: str | None
 
 
@@ -178,6 +180,8 @@ _TOP = {
     "pool-bytes": int,
     "size-classes": list,
     "max-connections": int,
+    "max-connections-per-address": int,
+    "idle-timeout": float,
     "max-attempts": int,
     "task-timeout": float,
     "heartbeat-interval": float,

@@ -5,28 +5,36 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use super::body::RequestBody;
 use super::pace::Paced;
+use crate::admission::{Admission, Config, Counters, FirstByte, PATIENCE, Permit, WhenFull};
 use crate::runtime::{PerProcess, Runtime, block_on};
 use crate::tcp::listen;
-use crate::tls::{ClientCertificates, Fingerprint, ServerTls};
+use crate::tls::{Acceptor, ClientCertificates, Fingerprint, ServerTls};
 use crate::{Error, Result};
 
-/// How long to wait when the system has no more sockets.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// How long a connection that ends has to take the last of it, close_notify included.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// What a client still sends of a body that nobody wants is read for so long after the answer, and after so long a silence no
+/// more: a reset would overtake the answer (RFC 9112, section 9.6).
+const LINGER: Duration = Duration::from_secs(10);
+const LINGER_SILENCE: Duration = Duration::from_secs(2);
 
 /// What a server takes, and for how long.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +42,12 @@ pub(crate) struct Serving {
     /// What is served, for errors.
     pub(crate) what: &'static str,
     /// Connections at a time; others wait in the system.
-    pub(crate) connections: u32,
-    /// How long a handshake and a head may take.
+    pub(crate) connections: u64,
+    /// Of one address; by default half of them.
+    pub(crate) per_address: Option<u64>,
+    /// Whether a connection has more than one request.
+    pub(crate) keep_alive: bool,
+    /// How long a head may take, and the silence before it. The first byte of all comes within [`PATIENCE`] of accept.
     pub(crate) patience: Duration,
     /// How long 64 KiB of an answer, or what is left of it, may take to go out; then the connection is cut.
     pub(crate) stall: Duration,
@@ -53,7 +65,7 @@ pub(crate) trait Answers: Send + Sync + 'static {
     /// Answers one.
     fn answer(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         peer: SocketAddr,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
@@ -80,8 +92,44 @@ pub(crate) struct HttpServer {
     address: SocketAddr,
     fingerprint: Option<Fingerprint>,
     stop: PerProcess<watch::Sender<Option<Duration>>>,
-    places: Arc<Semaphore>,
+    admission: Arc<Admission>,
     serving: Serving,
+}
+
+/// How connections are encrypted.
+pub(crate) enum Secured {
+    /// Not at all.
+    Plain,
+    /// With one certificate.
+    Fixed(TlsAcceptor, Fingerprint),
+    /// With what the files hold at the time.
+    Reloading(Arc<Acceptor>),
+}
+
+impl Secured {
+    /// With a server's certificate, where it has one.
+    pub(crate) fn of(tls: Option<&ServerTls>) -> Result<Self> {
+        let Some(tls) = tls else { return Ok(Self::Plain) };
+        let (mut config, fingerprint) = tls.tcp_config(ClientCertificates::Required)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self::Fixed(TlsAcceptor::from(Arc::new(config)), fingerprint))
+    }
+
+    fn acceptor(&self) -> Option<TlsAcceptor> {
+        match self {
+            Self::Plain => None,
+            Self::Fixed(acceptor, _) => Some(acceptor.clone()),
+            Self::Reloading(acceptor) => Some(acceptor.acceptor()),
+        }
+    }
+
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        match self {
+            Self::Plain => None,
+            Self::Fixed(_, fingerprint) => Some(*fingerprint),
+            Self::Reloading(acceptor) => Some(acceptor.fingerprint()),
+        }
+    }
 }
 
 impl fmt::Debug for HttpServer {
@@ -92,7 +140,7 @@ impl fmt::Debug for HttpServer {
 
 /// What every connection of a server needs.
 struct Shared<A> {
-    acceptor: Option<TlsAcceptor>,
+    secured: Secured,
     answers: Arc<A>,
     serving: Serving,
     stopping: Stopping,
@@ -103,17 +151,19 @@ impl HttpServer {
     pub(crate) fn bind<A: Answers>(
         answers: Arc<A>,
         address: SocketAddr,
-        tls: Option<&ServerTls>,
+        secured: Secured,
         serving: Serving,
+        counters: Arc<Counters>,
     ) -> Result<Self> {
-        let tls = tls.map(|tls| tls.tcp_config(ClientCertificates::Required)).transpose()?;
-        let (acceptor, fingerprint) = match tls {
-            None => (None, None),
-            Some((mut config, fingerprint)) => {
-                config.alpn_protocols = vec![b"http/1.1".to_vec()];
-                (Some(TlsAcceptor::from(Arc::new(config))), Some(fingerprint))
-            }
-        };
+        let admission = Admission::new(
+            Config {
+                per_address: serving.per_address,
+                when_full: WhenFull::Wait,
+                patience: serving.patience.min(PATIENCE),
+                ..Config::new(serving.what, serving.connections)
+            },
+            counters,
+        )?;
         let runtime = Runtime::current()?;
         let bound = listen(address).and_then(|listener| {
             let _entered = runtime.handle().enter();
@@ -122,10 +172,10 @@ impl HttpServer {
         let (address, listener) =
             bound.map_err(|error| Error::io(format!("cannot serve {} on {address}", serving.what), &error))?;
         let (stop, stopped) = watch::channel(None);
-        let places = Arc::new(Semaphore::new(serving.connections as usize));
-        let shared = Arc::new(Shared { acceptor, answers, serving, stopping: Stopping(stopped) });
-        runtime.handle().spawn(accept(listener, shared, Arc::clone(&places)));
-        Ok(Self { address, fingerprint, stop: PerProcess::new(stop), places, serving })
+        let fingerprint = secured.fingerprint();
+        let shared = Arc::new(Shared { secured, answers, serving, stopping: Stopping(stopped) });
+        runtime.handle().spawn(accept(listener, shared, Arc::clone(&admission)));
+        Ok(Self { address, fingerprint, stop: PerProcess::new(stop), admission, serving })
     }
 
     /// Where it listens.
@@ -143,6 +193,14 @@ impl HttpServer {
         Ok(Stopping(self.stop.get()?.subscribe()))
     }
 
+    /// Takes no more connections. Requests that run have their time to end, which nobody waits for.
+    pub(crate) fn stop(&self) {
+        // In a forked child it is somebody else's.
+        if let Ok(stop) = self.stop.get() {
+            stop.send_replace(Some(self.serving.grace));
+        }
+    }
+
     /// Takes no more connections, waits for the requests that run, and ends.
     pub(crate) fn close(&self) -> Result<()> {
         self.close_within(self.serving.grace)
@@ -151,9 +209,8 @@ impl HttpServer {
     /// The same; requests that still run after so long are cut.
     pub(crate) fn close_within(&self, grace: Duration) -> Result<()> {
         self.stop.get()?.send_replace(Some(grace));
-        let (places, all) = (Arc::clone(&self.places), self.serving.connections);
-        // All places are free when the last connection has ended.
-        let done = block_on(async move { timeout(grace, places.acquire_many(all)).await.is_ok() })?;
+        let admission = Arc::clone(&self.admission);
+        let done = block_on(async move { timeout(grace, admission.idle()).await.is_ok() })?;
         if !done {
             let (what, seconds) = (self.serving.what, grace.as_secs_f64());
             tracing::warn!("requests of {what} still run {seconds} s after the server was told to stop; they are cut");
@@ -162,70 +219,68 @@ impl HttpServer {
     }
 }
 
-async fn accept<A: Answers>(listener: TcpListener, shared: Arc<Shared<A>>, places: Arc<Semaphore>) {
+async fn accept<A: Answers>(listener: TcpListener, shared: Arc<Shared<A>>, admission: Arc<Admission>) {
     let mut stopping = shared.stopping.clone();
-    let accepting = async {
-        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-            let (stream, peer) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "no caller could be taken");
-                    sleep(ACCEPT_AGAIN).await;
-                    continue;
-                }
-            };
-            let shared = Arc::clone(&shared);
-            tokio::spawn(async move {
-                let _place = place;
-                connection(stream, peer, &shared).await;
-            });
-        }
-    };
+    let accepting = admission.accept(&listener, |stream, peer, permit| {
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move { connection(stream, peer, &shared, &permit).await });
+    });
     tokio::select! {
-        () = accepting => {}
+        never = accepting => match never {},
         () = stopping.told() => {}
     }
 }
 
-async fn connection<A: Answers>(stream: TcpStream, peer: SocketAddr, shared: &Shared<A>) {
-    let _ = stream.set_nodelay(true);
+async fn connection<A: Answers>(stream: TcpStream, peer: SocketAddr, shared: &Shared<A>, permit: &Permit) {
     // What a socket holds is no progress of who reads: without this the system takes megabytes at once.
     #[cfg(target_os = "linux")]
     if let Some(octets) = shared.serving.unsent {
         let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(octets);
     }
-    let Some(acceptor) = &shared.acceptor else { return serve(stream, peer, shared).await };
-    match timeout(shared.serving.patience, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => serve(stream, peer, shared).await,
-        Ok(Err(error)) => tracing::warn!(%peer, %error, "a caller's handshake failed"),
-        Err(_) => tracing::warn!(%peer, "a caller's handshake took too long"),
+    let Some(acceptor) = shared.secured.acceptor() else { return serve(stream, peer, shared, permit).await };
+    match permit.in_time(acceptor.accept(stream)).await {
+        Some(Ok(stream)) => serve(stream, peer, shared, permit).await,
+        Some(Err(error)) => tracing::warn!(%peer, %error, "a caller's handshake failed"),
+        None => tracing::warn!(%peer, "a caller's handshake took too long"),
     }
 }
 
-async fn serve<A: Answers, S>(stream: S, peer: SocketAddr, shared: &Shared<A>)
+async fn serve<A: Answers, S>(stream: S, peer: SocketAddr, shared: &Shared<A>, permit: &Permit)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let answering = service_fn(|mut request: Request<Incoming>| {
+    // Whether the client may still send what nobody reads.
+    let unread = Arc::new(AtomicBool::new(false));
+    let answering = service_fn(|request: Request<Incoming>| {
+        let (parts, body) = request.into_parts();
+        let (body, rest) = RequestBody::new(body, &parts.headers);
+        let mut request = Request::from_parts(parts, body);
         request.extensions_mut().insert(shared.stopping.clone());
-        let answers = Arc::clone(&shared.answers);
-        async move { Ok::<_, Infallible>(answers.answer(request, peer).await) }
+        let (answers, unread) = (Arc::clone(&shared.answers), Arc::clone(&unread));
+        async move {
+            let mut response = answers.answer(request, peer).await;
+            if !rest.drain().await {
+                unread.store(true, Ordering::Relaxed);
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut http = http1::Builder::new();
     let http = http.timer(TokioTimer::new()).header_read_timeout(shared.serving.patience);
+    http.keep_alive(shared.serving.keep_alive);
     if let Some(octets) = shared.serving.unsent {
         http.max_buf_size(octets as usize);
     }
-    let stream = Paced::new(stream, shared.serving.stall);
-    let connection = http.serve_connection(TokioIo::new(stream), answering);
-    tokio::pin!(connection);
+    let stream = Paced::new(FirstByte::new(stream, permit), shared.serving.stall);
+    let mut connection = http.serve_connection(TokioIo::new(stream), answering);
     let mut stopping = shared.stopping.clone();
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = &mut connection => ended,
         () = stopping.told() => {
-            connection.as_mut().graceful_shutdown();
+            std::pin::Pin::new(&mut connection).graceful_shutdown();
             tokio::select! {
-                ended = connection.as_mut() => ended,
+                ended = &mut connection => ended,
                 () = sleep(stopping.grace().unwrap_or(shared.serving.grace)) => return,
             }
         }
@@ -233,4 +288,20 @@ where
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "a connection broke");
     }
+    goodbye(connection.into_parts().io.into_inner(), unread.load(Ordering::Relaxed)).await;
+}
+
+/// Ends a connection so that its client knows that nothing was cut off: with close_notify, where it is of TLS, and where the
+/// client may be sending still, not with a reset.
+async fn goodbye<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, unread: bool) {
+    // A client that has gone wants none.
+    let ended = timeout(GOODBYE, stream.shutdown()).await;
+    if !unread || !matches!(ended, Ok(Ok(()))) {
+        return;
+    }
+    let dropping = async {
+        let mut rest = vec![0_u8; 16 << 10];
+        while timeout(LINGER_SILENCE, stream.read(&mut rest)).await.is_ok_and(|read| read.is_ok_and(|count| count > 0)) {}
+    };
+    let _ = timeout(LINGER, dropping).await;
 }

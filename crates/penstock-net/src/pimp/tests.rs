@@ -23,7 +23,7 @@ fn buffer(tls: Option<&ServerTls>) -> Buffer {
         jwt_secret: None,
         allow_origin: None,
     });
-    Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), tls, None).expect("bound")
+    Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), tls, None, Buffer::CONNECTIONS).expect("bound")
 }
 
 fn id() -> JobId {

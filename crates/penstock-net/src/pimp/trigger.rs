@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
 use penstock_pimp::{Code, Refusal};
@@ -14,13 +13,15 @@ use penstock_wire::Limit;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::server::read_body;
-use crate::http::{Answers, HttpServer, Serving};
+use crate::http::{Answers, HttpServer, RequestBody, Secured, Serving};
 use crate::tls::{Fingerprint, ServerTls};
 use crate::{Error, Result};
 
 const SERVING: Serving = Serving {
     what: "triggers",
     connections: 1_024,
+    per_address: None,
+    keep_alive: true,
     patience: Duration::from_secs(10),
     stall: Duration::from_secs(30),
     unsent: None,
@@ -82,7 +83,7 @@ impl TriggerServer {
         }
         let (asked, taken) = mpsc::channel(WAITING);
         let front = Arc::new(Front { asked, most: Limit::new("the length of the body", most) });
-        Ok(Self { server: HttpServer::bind(front, address, tls, SERVING)?, asked: Mutex::new(taken) })
+        Ok(Self { server: HttpServer::bind(front, address, Secured::of(tls)?, SERVING, Arc::default())?, asked: Mutex::new(taken) })
     }
 
     /// Where it listens.
@@ -109,7 +110,7 @@ impl TriggerServer {
 impl Answers for Front {
     type Body = Full<Bytes>;
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, _peer: SocketAddr) -> Response<Full<Bytes>> {
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, _peer: SocketAddr) -> Response<Full<Bytes>> {
         let (parts, body) = request.into_parts();
         let text = |headers: &HeaderMap, name: &HeaderName| {
             headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()

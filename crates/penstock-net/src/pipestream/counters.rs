@@ -1,8 +1,11 @@
 //! What an endpoint has seen, for `--metrics` and for tests. Counting is an atomic addition, without a lock.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use penstock_pipestream::{Counters as Seen, ErrorCode, Limit, Status, Usage};
+
+use crate::admission;
 
 /// How many codes the registry names (section 11.4); all others share one more slot.
 const NAMED_CODES: usize = 13;
@@ -105,6 +108,8 @@ pub(crate) struct Counters {
     pub(crate) connections_total: AtomicU64,
     pub(crate) connections_open: AtomicU64,
     pub(crate) refused: AtomicU64,
+    /// Why they were.
+    pub(crate) admission: Arc<admission::Counters>,
     /// Clients that had to show that their address is their own.
     pub(crate) retries: AtomicU64,
     pub(crate) handshakes_failed: AtomicU64,

@@ -128,6 +128,9 @@ impl Report<'_> {
     fn connections(&self, page: &mut Page<'_>) -> fmt::Result {
         let counters = self.counters;
         page.counter("penstock_pipestream_connections", "Connections taken.", read(&counters.connections_total))?;
+        let help = "Connections refused, by the limit that was reached.";
+        let refused = counters.admission.by_limit();
+        page.counters("penstock_pipestream_connections_refused", help, "reason", refused)?;
         page.gauge("penstock_pipestream_open_connections", "Connections open.", read(&counters.connections_open))?;
         page.counter(
             "penstock_pipestream_address_checks",

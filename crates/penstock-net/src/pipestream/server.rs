@@ -25,6 +25,7 @@ use super::outcomes::lock;
 use super::reading::{self, ReadKey, Service, Store};
 use super::shared::{Phase, SessionOptions, Shared};
 use super::transport::{self, ALPN, GOES_ON, quic_code};
+use crate::admission::{Admission, Config, IDLE_TIMEOUT, Permit};
 use crate::runtime::{PerProcess, Runtime};
 use crate::tls::{ClientCertificates, Fingerprint, ServerTls};
 use crate::{Error, Result, metrics};
@@ -44,6 +45,9 @@ pub struct ServerOptions {
     pub session: SessionOptions,
     /// Connections beyond this are refused. Default: 1,024.
     pub max_connections: u64,
+    /// Connections of one address beyond this are refused, an IPv6 address standing for its /64. Default: half of all, or 64
+    /// where that is more.
+    pub max_connections_per_address: Option<u64>,
     /// Where metrics and `/healthz` are served by HTTP; port 0 picks a free one. Default: nowhere.
     pub metrics: Option<SocketAddr>,
     /// Who may read what is in the sink. Default: nobody.
@@ -83,8 +87,9 @@ impl ServerOptions {
         Self {
             listen,
             tls,
-            session: SessionOptions::default(),
+            session: SessionOptions { quiet_timeout: Some(IDLE_TIMEOUT), ..SessionOptions::default() },
             max_connections: 1_024,
+            max_connections_per_address: None,
             metrics: None,
             reading: None,
             claims: Claims::nowhere(),
@@ -103,7 +108,7 @@ struct Inner {
     fingerprint: Fingerprint,
     crypto: Arc<QuicServerConfig>,
     session: SessionOptions,
-    max_connections: u64,
+    admission: Arc<Admission>,
     consumer: Consumer,
     /// Answers those who read the sink.
     reading: Option<Arc<Service>>,
@@ -165,6 +170,14 @@ impl Server {
         session.prepare(Role::Server)?;
         session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
         note_settled(&options.claims, &consumer);
+        let counters = Arc::<Counters>::default();
+        let config = Config {
+            per_address: options.max_connections_per_address,
+            // Connections share a socket; a session of a sink has a file open, and for a moment a payload's.
+            descriptors: 2,
+            ..Config::new("PipeStream", options.max_connections)
+        };
+        let admission = Admission::new(config, Arc::clone(&counters.admission))?;
         let runtime = Runtime::current()?;
         let context = || format!("cannot listen on {}", options.listen);
         let socket = transport::bind(options.listen).map_err(|error| Error::io(context(), &error))?;
@@ -177,11 +190,11 @@ impl Server {
             fingerprint,
             crypto,
             session,
-            max_connections: options.max_connections,
+            admission,
             consumer,
             reading,
             needs_certificate: options.tls.client_ca.is_some(),
-            counters: Arc::default(),
+            counters,
             claims: options.claims,
             defer_types: Arc::new(options.defer_types),
             returns: Arc::new(Returns::new(state)),
@@ -358,15 +371,20 @@ impl Inner {
         Ok(Arc::new(config))
     }
 
-    /// Counts a connection in, unless there are too many.
-    fn admit(&self) -> bool {
-        let open = &self.counters.connections_open;
-        let admitted = open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-            (count < self.max_connections).then_some(count + 1)
-        });
-        let counter = if admitted.is_ok() { &self.counters.connections_total } else { &self.counters.refused };
-        Counters::add(counter, 1);
-        admitted.is_ok()
+    /// Counts a connection in, unless there are too many, of all or of its address.
+    fn admit(&self, peer: SocketAddr) -> Option<Permit> {
+        match self.admission.admit(Some(peer.ip())) {
+            Ok(permit) => {
+                Counters::add(&self.counters.connections_total, 1);
+                Counters::add(&self.counters.connections_open, 1);
+                Some(permit)
+            }
+            Err(refused) => {
+                Counters::add(&self.counters.refused, 1);
+                tracing::debug!(%peer, %refused, "a connection was refused");
+                None
+            }
+        }
     }
 }
 
@@ -439,20 +457,20 @@ fn open_state(
 
 async fn accept(inner: Arc<Inner>) {
     while let Some(incoming) = inner.endpoint.accept().await {
-        // Whoever is half full wants to know that addresses are not forged.
-        let busy = inner.counters.connections_open.load(Ordering::Relaxed) > inner.max_connections / 2;
-        if busy && !incoming.remote_address_validated() && incoming.may_retry() {
+        let peer = incoming.remote_address();
+        // A server that is half full, or an address that has half its share: nobody may use up places with forged addresses.
+        if inner.admission.is_half_full(peer.ip()) && !incoming.remote_address_validated() && incoming.may_retry() {
             Counters::add(&inner.counters.retries, 1);
             let _ = incoming.retry();
             continue;
         }
-        if !inner.admit() {
+        let Some(permit) = inner.admit(peer) else {
             incoming.refuse();
             continue;
-        }
+        };
         let inner = Arc::clone(&inner);
         tokio::spawn(async move {
-            let peer = incoming.remote_address();
+            let _permit = permit;
             if let Err(error) = serve(incoming, &inner).await {
                 tracing::info!(%peer, %error, "connection refused");
             }

@@ -50,6 +50,9 @@ pub struct SessionOptions {
     pub handshake_timeout: Duration,
     /// The connection is given up after so long without a packet. Default: 30 s.
     pub idle_timeout: Duration,
+    /// A session in which nothing is open ends after so long without a frame or a command. Default: never; a server's
+    /// after 15 minutes ([`ServerOptions::new`](super::ServerOptions::new)).
+    pub quiet_timeout: Option<Duration>,
     /// The largest UDP payload that is tried on the path to the peer, in octets, from 1,200 to 9,000; what the path does
     /// not carry is found out and not used. Default: 6,500 where the peer is on a loopback address, 1,452 elsewhere.
     pub mtu: Option<u16>,
@@ -73,6 +76,7 @@ impl Default for SessionOptions {
             state: None,
             handshake_timeout: HANDSHAKE_TIMEOUT,
             idle_timeout: Duration::from_secs(30),
+            quiet_timeout: None,
             mtu: None,
             event_queue: 4_096,
             events: None,

@@ -10,6 +10,8 @@ use penstock_vgi::{Error, ErrorKind, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
+use super::peer::Peer;
+
 /// How long one wait in the system may take before the caller is asked whether to go on.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How many pieces go into one write.
@@ -26,6 +28,9 @@ pub type Check<'a> = &'a mut dyn FnMut() -> std::result::Result<(), Interrupted>
 pub trait Source: Read + Send {
     /// What the system can wait for, if it is more than this object that knows.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Until when the first byte must have come, for a source whose one read is many of the system.
+    fn set_first_byte(&mut self, _deadline: Option<Instant>) {}
 }
 
 /// Where octets go.
@@ -75,7 +80,10 @@ pub struct Channel {
     sink: Box<dyn Sink>,
     /// Nothing is read beyond what is needed, because somebody else reads from there too.
     exact: bool,
+    peer: Peer,
     timeout: Option<Duration>,
+    /// Until when the first byte must have come, the handshake of TLS included. `None` once it has.
+    first_byte: Option<Instant>,
 }
 
 impl fmt::Debug for Channel {
@@ -87,12 +95,18 @@ impl fmt::Debug for Channel {
 impl Channel {
     /// Two descriptors, or the same one twice.
     pub fn descriptors(reader: OwnedFd, writer: OwnedFd) -> Self {
-        Self::new(Box::new(Descriptor(reader.into())), Box::new(Descriptor(writer.into())), false)
+        let peer = Peer::of(&reader, &writer);
+        Self::new(Box::new(Descriptor(reader.into())), Box::new(Descriptor(writer.into())), false, peer)
     }
 
     /// Anything else. With `exact` nothing is read beyond what is needed next.
-    pub fn new(source: Box<dyn Source>, sink: Box<dyn Sink>, exact: bool) -> Self {
-        Self { source, sink, exact, timeout: None }
+    pub fn new(source: Box<dyn Source>, sink: Box<dyn Sink>, exact: bool, peer: Peer) -> Self {
+        Self { source, sink, exact, peer, timeout: None, first_byte: None }
+    }
+
+    /// The process at the other end.
+    pub const fn peer(&self) -> Peer {
+        self.peer
     }
 
     /// How long one read or write may take; `None` is for ever.
@@ -100,9 +114,15 @@ impl Channel {
         self.timeout = timeout;
     }
 
+    /// Fails the first read with a deadline error where no byte comes within the limit, from now on.
+    pub fn set_first_byte(&mut self, limit: Duration) {
+        self.first_byte = Instant::now().checked_add(limit);
+        self.source.set_first_byte(self.first_byte);
+    }
+
     /// Reads what is there, at least one octet. `false`: the peer has closed its end.
     pub fn fill(&mut self, decoder: &mut Decoder, check: Check<'_>) -> Result<bool> {
-        let deadline = self.deadline();
+        let deadline = [self.deadline(), self.first_byte].into_iter().flatten().min();
         loop {
             if deadline.is_some() {
                 self.wait(PollFlags::IN, deadline, check)?;
@@ -113,6 +133,9 @@ impl Channel {
             match self.source.read(space.get_mut(..size).unwrap_or_default()) {
                 Ok(0) => return Ok(false),
                 Ok(count) => {
+                    if self.first_byte.take().is_some() {
+                        self.source.set_first_byte(None);
+                    }
                     decoder.advance(count);
                     return Ok(true);
                 }
@@ -120,6 +143,7 @@ impl Channel {
                 Err(error) if error.kind() == IoKind::WouldBlock => self.wait(PollFlags::IN, deadline, check)?,
                 // What was reset is over, as what was closed is: the machine knows whether that is right.
                 Err(error) if error.kind() == IoKind::ConnectionReset => return Ok(false),
+                Err(error) if error.kind() == IoKind::TimedOut && self.first_byte.is_some() => return Err(self.late()),
                 Err(error) => return Err(failed("reading from the peer", &error)),
             }
         }
@@ -157,6 +181,14 @@ impl Channel {
         }
     }
 
+    fn late(&self) -> Error {
+        let message = match self.first_byte {
+            Some(_) => "the peer has not finished its handshake and sent a first byte in time",
+            None => "the peer has not answered within the time-out",
+        };
+        Error::new(ErrorKind::Deadline, message)
+    }
+
     fn deadline(&self) -> Option<Instant> {
         self.timeout.and_then(|timeout| Instant::now().checked_add(timeout))
     }
@@ -167,14 +199,14 @@ impl Channel {
         let Some(descriptor) = descriptor else {
             // An object of somebody else's waits as it likes; between its waits the caller is asked.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(Error::new(ErrorKind::Deadline, "the peer has not answered within the time-out"));
+                return Err(self.late());
             }
             return check().map_err(interrupted);
         };
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Err(Error::new(ErrorKind::Deadline, "the peer has not answered within the time-out"));
+                return Err(self.late());
             }
             let slice = Timespec::try_from(left.unwrap_or(CHECK_INTERVAL).min(CHECK_INTERVAL)).ok();
             match poll(&mut [PollFd::from_borrowed_fd(descriptor, what)], slice.as_ref()) {

@@ -25,10 +25,13 @@ impl fmt::Debug for ClientConnection {
 }
 
 impl ClientConnection {
-    /// A connection on which nothing was sent yet.
-    pub fn new(limits: Limits, channel: Channel, segment: Option<Arc<Segment>>) -> Self {
+    /// A connection on which nothing was sent yet. Fails where there is a segment and the peer is not on this machine.
+    pub fn new(limits: Limits, channel: Channel, segment: Option<Arc<Segment>>) -> Result<Self> {
+        if let Some(segment) = &segment {
+            segment.share_with(channel.peer())?;
+        }
         let beside = segment.map(|segment| Beside::new(segment, End::Client));
-        Self { machine: Client::new(limits), channel, beside, broken: None }
+        Ok(Self { machine: Client::new(limits), channel, beside, broken: None })
     }
 
     /// How long the server may take for one answer; `None` is for ever.

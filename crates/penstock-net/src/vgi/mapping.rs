@@ -58,8 +58,8 @@ impl Mapping {
     pub(super) fn view(&self, offset: usize, length: usize) -> Option<&[u8]> {
         offset.checked_add(length).filter(|end| *end <= self.length)?;
         // SAFETY: the range is inside of the mapping by the check above, and the mapping lives as long as `self`, which is
-        // borrowed. A peer that breaks the protocol can still change octets that it has handed over; arrays read them
-        // with bounds that were computed when the batch was checked, by the same user's process (mode 0600).
+        // borrowed. Only a segment that is shared with this process's parent or child is viewed: such a peer, which could end
+        // this process anyhow, is trusted not to truncate it and not to change what it has handed over.
         Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), length) })
     }
 }

@@ -11,13 +11,18 @@ use bytes::Bytes;
 use penstock_vgi::ipc::{self, Output};
 use penstock_vgi::shm_layout::{FIXED, HEADER, Region, Table, pointer};
 use penstock_vgi::{Batch, Error, ErrorKind, Metadata, Result, key};
+use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, fallocate, flock, fstat, ftruncate};
+use rustix::io::{pread, pwrite, retry_on_intr};
 use rustix::shm::{self, OFlags};
 
 use super::mapping::Mapping;
+use super::peer::Peer;
 
 /// Segments of ours are called so, and a sweep looks at nothing else.
 const PREFIX: &str = "penstock-vgi-";
+/// Who may open one: its owner alone.
+const OWNER: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Where the system keeps them.
 const FOLDER: &str = "/dev/shm";
 
@@ -27,7 +32,10 @@ pub struct Segment {
     size: u64,
     /// Held open with its lock by the owner, so that others see that it lives.
     object: OwnedFd,
-    mapping: Mapping,
+    mapping: Option<Mapping>,
+    /// The peer may truncate or rewrite the segment: bytes are read and written by system calls, which a truncated file does
+    /// not end, and batches are copied before they are checked.
+    copies: AtomicBool,
     owner: AtomicBool,
     state: Mutex<State>,
 }
@@ -55,7 +63,8 @@ struct Lease {
 impl AsRef<[u8]> for Lease {
     fn as_ref(&self) -> &[u8] {
         let Region { offset, length } = self.region;
-        self.segment.mapping.view(offset as usize, length as usize).unwrap_or_default()
+        let mapping = self.segment.mapping.as_ref();
+        mapping.and_then(|mapping| mapping.view(offset as usize, length as usize)).unwrap_or_default()
     }
 }
 
@@ -72,44 +81,115 @@ impl Segment {
         let table = Table::new(size)?;
         let name = format!("{PREFIX}{}-{:016x}", std::process::id(), fastrand::u64(..));
         let failed = |error: rustix::io::Errno| failed("cannot create a shared memory segment", &error.into());
-        let mode = Mode::RUSR | Mode::WUSR;
         let object =
-            shm::open(format!("/{name}"), OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, mode).map_err(failed)?;
+            shm::open(format!("/{name}"), OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, OWNER).map_err(failed)?;
         let made = (|| {
             flock(&object, FlockOperation::NonBlockingLockExclusive).map_err(failed)?;
             ftruncate(&object, size).map_err(failed)?;
             fallocate(&object, FallocateFlags::empty(), 0, HEADER).map_err(failed)?;
-            Self::map(name.clone(), size, object, true)
+            let mapping = Some(Self::map(&object, size)?);
+            Ok(Self::new(name.clone(), size, object, mapping, true))
         })();
         let segment = made.inspect_err(|_| unlink(&name))?;
         segment.store(&table)?;
         Ok(Arc::new(segment))
     }
 
-    /// Attaches a segment that a client has named.
-    pub fn attach(name: &str, size: u64) -> Result<Arc<Self>> {
+    /// Attaches a segment that a peer has named: one of the peer's user that nobody else may open.
+    ///
+    /// A kin's is mapped. That of another process is not: it could be truncated or rewritten while it is read.
+    pub fn attach(name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
+        let (uid, mapped) = match peer {
+            Peer::Kin(uid) => (uid, true),
+            Peer::Local(uid) => (uid, false),
+            Peer::Remote => return Err(remote()),
+        };
         let legal = |octet: u8| octet.is_ascii_alphanumeric() || b"._-".contains(&octet);
         if name.is_empty() || name.len() > 250 || name.starts_with('.') || !name.bytes().all(legal) {
             return Err(Error::new(ErrorKind::Violation, "a segment name that names no segment"));
         }
         let opened = shm::open(format!("/{name}"), OFlags::RDWR, Mode::empty());
         let object = opened.map_err(|error| failed(&format!("cannot attach the segment {name}"), &error.into()))?;
+        let stat = fstat(&object).map_err(|error| failed(&format!("the segment {name}"), &error.into()))?;
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        if stat.st_uid != uid || mode != OWNER {
+            let message = format!(
+                "the segment {name} belongs to user {} with mode {:o}, not to user {uid} with mode 600",
+                stat.st_uid,
+                mode.as_raw_mode()
+            );
+            return Err(Error::new(ErrorKind::Violation, message));
+        }
         // What the system says is larger where it rounds up.
-        let actual = fstat(&object).map_err(|error| failed(&format!("the segment {name}"), &error.into()))?.st_size;
-        let actual = u64::try_from(actual).unwrap_or(0);
+        let actual = u64::try_from(stat.st_size).unwrap_or(0);
         if actual < size || actual <= HEADER {
             let message = format!("the segment {name} has {actual} octets, not {size}");
             return Err(Error::new(ErrorKind::Violation, message));
         }
-        let segment = Self::map(name.to_owned(), actual, object, false)?;
+        let mapping = if mapped { Some(Self::map(&object, actual)?) } else { None };
+        let segment = Self::new(name.to_owned(), actual, object, mapping, false);
         segment.load()?;
         Ok(Arc::new(segment))
     }
 
-    fn map(name: String, size: u64, object: OwnedFd, owner: bool) -> Result<Self> {
+    fn new(name: String, size: u64, object: OwnedFd, mapping: Option<Mapping>, owner: bool) -> Self {
+        let copies = AtomicBool::new(mapping.is_none());
+        Self { name, size, object, mapping, copies, owner: AtomicBool::new(owner), state: Mutex::default() }
+    }
+
+    fn map(object: &OwnedFd, size: u64) -> Result<Mapping> {
         let length = usize::try_from(size).map_err(|_| Error::new(ErrorKind::Limit, "a segment beyond the memory"))?;
-        let mapping = Mapping::new(&object, length).map_err(|error| failed("cannot map a segment", &error))?;
-        Ok(Self { name, size, object, mapping, owner: AtomicBool::new(owner), state: Mutex::default() })
+        Mapping::new(object, length).map_err(|error| failed("cannot map a segment", &error))
+    }
+
+    /// Puts the segment beside a connection: from the first peer on that is no kin, its bytes are copied.
+    pub fn share_with(&self, peer: Peer) -> Result<()> {
+        match peer {
+            Peer::Kin(_) => Ok(()),
+            Peer::Local(_) => {
+                self.copies.store(true, Ordering::Release);
+                Ok(())
+            }
+            Peer::Remote => Err(remote()),
+        }
+    }
+
+    /// The mapping, unless bytes are to be copied.
+    fn mapped(&self) -> Option<&Mapping> {
+        self.mapping.as_ref().filter(|_| !self.copies.load(Ordering::Acquire))
+    }
+
+    /// Copies bytes out; `None` if they are not all inside.
+    fn read(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
+        offset.checked_add(length).filter(|end| *end <= self.size)?;
+        if let Some(mapping) = self.mapped() {
+            return mapping.read(usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(length).ok()?);
+        while (bytes.len() as u64) < length {
+            let at = offset.saturating_add(bytes.len() as u64);
+            match retry_on_intr(|| pread(&self.object, spare_capacity(&mut bytes), at)) {
+                // The peer has truncated it.
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+        Some(bytes)
+    }
+
+    /// Copies bytes in; `None` if they do not fit.
+    fn write(&self, offset: u64, mut bytes: &[u8]) -> Option<()> {
+        offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.size)?;
+        if let Some(mapping) = self.mapped() {
+            return mapping.write(usize::try_from(offset).ok()?, bytes);
+        }
+        let mut at = offset;
+        while !bytes.is_empty() {
+            let count = retry_on_intr(|| pwrite(&self.object, bytes, at)).ok().filter(|count| *count > 0)?;
+            bytes = bytes.get(count..)?;
+            at = at.checked_add(count as u64)?;
+        }
+        Some(())
     }
 
     /// Its name, as requests carry it.
@@ -142,13 +222,13 @@ impl Segment {
     /// The allocations as they stand.
     pub fn load(&self) -> Result<Table> {
         let outside = || Error::new(ErrorKind::Malformed, "a segment without a header");
-        let fixed = self.mapping.read(0, FIXED).ok_or_else(outside)?;
-        let octets = Table::octets(&fixed, self.size)?;
-        Table::read(&self.mapping.read(0, octets).ok_or_else(outside)?, self.size)
+        let fixed = self.read(0, FIXED as u64).ok_or_else(outside)?;
+        let bytes = Table::octets(&fixed, self.size)?;
+        Table::read(&self.read(0, bytes as u64).ok_or_else(outside)?, self.size)
     }
 
     fn store(&self, table: &Table) -> Result<()> {
-        let written = self.mapping.write(0, &table.write());
+        let written = self.write(0, &table.write());
         written.ok_or_else(|| Error::new(ErrorKind::Malformed, "a segment without a header"))
     }
 
@@ -185,11 +265,11 @@ impl Segment {
             self.with_table(|table| table.free(region.offset))?;
             return Ok(None);
         }
-        let mut at = region.offset as usize;
+        let mut at = region.offset;
         for piece in out.take() {
-            let written = self.mapping.write(at, &piece);
+            let written = self.write(at, &piece);
             written.ok_or_else(|| Error::new(ErrorKind::Malformed, "a region outside its segment"))?;
-            at = at.saturating_add(piece.len());
+            at = at.saturating_add(piece.len() as u64);
         }
         Ok(Some(Region { length, ..region }))
     }
@@ -209,10 +289,17 @@ impl Segment {
         reserved
     }
 
-    /// The octets of a region, as they lie; they are given back when the last buffer into them goes.
+    /// The bytes of a region: where they lie, and the region is given back when the last buffer into them goes; or a copy, and
+    /// it is given back at once.
     pub fn lease(self: &Arc<Self>, region: Region) -> Result<Bytes> {
         self.load()?.check(region)?;
-        Ok(Bytes::from_owner(Lease { segment: Arc::clone(self), region }))
+        if self.mapped().is_some() {
+            return Ok(Bytes::from_owner(Lease { segment: Arc::clone(self), region }));
+        }
+        let bytes = self.read(region.offset, region.length);
+        self.state().freed.push(region.offset);
+        let gone = || Error::new(ErrorKind::Malformed, format!("the segment {} was truncated", self.name));
+        bytes.map(Bytes::from).ok_or_else(gone)
     }
 
     /// The batch instead of a pointer to it (section 11); anything else as it is.
@@ -244,6 +331,10 @@ impl Drop for Segment {
         // The peer may be at its turn; what was not given back goes with the segment.
         self.unlink();
     }
+}
+
+fn remote() -> Error {
+    Error::new(ErrorKind::Misuse, "shared memory is for a process on this machine, over a pipe or a Unix socket")
 }
 
 fn unlink(name: &str) {

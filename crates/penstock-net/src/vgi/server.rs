@@ -22,10 +22,18 @@ impl fmt::Debug for ServerConnection {
 }
 
 impl ServerConnection {
-    /// A connection on which nothing was read yet.
-    pub fn new(protocol: Arc<Protocol>, config: ServerConfig, channel: Channel, segment: Option<Arc<Segment>>) -> Self {
+    /// A connection on which nothing was read yet. Fails where there is a segment and the peer is not on this machine.
+    pub fn new(
+        protocol: Arc<Protocol>,
+        config: ServerConfig,
+        channel: Channel,
+        segment: Option<Arc<Segment>>,
+    ) -> Result<Self> {
+        if let Some(segment) = &segment {
+            segment.share_with(channel.peer())?;
+        }
         let beside = segment.map(|segment| Beside::new(segment, End::Server));
-        Self { machine: Server::new(protocol, config), channel, beside }
+        Ok(Self { machine: Server::new(protocol, config), channel, beside })
     }
 
     /// The machine, for answers; [`flush`](Self::flush) sends them.
@@ -62,7 +70,7 @@ impl ServerConnection {
         if self.beside.as_ref().is_some_and(|beside| beside.segment().name() == name) {
             return;
         }
-        self.beside = match Segment::attach(name, size) {
+        self.beside = match Segment::attach(name, size, self.channel.peer()) {
             Ok(segment) => Some(Beside::new(segment, End::Server)),
             Err(error) => {
                 tracing::warn!(segment = name, %error, "the client's shared memory is not used");

@@ -5,12 +5,13 @@ use std::io::{self, ErrorKind as IoKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection, Stream};
 
 use super::channel::{Channel, Sink, Source};
+use super::peer::Peer;
 use crate::tls::{ClientCertificates, ClientTls, Fingerprint, ServerTls};
 use crate::{Error, Result};
 
@@ -60,14 +61,40 @@ impl Tls {
         let socket = TcpStream::from(socket);
         let waits = socket.set_read_timeout(Some(SLICE)).and_then(|()| socket.set_write_timeout(Some(SLICE)));
         waits.map_err(|error| Error::io("a socket for TLS", &error))?;
+        let socket = Socket { socket, deadline: None };
         let half = Half(Arc::new(Mutex::new(Encrypted { connection, socket })));
-        Ok(Channel::new(Box::new(half.clone()), Box::new(half), false))
+        Ok(Channel::new(Box::new(half.clone()), Box::new(half), false, Peer::Remote))
     }
 }
 
 struct Encrypted {
     connection: Connection,
+    socket: Socket,
+}
+
+/// A socket with a deadline: a handshake is many reads, each of which may bring a byte in time.
+struct Socket {
     socket: TcpStream,
+    deadline: Option<Instant>,
+}
+
+impl Read for Socket {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(IoKind::TimedOut.into());
+        }
+        self.socket.read(space)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
 }
 
 impl Encrypted {
@@ -125,6 +152,10 @@ impl Source for Half {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         // What was decrypted already is not seen by the system.
         None
+    }
+
+    fn set_first_byte(&mut self, deadline: Option<Instant>) {
+        self.lock().socket.deadline = deadline;
     }
 }
 

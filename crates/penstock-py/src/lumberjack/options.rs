@@ -22,6 +22,7 @@ pub(crate) struct ReceiveOptions {
     client_ca: Option<PathBuf>,
     client_certificates: String,
     max_connections: u64,
+    max_connections_per_address: Option<u64>,
     max_octets: usize,
     max_age: Option<f64>,
     frame_timeout: f64,
@@ -84,6 +85,7 @@ impl ReceiveOptions {
         }
         options.client_certificates = certificates("client_certificates", &self.client_certificates)?;
         options.max_connections = self.max_connections;
+        options.max_connections_per_address = self.max_connections_per_address;
         options.max_octets = self.max_octets;
         options.max_age = self.max_age.map(|age| seconds("max_age", age)).transpose()?;
         options.metrics = self.metrics.as_deref().map(first).transpose()?;

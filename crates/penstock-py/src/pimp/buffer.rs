@@ -49,7 +49,7 @@ impl PimpBuffer {
             let wrong = |_| Error::Misuse(format!("allow_origin={origin:?} is no origin"));
             origin.parse().map_err(wrong)
         });
-        let (tls, metrics) = (options.server_tls()?, options.metrics()?);
+        let (tls, metrics, connections) = (options.server_tls()?, options.metrics()?, options.connections());
         let config = ServiceConfig {
             store: open_store(&options.store)?,
             limits: options.limits.core(),
@@ -58,7 +58,8 @@ impl PimpBuffer {
         };
         config.check()?;
         let service = Service::new(config);
-        Ok(Self { buffer: Arc::new(Buffer::bind(&service, first(listen)?, tls.as_ref(), metrics)?) })
+        let buffer = Buffer::bind(&service, first(listen)?, tls.as_ref(), metrics, connections)?;
+        Ok(Self { buffer: Arc::new(buffer) })
     }
 
     pub(crate) async fn shutdown(&self, grace: f64) -> Result<()> {

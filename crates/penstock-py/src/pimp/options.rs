@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use penstock_net::pimp::{ClientOptions, ConsumerConfig, Encoding, Limits, POLL_LIMIT, SenderConfig};
 use penstock_net::tls::{ClientTls, ServerTls, Trust};
-use penstock_net::{Error, Result};
+use penstock_net::{ConnectionLimits, Error, Result};
 use pyo3::prelude::*;
 
 use crate::pipestream::address;
@@ -25,6 +25,8 @@ pub(crate) struct ServeOptions {
     pub(crate) jwt_secret: Option<Vec<u8>>,
     pub(crate) allow_origin: Option<String>,
     pub(crate) limits: LimitFields,
+    max_connections: u64,
+    max_connections_per_address: Option<u64>,
     metrics: Option<String>,
 }
 
@@ -108,6 +110,10 @@ pub(crate) fn first(address: &str) -> Result<SocketAddr> {
 impl ServeOptions {
     pub(crate) fn server_tls(&self) -> Result<Option<ServerTls>> {
         server_tls(self.tls, self.cert.as_ref(), self.key.as_ref(), &self.development, self.client_ca.as_ref())
+    }
+
+    pub(crate) fn connections(&self) -> ConnectionLimits {
+        ConnectionLimits { connections: self.max_connections, per_address: self.max_connections_per_address }
     }
 
     pub(crate) fn metrics(&self) -> Result<Option<SocketAddr>> {

@@ -83,6 +83,12 @@ pub(crate) struct ServeOptions {
     /// Content types that a sink stores and sets aside.
     #[pyo3(default)]
     pub(crate) defer_types: Vec<String>,
+    /// Connections of one address at once; half of all without it.
+    #[pyo3(default)]
+    pub(crate) max_connections_per_address: Option<u64>,
+    /// Seconds of silence after which a session in which nothing is open ends.
+    #[pyo3(default)]
+    pub(crate) idle_timeout: Option<f64>,
     /// Seconds that a session waits for its client, where that survives.
     #[pyo3(default)]
     pub(crate) survive: Option<f64>,
@@ -221,6 +227,10 @@ impl ServeOptions {
         options.session.status_interval = self.status_interval.map(status_interval).transpose()?;
         options.survives = survives(self.survive, self.layers)?;
         options.header_keys = header_keys(self.header_key.as_deref())?;
+        let wrong = |error| Error::Misuse(format!("idle_timeout={:?}: {error}", self.idle_timeout));
+        let quiet = self.idle_timeout.map(Duration::try_from_secs_f64).transpose().map_err(wrong)?;
+        // 0 is never, and so is what no clock reaches.
+        options.quiet_timeout = quiet.filter(|quiet| !quiet.is_zero() && quiet.as_secs_f64() <= LONGEST);
         options.events = self.events.as_deref().map(EventLog::create).transpose()?;
         Ok(options)
     }

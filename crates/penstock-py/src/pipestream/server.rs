@@ -188,6 +188,7 @@ impl Server {
         let events = session.events.clone();
         let mut listening = ServerOptions::new(*address, options.tls()?);
         listening.session = session;
+        listening.max_connections_per_address = options.max_connections_per_address;
         listening.metrics = options.metrics()?;
         listening.defer_types = options.defer_types()?;
         listening.max_connections = options.limits.max_connections;

@@ -30,6 +30,8 @@ pub(crate) struct StartOptions {
     allow_types: Option<Vec<String>>,
     heartbeat_interval: Option<f64>,
     max_connections: usize,
+    max_connections_per_address: Option<u64>,
+    idle_timeout: f64,
     metrics: Option<String>,
 }
 
@@ -101,6 +103,8 @@ impl StartOptions {
                 ..QueueConfig::default()
             },
             max_connections: self.max_connections,
+            max_connections_per_address: self.max_connections_per_address,
+            idle_timeout: interval("idle_timeout", self.idle_timeout)?,
             metrics: self.metrics.as_deref().map(first).transpose()?,
         })
     }

@@ -1,11 +1,11 @@
 //! Channels out of what Python has: descriptors as numbers, or binary file objects.
 
 use std::io::{self, Read, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use penstock_net::tls::{ClientTls, Identity, ServerTls};
-use penstock_net::vgi::{Channel, Interrupted, Sink, Source, Tls, duplicate};
+use penstock_net::vgi::{Channel, Interrupted, Peer, Sink, Source, Tls, duplicate};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -73,7 +73,12 @@ pub(crate) fn channel(
         return Ok(Channel::descriptors(duplicate(read)?, duplicate(write)?));
     }
     let file = |object: &Bound<'_, PyAny>| PythonFile { object: object.clone().unbind() };
-    Ok(Channel::new(Box::new(file(reader)), Box::new(file(writer)), true))
+    // What has no descriptor may lead anywhere.
+    let descriptor = |object: &Bound<'_, PyAny>| -> Option<OwnedFd> {
+        duplicate(object.call_method0(intern!(object.py(), "fileno")).ok()?.extract().ok()?).ok()
+    };
+    let peer = descriptor(reader).zip(descriptor(writer)).map_or(Peer::Remote, |(read, write)| Peer::of(&read, &write));
+    Ok(Channel::new(Box::new(file(reader)), Box::new(file(writer)), true, peer))
 }
 
 /// A binary file of Python's. Its exceptions come out as IO errors with their text.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use penstock_net::tls::{Identity as Certificate, ServerTls};
 use penstock_net::vgi::Counters;
-use penstock_net::vgi::http::{HttpListener, now};
+use penstock_net::vgi::http::{HttpListener, Progress, Verdict, now};
 use penstock_vgi::http::{Begun, Call, Config, Headers, Kind, Pending, Request, Response, Resumed, Service, UploadUrl};
 use penstock_vgi::{Batch, Identity, Log, Metadata};
 use pyo3::prelude::*;
@@ -99,32 +99,33 @@ impl VgiHttp {
         self.service.max_body()
     }
 
-    /// Takes a request of a web server: the path is decoded, the body whole, or longer than it may be by an octet.
-    #[pyo3(signature = (method, path, query, headers, body, remote))]
+    /// Takes the head of a web server's request: the path is decoded. The body follows with `receive`.
+    #[pyo3(signature = (method, path, query, headers, remote))]
     fn begin(
         &self,
         method: String,
         path: String,
         query: String,
         headers: Vec<(String, String)>,
-        body: Vec<u8>,
         remote: String,
     ) -> VgiHttpCall {
-        let request = Request { method, path, headers: headers.into_iter().collect(), body };
+        let request = Request { method, path, headers: headers.into_iter().collect(), body: Vec::new() };
         let asked = Asked::new(&request, query, remote);
         let stage = match self.service.begin(request) {
             Begun::Done(response) => Stage::Done(Some(response)),
             Begun::Call(pending) => Stage::Pending(pending),
         };
         let (counters, external) = (Arc::clone(&self.counters), self.external.clone());
-        VgiHttpCall { asked, stage: Mutex::new(stage), answer: Mutex::default(), counters, external }
+        let (stage, verdict, auth) = (Mutex::new(stage), Mutex::default(), None);
+        VgiHttpCall { asked, stage, verdict, head: true, auth, counters, external }
     }
 
     /// Listens with the core's own server; with a certificate over TLS.
-    #[pyo3(signature = (address, *, cert=None, key=None, client_ca=None))]
+    #[pyo3(signature = (address, *, authenticates, cert=None, key=None, client_ca=None))]
     fn listen(
         &self,
         address: &str,
+        authenticates: bool,
         cert: Option<PathBuf>,
         key: Option<PathBuf>,
         client_ca: Option<PathBuf>,
@@ -136,7 +137,7 @@ impl VgiHttp {
         };
         let (addresses, _) = address::resolve(address).map_err(IntoPyErr::into_py_err)?;
         let listen: SocketAddr = *addresses.first().ok_or_else(|| misuse(&format!("{address} has no address")))?;
-        let listener = HttpListener::bind(Arc::clone(&self.service), listen, tls.as_ref());
+        let listener = HttpListener::bind(Arc::clone(&self.service), listen, tls.as_ref(), authenticates);
         let listener = listener.map_err(IntoPyErr::into_py_err)?;
         Ok(VgiHttpServer { listener, counters: Arc::clone(&self.counters), external: self.external.clone() })
     }
@@ -166,11 +167,16 @@ impl VgiHttpServer {
     fn next(&self, py: Python<'_>) -> Option<VgiHttpCall> {
         let waiting = py.detach(|| self.listener.next_call())?;
         let asked = Asked::new(waiting.pending.request(), waiting.query.clone(), waiting.remote.clone());
-        let (pending, answer) = waiting.into_parts();
-        let answer: Answerer = Box::new(answer);
+        let (pending, progress, verdict) = waiting.into_parts();
+        let verdict: Judge = Box::new(verdict);
         let (stage, counters) = (Mutex::new(Stage::Pending(pending)), Arc::clone(&self.counters));
-        let external = self.external.clone();
-        Some(VgiHttpCall { asked, stage, answer: Mutex::new(Some(answer)), counters, external })
+        let (head, auth) = match progress {
+            Progress::Head => (true, None),
+            Progress::Whole => (false, None),
+            Progress::Admitted(caller) => (false, caller.downcast::<Py<PyAny>>().ok().map(|auth| *auth)),
+        };
+        let (verdict, external) = (Mutex::new(Some(verdict)), self.external.clone());
+        Some(VgiHttpCall { asked, stage, verdict, head, auth, counters, external })
     }
 
     /// Takes no more calls, and waits for those that run.
@@ -208,15 +214,19 @@ enum Stage {
 
 /// Status, fields and body.
 type Answered<'py> = (u16, Vec<(String, String)>, Bound<'py, PyBytes>);
-type Answerer = Box<dyn FnOnce(Response) + Send>;
+type Judge = Box<dyn FnOnce(Verdict) + Send>;
 
 /// A request: who asks is to be said, then a method answers.
 #[pyclass(frozen, name = "VgiHttpCall", module = "penstock._core")]
 pub(crate) struct VgiHttpCall {
     asked: Asked,
     stage: Mutex<Stage>,
-    /// Where the answer goes that our own server sends.
-    answer: Mutex<Option<Answerer>>,
+    /// Where the verdict goes that our own server acts on.
+    verdict: Mutex<Option<Judge>>,
+    /// The body is not there yet.
+    head: bool,
+    /// What Python said of the caller when it saw the head.
+    auth: Option<Py<PyAny>>,
     counters: Arc<Counters>,
     external: Option<Arc<External>>,
 }
@@ -226,11 +236,14 @@ impl VgiHttpCall {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn judge(&self) -> Option<Judge> {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     fn answered(&self, stage: &mut Stage, response: Response) {
-        let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        *stage = Stage::Done(match answer {
-            Some(answer) => {
-                answer(response);
+        *stage = Stage::Done(match self.judge() {
+            Some(judge) => {
+                judge(Verdict::Answered(response));
                 None
             }
             None => Some(response),
@@ -326,6 +339,52 @@ impl VgiHttpCall {
     #[getter]
     fn remote(&self) -> &str {
         &self.asked.remote
+    }
+
+    /// What `admit` was given, of a call that has come back with its body.
+    #[getter]
+    fn auth(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.auth.as_ref().map(|auth| auth.clone_ref(py))
+    }
+
+    /// Lets the caller in whose body is not there yet: our own server reads it, and the call comes back with it and with
+    /// `auth`. False where the body is there already, or is to be received.
+    fn admit(&self, auth: Py<PyAny>) -> bool {
+        let mut stage = self.stage();
+        if !self.head || self.verdict.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            return false;
+        }
+        match std::mem::replace(&mut *stage, Stage::Done(None)) {
+            Stage::Pending(pending) if !pending.wants_page() => {
+                if let Some(judge) = self.judge() {
+                    judge(Verdict::Admitted(pending, Box::new(auth)));
+                }
+                true
+            }
+            other @ (Stage::Pending(_) | Stage::Call(_) | Stage::Done(_)) => {
+                *stage = other;
+                false
+            }
+        }
+    }
+
+    /// Takes the body of a web server's request. One that is too large is answered.
+    fn receive(&self, body: Vec<u8>) -> PyResult<()> {
+        let mut stage = self.stage();
+        match std::mem::replace(&mut *stage, Stage::Done(None)) {
+            Stage::Pending(pending) => match pending.receive(body) {
+                Ok(pending) => *stage = Stage::Pending(pending),
+                Err(response) => {
+                    self.counters.refused();
+                    self.answered(&mut stage, response);
+                }
+            },
+            other @ (Stage::Call(_) | Stage::Done(_)) => {
+                *stage = other;
+                return Err(misuse("the call has its body"));
+            }
+        }
+        Ok(())
     }
 
     /// Whether a page is asked for, and no method; `"own"` where it is Python's to make.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::{ArrayRef, UInt8Array};
 use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::{DataType, Field};
-use penstock_net::vgi::Segment;
+use penstock_net::vgi::{Peer, Segment};
 use penstock_vgi::shm_layout::{MOST, Region};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -45,7 +45,8 @@ impl VgiSegment {
     /// Attaches another process's segment.
     #[staticmethod]
     fn attach(name: &str, size: u64) -> PyResult<Self> {
-        Segment::attach(name, size).map(Self::new).map_err(IntoVgiErr::into_vgi_err)
+        // The maker is not known: it is a process of this user, and no more is trusted.
+        Segment::attach(name, size, Peer::of_this_user()).map(Self::new).map_err(IntoVgiErr::into_vgi_err)
     }
 
     #[getter]

@@ -1,6 +1,7 @@
 //! The server's end for Python: it asks for calls and answers them.
 
 use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
 
 use penstock_net::vgi::{Channel, Counters, MetricsEndpoint, ServerConnection};
 use penstock_vgi::http::Service;
@@ -85,6 +86,11 @@ impl VgiServer {
         Ok(VgiHttp::new(service, Arc::clone(&self.counters), self.external.clone()))
     }
 
+    /// Counts a connection that was closed before a call.
+    fn refused(&self) {
+        self.counters.refused();
+    }
+
     /// Serves the server's counters for Prometheus.
     fn metrics(&self, address: &str) -> PyResult<VgiMetrics> {
         let (addresses, _) = address::resolve(address).map_err(IntoPyErr::into_py_err)?;
@@ -94,18 +100,24 @@ impl VgiServer {
     }
 
     /// A connection over two descriptors, which are used and not owned, or two binary files.
-    #[pyo3(signature = (reader, writer=None, segment=None, tls=None))]
+    #[pyo3(signature = (reader, writer=None, segment=None, tls=None, first_byte=None))]
     fn connection(
         &self,
         reader: &Bound<'_, PyAny>,
         writer: Option<&Bound<'_, PyAny>>,
         segment: Option<&Bound<'_, VgiSegment>>,
         tls: Option<&Bound<'_, VgiTls>>,
+        first_byte: Option<f64>,
     ) -> PyResult<VgiConnection> {
         let segment = segment.map(|segment| segment.get().segment()).transpose()?;
-        let channel: Channel = channel(reader, writer, tls)?;
+        let mut channel: Channel = channel(reader, writer, tls)?;
+        if let Some(seconds) = first_byte {
+            let limit = Duration::try_from_secs_f64(seconds).map_err(|error| misuse(&format!("first_byte: {error}")))?;
+            channel.set_first_byte(limit);
+        }
         let config = ServerConfig { seed: penstock_net::vgi::seed(), ..self.config.clone() };
-        let mut connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment);
+        let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment);
+        let mut connection = connection.map_err(IntoVgiErr::into_vgi_err)?;
         if self.external.is_some() {
             connection.machine().follow_pointers();
         }

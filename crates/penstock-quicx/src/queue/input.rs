@@ -102,6 +102,11 @@ impl Queue {
         }
     }
 
+    /// Whether a connection has neither submitted nor observed nor taken anything (decision 2): nothing will come for it.
+    pub fn has_no_role(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_none_or(|connection| connection.role == Role::Unknown)
+    }
+
     /// Whether a connection's last input was one request of a producer, and is answered: the next one may be near.
     pub fn is_in_turn(&self, id: ConnectionId) -> bool {
         self.connections.get(id).is_some_and(|connection| connection.in_turn)

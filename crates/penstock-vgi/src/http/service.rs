@@ -185,9 +185,9 @@ impl Service {
             (Route::Health | Route::Landing | Route::Describe, _) => return refuse(not_allowed("GET, OPTIONS")),
             (Route::Capabilities, _) => return refuse(not_allowed("OPTIONS")),
         };
-        if request.body.len() as u64 > self.max_body() {
-            let message = format!("the body has more than the {} octets that this server takes\n", self.max_body());
-            return refuse(Response::text(413, "text/plain; charset=utf-8", message));
+        let stated = request.headers.get("Content-Length").and_then(|length| length.parse::<u64>().ok());
+        if stated.unwrap_or(0).max(request.body.len() as u64) > self.max_body() {
+            return refuse(self.too_large());
         }
         if !self.is_arrow(request.headers.get("Content-Type")) {
             return refuse(self.unsupported(request.headers.get("Content-Type")));
@@ -195,6 +195,11 @@ impl Service {
         let request_id = request_id.unwrap_or_default();
         let service = Arc::clone(self);
         Begun::Call(Box::new(Pending { service, request, method, kind, request_id, page: None, first: None }))
+    }
+
+    fn too_large(&self) -> Response {
+        let message = format!("the body has more than the {} octets that this server takes\n", self.max_body());
+        Response::text(413, "text/plain; charset=utf-8", message)
     }
 
     /// The page that waits until it is known who asks.
@@ -365,6 +370,21 @@ impl Pending {
     /// Whether a page is asked for, and no method.
     pub const fn wants_page(&self) -> bool {
         self.page.is_some()
+    }
+
+    /// Takes the body, which may come after it is known who calls; the answer to one that is too large is the error.
+    pub fn receive(mut self: Box<Self>, body: Vec<u8>) -> std::result::Result<Box<Self>, Response> {
+        if body.len() as u64 > self.service.max_body() {
+            return Err(self.too_large());
+        }
+        self.request.body = body;
+        Ok(self)
+    }
+
+    /// The answer to a body that is longer than it may be.
+    pub fn too_large(self) -> Response {
+        let response = self.service.too_large();
+        self.done(response)
     }
 
     /// An answer that is no method's.

@@ -40,6 +40,10 @@ def _microseconds(when: datetime) -> int:
     return round(known.timestamp() * 1_000_000)
 
 
+def _request(call: "_core.VgiHttpCall") -> Request:
+    return Request(call.http_method, call.path, call.query, call.headers, call.remote)
+
+
 class HttpCalls:
     """Answers calls that come over HTTP; any number of threads may use it."""
 
@@ -61,12 +65,21 @@ class HttpCalls:
         }
 
     def handle(self, call: "_core.VgiHttpCall") -> None:
-        """Answer a request; the answer goes with the call."""
-        if call.done:
-            return
-        request = Request(call.http_method, call.path, call.query, call.headers, call.remote)
-        auth = self._gate.let_in(call, request)
+        """Answer a request of our own server, or let its caller in: then it comes back with its body."""
+        auth: AuthContext | None = call.auth
         if auth is None:
+            auth = self.admit(call)
+            if auth is None or call.admit(auth):
+                return
+        self.answer(call, auth)
+
+    def admit(self, call: "_core.VgiHttpCall") -> AuthContext | None:
+        """Say who calls, by the head of the request alone; None where it is answered."""
+        return None if call.done else self._gate.let_in(call, _request(call))
+
+    def answer(self, call: "_core.VgiHttpCall", auth: AuthContext) -> None:
+        """Answer a request whose body is there; the answer goes with the call."""
+        if call.done:
             return
         call.authenticated((auth.domain or "", auth.principal or "") if auth.authenticated else None)
         if call.done:
@@ -74,7 +87,7 @@ class HttpCalls:
         if call.kind == "upload_url":
             self._upload_urls(call)
         else:
-            self._dispatch(call, request, auth)
+            self._dispatch(call, _request(call), auth)
 
     def _upload_urls(self, call: "_core.VgiHttpCall") -> None:
         """Give URLs to which a caller may put what is too large for a request."""

@@ -8,6 +8,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from penstock import _core
 from penstock.vgi.http._calls import HttpCalls
 from penstock.vgi.http._gate import Gate
 from penstock.vgi.http._options import HttpOptions, core_options
@@ -48,8 +49,14 @@ class WsgiApp:
         self, method: str, path: str, query: str, headers: list[tuple[str, str]], body: bytes, remote: str
     ) -> Answer:
         """Answer one request: its status, its fields, its body."""
-        call = self.core.begin(method, path, query, headers, body, remote)
-        self.calls.handle(call)
+        return self._respond(self.core.begin(method, path, query, headers, remote), lambda: body)
+
+    def _respond(self, call: "_core.VgiHttpCall", read: Callable[[], bytes]) -> Answer:
+        # The caller is looked at before its body is read.
+        auth = self.calls.admit(call)
+        if auth is not None:
+            call.receive(read())
+            self.calls.answer(call, auth)
         return call.response()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
@@ -61,14 +68,14 @@ class WsgiApp:
         ]
         # WSGI has the path's octets as latin-1; what the application is mounted at is no part of it.
         path = environ.get("PATH_INFO", "").encode("latin-1")
-        status, answer, body = self.respond(
+        call = self.core.begin(
             environ["REQUEST_METHOD"],
             path.decode("utf-8", "replace"),
             environ.get("QUERY_STRING", ""),
             headers,
-            self._read(environ),
             environ.get("REMOTE_ADDR", ""),
         )
+        status, answer, body = self._respond(call, lambda: self._read(environ))
         start_response(f"{status} {HTTPStatus(status).phrase}", [*answer, ("Content-Length", str(len(body)))])
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
@@ -77,7 +84,8 @@ class WsgiApp:
         # Not more than the limit says, and one octet, by which the core sees that it was more.
         most = self.core.max_body + 1
         if length:
-            data: bytes = stream.read(min(int(length), most))
+            # A web server that lets a negative length through would have all of the input read.
+            data: bytes = stream.read(max(0, min(int(length), most)))
             return data
         chunked = "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower()
         return bytes(stream.read(most)) if chunked else b""
@@ -104,13 +112,17 @@ def make_asgi_app(server: RpcServer, **options: Unpack[HttpOptions]) -> Callable
             return
         if scope["type"] != "http":
             raise ValueError(f"an ASGI scope of type {scope['type']!r} is not served")
-        body = await _body(receive, app.core.max_body)
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         remote = (scope.get("client") or ("",))[0]
         query = scope.get("query_string", b"").decode("latin-1")
         # What the application is mounted at is no part of its paths.
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        status, answer, data = await asyncio.to_thread(app.respond, scope["method"], path, query, headers, body, remote)
+        call = app.core.begin(scope["method"], path, query, headers, remote)
+        auth = await asyncio.to_thread(app.calls.admit, call)
+        if auth is not None:
+            call.receive(await _body(receive, app.core.max_body))
+            await asyncio.to_thread(app.calls.answer, call, auth)
+        status, answer, data = call.response()
         packed = [(name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in answer]
         packed.append((b"content-length", str(len(data)).encode()))
         await send({"type": "http.response.start", "status": status, "headers": packed})
@@ -175,7 +187,13 @@ class HttpServer:
         """
         self._app = WsgiApp(server, **options)
         place = f"[{host}]" if ":" in host else host
-        self._listener = self._app.core.listen(f"{place}:{port}", cert=cert, key=key, client_ca=client_ca)
+        self._listener = self._app.core.listen(
+            f"{place}:{port}",
+            authenticates=options.get("authenticate") is not None,
+            cert=cert,
+            key=key,
+            client_ca=client_ca,
+        )
         self.port: int = self._listener.port
         """Where it listens."""
         self.fingerprint: str | None = self._listener.fingerprint

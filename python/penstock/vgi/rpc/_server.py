@@ -212,7 +212,10 @@ class RpcServer:
         if found is None:
             from penstock.vgi.rpc._transport import beside, endpoints
 
-            found = PipeCalls(self, self.core.connection(*endpoints(transport), **beside(transport)))
+            first_byte: float | None = getattr(transport, "first_byte", None)
+            found = PipeCalls(
+                self, self.core.connection(*endpoints(transport), **beside(transport), first_byte=first_byte)
+            )
             with self._lock:
                 self._calls[transport] = found
         return found

@@ -5,16 +5,14 @@ import io
 import logging
 import os
 import socket
-import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock import _core
-from penstock.errors import VgiError
 from penstock.vgi.rpc._client import OnLog, RpcConnection
+from penstock.vgi.rpc._listening import BACKLOG, Listening, serve_connection, unix_listener
 from penstock.vgi.rpc._server import RpcServer
 from penstock.vgi.rpc._transport import (
     PipeTransport,
@@ -45,9 +43,6 @@ P = TypeVar("P")
 
 _log = logging.getLogger("vgi_rpc.rpc")
 
-_WAITING = 128
-"""Connections that may wait to be taken."""
-
 
 @contextlib.contextmanager
 def _served(
@@ -65,7 +60,7 @@ def _served(
     # One that only fetches is the caller's.
     stores = external if isinstance(external, ServerExternalConfig) else None
     server = RpcServer(protocol, implementation, external_location=stores, ipc_validation=validation)
-    thread = threading.Thread(target=_serve_connection, args=(server, theirs), name="vgi-serve", daemon=True)
+    thread = threading.Thread(target=serve_connection, args=(server, theirs), name="vgi-serve", daemon=True)
     thread.start()
     try:
         connection = RpcConnection(protocol, ours, on_log, external_location=external, ipc_validation=validation)
@@ -74,16 +69,6 @@ def _served(
     finally:
         ours.close()
         thread.join()
-
-
-def _serve_connection(server: RpcServer, transport: RpcTransport) -> None:
-    """Serve one connection until its end; a peer that breaks the protocol ends its own connection only."""
-    try:
-        server.serve(transport)
-    except (VgiError, OSError) as error:
-        _log.warning("a connection ended: %s", error)
-    finally:
-        transport.close()
 
 
 @contextlib.contextmanager
@@ -249,23 +234,15 @@ def serve_unix(
 ) -> None:
     """Serve on a Unix socket until the process ends: one connection after the other, or many in threads.
 
-    A socket that a server left behind is replaced; another file there is a FileExistsError. ``max_connections``
-    is how many are served at a time; others wait. ``announce`` is called once it listens.
+    Only this user may connect (mode 0600). A socket that a dead server left behind is replaced; FileExistsError where
+    another file is there, or where a server listens. ``max_connections`` (1,024 by default) are served at a time;
+    others wait. A connection without a byte for 10 s is closed. ``announce`` is called once it listens.
     """
-    place = Path(path)
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(place.lstat().st_mode):
-            raise FileExistsError(f"{path} is there already, and no socket")
-        place.unlink()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(path)
-        try:
-            listener.listen(_WAITING)
-            if announce is not None:
-                announce()
-            _accept(server, listener, threaded, max_connections)
-        finally:
-            place.unlink(missing_ok=True)
+    listening = Listening(server, threaded=threaded, max_connections=max_connections)
+    with unix_listener(path) as listener:
+        if announce is not None:
+            announce()
+        listening.serve(listener)
 
 
 def serve_tcp(
@@ -281,41 +258,14 @@ def serve_tcp(
     """Serve on a TCP port until the process ends; ``TCP:HOST:PORT`` on standard output says where.
 
     With ``cert`` and ``key`` over TLS, and then ``client_ca`` may say whose callers are let in; the line ends with
-    `` fingerprint sha256:HEX`` then.
+    `` fingerprint sha256:HEX`` then. ``max_connections`` (1,024 by default) are served at a time, half of them at
+    most for one address beyond loopback. A connection has 10 s for its TLS handshake and its first byte.
     """
     if (cert is None) != (key is None) or (cert is None and client_ca is not None):
         raise ValueError("a certificate and its key go together, and client_ca needs both")
     tls = None if cert is None or key is None else _core.VgiTls.server(cert, key, client_ca)
     pinned = "" if tls is None else f" fingerprint {tls.fingerprint}"
-    with socket.create_server((host, port), backlog=_WAITING) as listener:
+    listening = Listening(server, threaded=True, max_connections=max_connections, tls=tls)
+    with socket.create_server((host, port), backlog=BACKLOG) as listener:
         print(f"TCP:{host}:{listener.getsockname()[1]}{pinned}", flush=True)  # noqa: T201 -- it is how a caller finds it
-        _accept(server, listener, True, max_connections, tls)
-
-
-def _accept(
-    server: RpcServer,
-    listener: socket.socket,
-    threaded: bool,
-    max_connections: int | None,
-    tls: "_core.VgiTls | None" = None,
-) -> None:
-    room = threading.BoundedSemaphore(max_connections) if threaded and max_connections else None
-    while True:
-        if room is not None:
-            room.acquire()
-        connection, _ = listener.accept()
-        if connection.family != socket.AF_UNIX:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        transport = UnixTransport(connection, tls)
-        if threaded:
-            threading.Thread(target=_serve_and_leave, args=(server, transport, room), daemon=True).start()
-        else:
-            _serve_connection(server, transport)
-
-
-def _serve_and_leave(server: RpcServer, transport: RpcTransport, room: threading.BoundedSemaphore | None) -> None:
-    try:
-        _serve_connection(server, transport)
-    finally:
-        if room is not None:
-            room.release()
+        listening.serve(listener)

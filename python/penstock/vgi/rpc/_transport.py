@@ -160,6 +160,8 @@ class UnixTransport:
         """Take the socket over; closing this closes it. With ``tls`` the core encrypts what goes over it."""
         self._socket = sock
         self.tls = tls
+        self.first_byte: float | None = None
+        """Seconds that the peer has for its TLS handshake and its first byte; None is no limit."""
         # Without buffers, so that the core reads and writes the socket itself.
         self._file = socket.SocketIO(sock, "rw")
 
@@ -172,6 +174,11 @@ class UnixTransport:
     def writer(self) -> io.IOBase:
         """What goes."""
         return self._file
+
+    def end_input(self) -> None:
+        """Read no more: the next read finds the end of the input."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
         """Close the socket; whoever waits at the other end sees the end."""

@@ -7,6 +7,7 @@ use penstock_lumberjack::ErrorKind;
 
 use super::budget::Budget;
 use super::foreign::Speaks;
+use crate::admission;
 use crate::metrics::{Histogram, Page};
 
 /// Peers that are counted apart; those that come later are "other", so that a page of metrics has an end.
@@ -27,7 +28,7 @@ const FOREIGN: [Speaks; 4] = [Speaks::Http, Speaks::Tls, Speaks::PlainLumberjack
 pub(super) struct Counters {
     pub(super) connections: AtomicU64,
     pub(super) open: AtomicU64,
-    pub(super) refused: AtomicU64,
+    pub(super) admission: Arc<admission::Counters>,
     pub(super) handshakes_failed: AtomicU64,
     pub(super) windows: AtomicU64,
     pub(super) batches: AtomicU64,
@@ -58,7 +59,7 @@ pub struct ReceiverCounters {
     pub connections: u64,
     /// Connections that are open.
     pub open: u64,
-    /// Connections that were closed at once: too many were open.
+    /// Connections that were closed at once: too many were open, in all or of their address, or descriptors ran out.
     pub refused: u64,
     /// TLS handshakes that failed.
     pub handshakes_failed: u64,
@@ -137,7 +138,7 @@ impl Counters {
         ReceiverCounters {
             connections: read(&self.connections),
             open: read(&self.open),
-            refused: read(&self.refused),
+            refused: self.admission.refused(),
             handshakes_failed: read(&self.handshakes_failed),
             events: read(&self.all.events),
             octets: read(&self.all.octets),
@@ -171,6 +172,7 @@ impl Counters {
         ] {
             page.counter(&format!("penstock_lumberjack_{name}"), help, value)?;
         }
+        self.admission.write(page, "penstock_lumberjack")?;
         page.gauge("penstock_lumberjack_open_connections", "Connections open.", now.open)?;
         page.gauge("penstock_lumberjack_held_octets", "Octets of what is not safe yet.", now.held_octets)?;
         page.counters("penstock_lumberjack_errors", "Connections that ended with an error.", "kind", now.errors)?;

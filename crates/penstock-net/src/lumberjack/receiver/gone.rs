@@ -4,6 +4,8 @@
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use crate::admission::FirstByte;
+
 /// A connection whose other end may be closed.
 pub(super) trait Gone {
     /// Whether it is, as the system knows it now.
@@ -29,6 +31,12 @@ impl Gone for TcpStream {
 impl Gone for TlsStream<TcpStream> {
     fn is_gone(&self) -> bool {
         self.get_ref().0.is_gone()
+    }
+}
+
+impl<S: Gone> Gone for FirstByte<S> {
+    fn is_gone(&self) -> bool {
+        self.get_ref().is_gone()
     }
 }
 

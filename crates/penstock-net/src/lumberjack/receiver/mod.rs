@@ -25,17 +25,14 @@ pub use self::counters::ReceiverCounters;
 use self::counters::{Counters, add};
 use self::foreign::Speaks;
 use super::delivery::{Destination, Origin};
+use crate::admission::{Admission, Config, FirstByte, IDLE_TIMEOUT, Permit};
 use crate::runtime::{PerProcess, Runtime};
 use crate::tcp::listen;
 use crate::tls::{Acceptor, ClientCertificates, Fingerprint, ServerTls};
 use crate::{Error, Result, metrics};
 
-/// How long a TLS handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How often the files of the certificate are looked at.
 const RELOAD: Duration = Duration::from_secs(5);
-/// How long to wait when the system has no more sockets.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// How a receiver listens.
 #[derive(Debug, Clone)]
@@ -46,10 +43,13 @@ pub struct ReceiverOptions {
     pub tls: Option<ServerTls>,
     /// Whether clients must have a certificate, where there is a CA for them. Default: they must.
     pub client_certificates: ClientCertificates,
-    /// What a writer may ask for, and how long it may take.
+    /// What a writer may ask for, and how long it may take. Default: as the core has it, and 15 minutes of silence.
     pub server: ServerConfig,
     /// Connections beyond this are closed at once. Default: 16,384.
     pub max_connections: u64,
+    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: half of all,
+    /// or 64 where that is more.
+    pub max_connections_per_address: Option<u64>,
     /// Octets of what is not safe yet, of all connections together; whoever wants to send more waits. Default: 256 MiB.
     pub max_octets: usize,
     /// After so long a connection ends at its window's edge, so that a balancer may move it. Default: never.
@@ -65,8 +65,9 @@ impl ReceiverOptions {
             listen,
             tls: None,
             client_certificates: ClientCertificates::Required,
-            server: ServerConfig::default(),
+            server: ServerConfig { idle_timeout: Some(IDLE_TIMEOUT), ..ServerConfig::default() },
             max_connections: 16_384,
+            max_connections_per_address: None,
             max_octets: 256 << 20,
             max_age: None,
             metrics: None,
@@ -83,6 +84,7 @@ struct Shared {
     acceptor: Option<Acceptor>,
     destination: Arc<dyn Destination>,
     counters: Counters,
+    admission: Arc<Admission>,
     budget: Arc<Budget>,
     /// Held while a batch is handed on to who looks for what is sent again.
     handing_on: Mutex<()>,
@@ -120,6 +122,12 @@ impl Receiver {
             (listener.local_addr().map_err(context)?, TcpListener::from_std(listener).map_err(context)?)
         };
         let metrics = options.metrics;
+        let counters = Counters::default();
+        let config = Config {
+            per_address: options.max_connections_per_address,
+            ..Config::new("Lumberjack", options.max_connections)
+        };
+        let admission = Admission::new(config, Arc::clone(&counters.admission))?;
         let shared = Arc::new(Shared {
             budget: Arc::new(Budget::new(options.max_octets)),
             handing_on: Mutex::new(()),
@@ -127,7 +135,8 @@ impl Receiver {
             address,
             acceptor,
             destination,
-            counters: Counters::default(),
+            counters,
+            admission,
             next: AtomicU64::new(0),
             stop: watch::Sender::new(false),
             cut: watch::Sender::new(false),
@@ -233,37 +242,24 @@ impl metrics::Source for Shared {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>, runtime: &'static Runtime) {
     let mut stop = shared.stop.subscribe();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stop.wait_for(|stopped| *stopped) => return,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "no connection could be taken");
-                sleep(ACCEPT_AGAIN).await;
-                continue;
-            }
-        };
-        if shared.counters.open.load(Ordering::Relaxed) >= shared.options.max_connections {
-            add(&shared.counters.refused, 1);
-            tracing::warn!(%peer, limit = shared.options.max_connections, "a connection too many was closed");
-            continue;
-        }
+    let accepting = shared.admission.accept(&listener, |stream, peer, permit| {
         add(&shared.counters.connections, 1);
         let opened = Opened::new(Arc::clone(&shared));
         // It moves to the thread of its task, and so do its events.
-        let Ok(stream) = stream.into_std() else { continue };
+        let Ok(stream) = stream.into_std() else { return };
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
         runtime.spread(number).spawn(async move {
             let Ok(stream) = TcpStream::from_std(stream) else { return };
             let mut cut = opened.0.cut.subscribe();
             tokio::select! {
-                () = serve(stream, peer, number, &opened.0) => {}
+                () = serve(stream, peer, number, &opened.0, &permit) => {}
                 _ = cut.wait_for(|cut| *cut) => tracing::warn!(%peer, "a connection was cut off"),
             }
         });
+    });
+    tokio::select! {
+        never = accepting => match never {},
+        _ = stop.wait_for(|stopped| *stopped) => {}
     }
 }
 
@@ -300,12 +296,12 @@ async fn keep_certificate(shared: Arc<Shared>) {
     }
 }
 
-async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Shared>) {
+async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Shared>, permit: &Permit) {
     // The same machine, whichever family the socket has.
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     let stop = shared.stop.subscribe();
     let began = Instant::now();
-    let (identity, account, result) = match admit(stream, peer, number, shared, stop).await {
+    let (identity, account, result) = match admit(stream, peer, number, shared, permit, stop).await {
         Ok(Some(served)) => served,
         Ok(None) => return,
         Err(error) => {
@@ -341,15 +337,17 @@ async fn admit(
     peer: SocketAddr,
     number: u64,
     shared: &Arc<Shared>,
+    permit: &Permit,
     mut stop: watch::Receiver<bool>,
 ) -> Result<Option<Served>> {
     let broken = |error| Error::io("the connection broke", &error);
-    stream.set_nodelay(true).map_err(broken)?;
-    let idle = shared.options.server.idle_timeout.unwrap_or(Duration::MAX);
     let speaks = tokio::select! {
-        looked = timeout(idle, foreign::look(&stream, shared.acceptor.is_some())) => match looked {
-            Ok(looked) => looked.map_err(broken)?,
-            Err(_) => return Ok(None),
+        looked = permit.in_time(foreign::look(&stream, shared.acceptor.is_some())) => match looked {
+            Some(looked) => looked.map_err(broken)?,
+            None => {
+                tracing::info!(%peer, "a connection that said nothing was closed");
+                return Ok(None);
+            }
         },
         _ = stop.wait_for(|stopped| *stopped) => return Ok(None),
     };
@@ -367,21 +365,20 @@ async fn admit(
         let (account, result) = connection.run(stop).await;
         return Ok(Some((None, account, result)));
     };
-    let handshake = timeout(HANDSHAKE, acceptor.acceptor().accept(stream)).await;
-    let stream = match handshake {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
+    let stream = match permit.in_time(acceptor.acceptor().accept(stream)).await {
+        Some(Ok(stream)) => stream,
+        Some(Err(error)) => {
             add(&shared.counters.handshakes_failed, 1);
             return Err(Error::Tls(format!("handshake: {error}")));
         }
-        Err(_) => {
+        None => {
             add(&shared.counters.handshakes_failed, 1);
             return Err(Error::Deadline("the handshake took too long".into()));
         }
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let known = certificate.map(|leaf| (identity::name(leaf), Fingerprint::of(leaf)));
-    let connection = connection(stream, shared, number, peer, known);
+    let connection = connection(FirstByte::new(stream, permit), shared, number, peer, known);
     let name = connection.origin.identity.clone();
     let (account, result) = connection.run(stop).await;
     Ok(Some((name, account, result)))

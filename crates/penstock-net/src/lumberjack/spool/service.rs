@@ -9,25 +9,20 @@
 //!
 //! Each with `Authorization: Bearer KEY`. 401 without the key, 400 with the reason where the spool refuses.
 
-use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::{Position, Store};
+use crate::http::{Answers, HttpServer, RequestBody, Secured, Serving};
 use crate::pipestream::reading::ReadKey;
 use crate::runtime::{PerProcess, Runtime};
 use crate::tls::{Acceptor, Fingerprint, ServerTls};
@@ -39,21 +34,25 @@ pub(super) const MAX_OCTETS: u64 = 64 << 20;
 pub(super) const MAX_SEGMENTS: usize = 64;
 /// The protocol's name in the handshake.
 pub(super) const ALPN: &[u8] = b"http/1.1";
-/// Connections at once; others wait.
-const CONNECTIONS: usize = 256;
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a reader may think between two requests.
-const IDLE: Duration = Duration::from_secs(60);
-/// How long a connection may last; whoever needs longer connects again.
-const CONNECTION_TIME: Duration = Duration::from_secs(3_600);
+const SERVING: Serving = Serving {
+    what: "readers",
+    connections: 256,
+    per_address: None,
+    keep_alive: true,
+    // How long a reader may think between two requests.
+    patience: Duration::from_secs(60),
+    // 64 KiB of an answer may take so long.
+    stall: Duration::from_secs(60),
+    unsent: None,
+    grace: Duration::from_secs(1),
+};
 /// How often the files of the certificate are looked at.
 const RELOAD: Duration = Duration::from_secs(5);
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Serves a spool to its readers, until it is dropped.
 #[derive(Debug)]
 pub struct Service {
-    address: SocketAddr,
+    server: HttpServer,
     acceptor: Arc<Acceptor>,
     stop: PerProcess<watch::Sender<bool>>,
 }
@@ -62,23 +61,17 @@ impl Service {
     /// Listens; port 0 picks a free one.
     pub fn bind(listen: SocketAddr, tls: &ServerTls, key: ReadKey, store: Arc<dyn Store>) -> Result<Self> {
         let acceptor = Arc::new(Acceptor::named(tls.clone(), ALPN)?);
-        let runtime = Runtime::current()?;
-        let bound = StdListener::bind(listen).and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            let _entered = runtime.handle().enter();
-            Ok((listener.local_addr()?, TcpListener::from_std(listener)?))
-        });
-        let (address, listener) =
-            bound.map_err(|error| Error::io(format!("cannot serve readers on {listen}"), &error))?;
+        let secured = Secured::Reloading(Arc::clone(&acceptor));
+        let served = Arc::new(Served { key, store });
+        let server = HttpServer::bind(served, listen, secured, SERVING, Arc::default())?;
         let (stop, stopped) = watch::channel(false);
-        runtime.handle().spawn(keep_certificate(Arc::clone(&acceptor), stopped.clone()));
-        runtime.handle().spawn(serve(listener, Arc::clone(&acceptor), Arc::new((key, store)), stopped));
-        Ok(Self { address, acceptor, stop: PerProcess::new(stop) })
+        Runtime::current()?.handle().spawn(keep_certificate(Arc::clone(&acceptor), stopped));
+        Ok(Self { server, acceptor, stop: PerProcess::new(stop) })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// What readers pin, now.
@@ -93,6 +86,7 @@ impl Service {
 
     /// Answers nobody any more.
     pub fn close(&self) {
+        self.server.stop();
         if let Ok(stop) = self.stop.get() {
             stop.send_replace(true);
         }
@@ -121,72 +115,31 @@ async fn keep_certificate(acceptor: Arc<Acceptor>, mut stop: watch::Receiver<boo
     }
 }
 
-type Served = Arc<(ReadKey, Arc<dyn Store>)>;
+struct Served {
+    key: ReadKey,
+    store: Arc<dyn Store>,
+}
 
-async fn serve(listener: TcpListener, acceptor: Arc<Acceptor>, served: Served, stopped: watch::Receiver<bool>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut stop = stopped.clone();
-    let accepting = async {
-        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-            let (stream, peer) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "no reader could be taken");
-                    sleep(ACCEPT_AGAIN).await;
-                    continue;
-                }
-            };
-            let (acceptor, served, mut stop) = (acceptor.acceptor(), Arc::clone(&served), stopped.clone());
-            tokio::spawn(async move {
-                let _place = place;
-                tokio::select! {
-                    _ = timeout(CONNECTION_TIME, connection(stream, peer, &acceptor, &served)) => {}
-                    // An error means that the service was dropped.
-                    _ = stop.wait_for(|stopped| *stopped) => {}
-                }
-            });
-        }
-    };
-    tokio::select! {
-        () = accepting => {}
-        _ = stop.wait_for(|stopped| *stopped) => {}
+impl Answers for Served {
+    type Body = Full<Bytes>;
+
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Full<Bytes>> {
+        respond(&request, &self, peer).await
     }
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, acceptor: &tokio_rustls::TlsAcceptor, served: &Served) {
-    let _ = stream.set_nodelay(true);
-    let stream = match timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::warn!(%peer, %error, "a reader's handshake failed");
-            return;
-        }
-        Err(_) => {
-            tracing::warn!(%peer, "a reader's handshake took too long");
-            return;
-        }
-    };
-    let service = service_fn(|request: Request<Incoming>| {
-        let served = Arc::clone(served);
-        async move { Ok::<_, Infallible>(respond(request, served, peer).await) }
-    });
-    let mut http = http1::Builder::new();
-    let http = http.timer(TokioTimer::new()).header_read_timeout(IDLE);
-    // Whoever breaks off has what it wanted, or asks again.
-    let _ = http.serve_connection(TokioIo::new(stream), service).await;
-}
-
-async fn respond(request: Request<Incoming>, served: Served, peer: SocketAddr) -> Response<Full<Bytes>> {
+async fn respond<B>(request: &Request<B>, served: &Served, peer: SocketAddr) -> Response<Full<Bytes>> {
     let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|key| served.0.matches(key));
+    let known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|key| served.key.matches(key));
     if !known {
         tracing::warn!(%peer, "a reader without the read key was refused");
         return answer(StatusCode::UNAUTHORIZED, "text/plain", "the read key is wrong\n".into());
     }
-    let Some(asked) = Asked::of(&request) else {
+    let Some(asked) = Asked::of(request) else {
         return answer(StatusCode::NOT_FOUND, "text/plain", "there is no such thing\n".into());
     };
-    let done = spawn_blocking(move || asked.look_up(&*served.1)).await;
+    let store = Arc::clone(&served.store);
+    let done = spawn_blocking(move || asked.look_up(&*store)).await;
     match done {
         Ok(Ok(Found::Nothing)) => answer(StatusCode::NO_CONTENT, "text/plain", Bytes::new()),
         Ok(Ok(Found::Json(text))) => answer(StatusCode::OK, "application/json", text.into()),

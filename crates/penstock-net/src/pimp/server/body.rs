@@ -3,22 +3,15 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 use penstock_pimp::{Code, Error};
 use penstock_wire::Limit;
-use tokio::time::timeout;
 
 use super::answer::Refused;
-use super::budget::Room;
-
-/// How long a body may take (decision 3), and each part of one that is larger.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PART: u64 = 512 << 10;
+use crate::http::{self, BodyError, Busy};
 
 /// Why an answer has broken off: who reads it must not take it for whole.
 #[derive(Debug)]
@@ -99,53 +92,20 @@ impl Body for Octets {
     }
 }
 
-/// A request's body, up to its limit and in its time.
-struct Coming<B> {
-    body: B,
-    most: Limit,
-    length: u64,
-    /// Of the time for this part.
-    left: Duration,
-}
-
-/// What became of it.
-enum Ended {
-    /// It is wrong.
-    Wrong(Error),
-    /// It did not come in its time: that is no fault of the request.
-    Late,
-}
-
-impl Ended {
-    fn late() -> String {
-        format!("the body took longer than {} s", PATIENCE.as_secs())
-    }
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Coming<B> {
-    const fn new(body: B, most: Limit) -> Self {
-        Self { body, most, length: 0, left: PATIENCE }
-    }
-
-    /// Its next octets. Only the time in which the client is waited for counts.
-    async fn next(&mut self) -> Result<Option<Bytes>, Ended> {
-        loop {
-            let began = Instant::now();
-            let Ok(frame) = timeout(self.left, self.body.frame()).await else { return Err(Ended::Late) };
-            self.left = self.left.saturating_sub(began.elapsed());
-            let Some(frame) = frame else { return Ok(None) };
-            let Ok(frame) = frame else {
-                return Err(Ended::Wrong(Error::new(Code::Malformed, "the body broke off")));
-            };
-            let Ok(octets) = frame.into_data() else { continue };
-            let part = self.length / PART;
-            self.length = self.length.saturating_add(octets.len() as u64);
-            self.most.check(self.length).map_err(|error| Ended::Wrong(error.into()))?;
-            if self.length / PART > part {
-                self.left = PATIENCE;
-            }
-            return Ok(Some(octets));
+impl From<BodyError> for Refused {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge(limit) => Self::Pimp(limit.into()),
+            BodyError::Broken => Self::Pimp(Error::new(Code::Malformed, "the body broke off")),
+            BodyError::Late(message) => Self::Late(message),
+            BodyError::Busy => Self::Busy,
         }
+    }
+}
+
+impl From<Busy> for Refused {
+    fn from(_: Busy) -> Self {
+        Self::Busy
     }
 }
 
@@ -154,36 +114,10 @@ pub(in crate::pimp) async fn read<B>(body: B, most: Limit) -> Result<Vec<u8>, Er
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let (mut coming, mut octets) = (Coming::new(body, most), Vec::new());
-    let wrong = |ended| match ended {
-        Ended::Wrong(error) => error,
-        Ended::Late => Error::new(Code::Malformed, Ended::late()),
-    };
-    while let Some(more) = coming.next().await.map_err(wrong)? {
-        octets.extend_from_slice(&more);
-    }
-    Ok(octets)
-}
-
-/// The same, in room that grows with what has come: a length that is told and does not come keeps nobody waiting.
-pub(super) async fn read_within<B>(body: B, most: Limit, room: &mut Room) -> Result<Vec<u8>, Refused>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    let (mut coming, mut octets) = (Coming::new(body, most), Vec::new());
-    let refused = |ended| match ended {
-        Ended::Wrong(error) => Refused::Pimp(error),
-        Ended::Late => Refused::Late(Ended::late()),
-    };
-    while let Some(more) = coming.next().await.map_err(refused)? {
-        let length = octets.len() + more.len();
-        if length > octets.capacity() {
-            let most = usize::try_from(coming.most.value).unwrap_or(usize::MAX);
-            let capacity = (octets.capacity() * 2).min(most).max(length);
-            room.grow(capacity).await?;
-            octets.reserve_exact(capacity - octets.len());
-        }
-        octets.extend_from_slice(&more);
-    }
-    Ok(octets)
+    http::read_body(body, most).await.map_err(|error| match error {
+        BodyError::TooLarge(limit) => limit.into(),
+        BodyError::Broken => Error::new(Code::Malformed, "the body broke off"),
+        BodyError::Late(message) => Error::new(Code::Malformed, message),
+        BodyError::Busy => Error::new(Code::Malformed, "there is no room for the body"),
+    })
 }

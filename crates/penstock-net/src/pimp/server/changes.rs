@@ -13,9 +13,9 @@ use penstock_pimp::{Answer, Batch, Code, Creation, Envelope, Error, Job, JobId, 
 use penstock_wire::Limit;
 
 use super::answer::{self, Refused};
-use super::body::{self, Octets};
-use super::budget::Room;
+use super::body::Octets;
 use super::service::{Service, header, now};
+use crate::http::{Room, read_body_within};
 use crate::pimp::Change;
 use crate::runtime::spawn_blocking;
 
@@ -63,7 +63,7 @@ impl Service {
         // A length that is told is the limit: so no more room is taken than will be needed.
         let most = Limit { value: told.unwrap_or(most.value), ..most };
         let mut room = self.bodies.room(peer, 0).await?;
-        Ok((body::read_within(body, most, &mut room).await?, room))
+        Ok((read_body_within(body, most, &mut room).await?, room))
     }
 
     pub(super) async fn create<B>(&self, id: JobId, key: Option<&str>, parts: &Parts, body: B, peer: IpAddr) -> Answered

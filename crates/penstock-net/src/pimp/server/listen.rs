@@ -4,20 +4,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::{Request, Response};
 
 use super::Service;
 use super::body::Octets;
-use crate::http::{Answers, HttpServer, Serving};
+use crate::http::{Answers, HttpServer, RequestBody, Secured, Serving};
 use crate::metrics::{Endpoint, Source};
 use crate::runtime::Runtime;
 use crate::tls::{Fingerprint, ServerTls};
-use crate::{Error, Result};
+use crate::{ConnectionLimits, Error, Result};
 
 pub(super) const SERVING: Serving = Serving {
     what: "PIMP",
     connections: 16_384,
+    per_address: None,
+    keep_alive: true,
     // Decision 3.
     patience: Duration::from_secs(10),
     stall: Duration::from_secs(30),
@@ -35,20 +36,26 @@ pub struct Buffer {
 impl Answers for Service {
     type Body = Octets;
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: SocketAddr) -> Response<Octets> {
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Octets> {
         self.respond(request, peer.ip()).await
     }
 }
 
 impl Buffer {
+    /// Connections at once, where nobody says otherwise; others wait in the system.
+    pub const CONNECTIONS: ConnectionLimits =
+        ConnectionLimits { connections: SERVING.connections, per_address: SERVING.per_address };
+
     /// Listens, and at `metrics` for Prometheus; port 0 picks a free one. Without TLS it listens on loopback only (decision 12).
     pub fn bind(
         service: &Arc<Service>,
         address: SocketAddr,
         tls: Option<&ServerTls>,
         metrics: Option<SocketAddr>,
+        limits: ConnectionLimits,
     ) -> Result<Self> {
-        Self::serve(service, address, tls, metrics, SERVING)
+        let ConnectionLimits { connections, per_address } = limits;
+        Self::serve(service, address, tls, metrics, Serving { connections, per_address, ..SERVING })
     }
 
     pub(super) fn serve(
@@ -61,7 +68,13 @@ impl Buffer {
         if tls.is_none() && !address.ip().is_loopback() {
             return Err(Error::Misuse(format!("{address} is not loopback: a buffer needs TLS there")));
         }
-        let server = HttpServer::bind(Arc::clone(service), address, tls, serving)?;
+        let server = HttpServer::bind(
+            Arc::clone(service),
+            address,
+            Secured::of(tls)?,
+            serving,
+            Arc::clone(&service.admission),
+        )?;
         let source = || Arc::clone(service) as Arc<dyn Source>;
         let metrics = metrics.map(|listen| Endpoint::bind(listen, source())).transpose()?;
         let (cleaning, mut stopping) = (Arc::clone(service).keep_clean(), server.stopping()?);

@@ -55,6 +55,7 @@ impl Source for Service {
         page.counters("penstock_pimp_answers", "Answers, by status.", "status", all)?;
         page.counter("penstock_pimp_chunks", "Chunks taken.", read(&counters.chunks))?;
         page.counter("penstock_pimp_duplicates", "Chunks that were there already.", read(&counters.duplicates))?;
+        self.admission.write(page, "penstock_pimp")?;
         let usage = self.store.usage();
         let damaged = "Stretches of the store that were found damaged at the start.";
         page.counter("penstock_pimp_damaged", damaged, usage.damaged)?;

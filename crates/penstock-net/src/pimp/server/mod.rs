@@ -2,7 +2,6 @@
 
 mod answer;
 mod body;
-mod budget;
 mod changes;
 mod events;
 mod listen;

@@ -14,9 +14,9 @@ use tokio::time::timeout;
 
 use super::answer::Refused;
 use super::body::Broken;
-use super::budget::Room;
 use super::pieces::{Chunks, PIECE, largest};
 use super::service::Service;
+use crate::http::Room;
 use crate::runtime::spawn_blocking;
 
 /// The most that a compressed payload is inflated to for who does not take gzip; others do it themselves.

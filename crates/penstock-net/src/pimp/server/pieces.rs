@@ -13,8 +13,8 @@ use penstock_pimp::{JobId, Limits};
 
 use super::answer::Refused;
 use super::body::Broken;
-use super::budget::Room;
 use super::service::Service;
+use crate::http::Room;
 use crate::runtime::spawn_blocking;
 
 /// So many octets of chunks are read at once for an answer; a chunk that is larger by itself.
@@ -45,7 +45,7 @@ impl Chunks {
 
     /// Room for the next of them.
     pub(super) async fn room(&self) -> Result<Room, Refused> {
-        self.service.answers.room(self.peer, PIECE.max(largest(self.service.limits()))).await
+        Ok(self.service.answers.room(self.peer, PIECE.max(largest(self.service.limits()))).await?)
     }
 
     /// The next of them; none behind the last. Fails where they are gone, since the job is.

@@ -1,7 +1,7 @@
 //! What is answered to a request, whatever it came over.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,13 +16,13 @@ use tokio::time::{sleep, timeout};
 
 use super::answer::{self, Refused};
 use super::body::Octets;
-use super::budget::Budget;
 use super::metrics::Counters;
 use super::payload::{Known, Name, Payload, READING};
 use super::pieces::{Chunks, PIECE, PollPieces, largest};
 use super::rates::Rates;
 use super::{events, packing, page, pieces, raw};
-use crate::http::Stopping;
+use crate::admission::{self, network};
+use crate::http::{Budget, Stopping};
 use crate::pimp::Store;
 
 /// Wrong keys that an address may try at once, and how many more a second.
@@ -109,6 +109,8 @@ pub struct Service {
     pub(super) jwt_secret: Option<Vec<u8>>,
     allow_origin: Option<HeaderValue>,
     pub(super) counters: Counters,
+    /// What became of connections.
+    pub(super) admission: Arc<admission::Counters>,
     live: Mutex<HashMap<JobId, Arc<Live>>>,
     guesses: Mutex<Rates<IpAddr>>,
     requests: Mutex<Rates<Digest>>,
@@ -156,6 +158,7 @@ impl Service {
             jwt_secret,
             allow_origin,
             counters: Counters::default(),
+            admission: Arc::default(),
             live: Mutex::default(),
             guesses: Mutex::new(Rates::new(GUESSES.0, GUESSES.1)),
             requests: Mutex::new(Rates::new(REQUESTS.0, REQUESTS.1)),
@@ -368,16 +371,6 @@ fn caller(headers: &HeaderMap, peer: IpAddr) -> IpAddr {
     let last = named.and_then(|list| list.rsplit(',').next()?.trim().parse().ok());
     let peer = peer.to_canonical();
     network(last.filter(|_| peer.is_loopback()).unwrap_or(peer))
-}
-
-/// Whoever has an address of IPv6 has the 2^64 beside it too.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => {
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
-        }
-        other @ (IpAddr::V4(_) | IpAddr::V6(_)) => other,
-    }
 }
 
 fn too_often(wait: Duration) -> Refused {

@@ -57,7 +57,7 @@ fn service(store: Arc<dyn Store>) -> Arc<Service> {
 
 impl Server {
     fn over(service: Arc<Service>, folder: Option<TempDir>) -> Self {
-        let buffer = Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), None, None).expect("bound");
+        let buffer = Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), None, None, Buffer::CONNECTIONS).expect("bound");
         Self { service, buffer, _folder: folder }
     }
 
@@ -457,7 +457,7 @@ fn settings_that_could_not_work_are_refused() {
 fn metrics_count_answers_and_what_is_stored() {
     let service = service(Arc::new(MemoryStore::new()));
     let free = ([127, 0, 0, 1], 0).into();
-    let buffer = Buffer::bind(&service, free, None, Some(free)).expect("bound");
+    let buffer = Buffer::bind(&service, free, None, Some(free), Buffer::CONNECTIONS).expect("bound");
     let server = Server { service, buffer, _folder: None };
     server.create(id(1));
     server.write(id(1), &[metadata(id(1), "\"identity\"")]);
@@ -479,7 +479,7 @@ fn https_is_spoken_with_the_certificate_that_is_told() {
     let folder = TempDir::new().expect("a folder");
     let tls = ServerTls { identity: Identity::Development { dir: folder.path().to_owned() }, client_ca: None };
     let service = service(Arc::new(MemoryStore::new()));
-    let buffer = Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), Some(&tls), None).expect("bound");
+    let buffer = Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), Some(&tls), None, Buffer::CONNECTIONS).expect("bound");
     let trust = Trust::Fingerprint(buffer.fingerprint().expect("of its certificate"));
     let config = ClientTls { trust, identity: None }.config(b"http/1.1").expect("valid");
     let address = buffer.address();
@@ -499,7 +499,7 @@ fn https_is_spoken_with_the_certificate_that_is_told() {
 
 #[test]
 fn without_tls_it_listens_on_loopback_only() {
-    let error = Buffer::bind(&service(Arc::new(MemoryStore::new())), ([0, 0, 0, 0], 0).into(), None, None)
+    let error = Buffer::bind(&service(Arc::new(MemoryStore::new())), ([0, 0, 0, 0], 0).into(), None, None, Buffer::CONNECTIONS)
         .expect_err("open to all");
     assert!(error.to_string().contains("TLS"), "{error}");
 }
@@ -511,7 +511,7 @@ const CHILD: &str = "PENSTOCK_TEST_PIMP_STORE";
 fn a_buffer_of_its_own_process() {
     let Ok(folder) = std::env::var(CHILD) else { return };
     let store = DiskStore::open(Path::new(&folder)).expect("free");
-    let buffer = Buffer::bind(&service(Arc::new(store)), ([127, 0, 0, 1], 0).into(), None, None).expect("bound");
+    let buffer = Buffer::bind(&service(Arc::new(store)), ([127, 0, 0, 1], 0).into(), None, None, Buffer::CONNECTIONS).expect("bound");
     let mut out = std::io::stdout();
     writeln!(out, "\nlistening {}", buffer.address()).and_then(|()| out.flush()).expect("a pipe");
     std::thread::sleep(Duration::from_secs(60));

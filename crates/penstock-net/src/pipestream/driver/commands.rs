@@ -47,6 +47,7 @@ pub(super) enum Announced {
 impl Driver {
     pub(super) fn handle_command(&mut self, command: Command) {
         let now = now();
+        self.heard = now.instant;
         // Where the session refuses what the peer did, it closes by itself; its events say why.
         match command {
             Command::Control(send, receive) => self.control.open(send, receive),

@@ -131,6 +131,9 @@ pub(crate) struct Driver {
     /// By when the peer's capabilities must have come, and its SESSION at layer 2.
     agree_by: Option<Instant>,
     agree_within: Duration,
+    /// After so long a silence it ends, if nothing is open; when the silence began.
+    quiet_timeout: Option<Duration>,
+    heard: Instant,
     /// The server goes down: the session closes as soon as nothing is open.
     retiring: bool,
     /// The session's counters as they were last shown.
@@ -197,6 +200,8 @@ impl Driver {
             batches: Batches::default(),
             agree_by: Instant::now().checked_add(agree_within),
             agree_within,
+            quiet_timeout: options.quiet_timeout,
+            heard: Instant::now(),
             retiring: false,
             published: Counters::default(),
             closing: None,
@@ -271,7 +276,8 @@ impl Driver {
 
     /// When something has to be done though nothing comes.
     fn deadline(&self) -> Option<Instant> {
-        [self.session.poll_timeout(), self.agree_by].into_iter().flatten().min()
+        let quiet = self.quiet_timeout.map(|timeout| self.heard + timeout);
+        [self.session.poll_timeout(), self.agree_by, quiet].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self) {
@@ -288,11 +294,19 @@ impl Driver {
             }
             self.session.abort(now, Reason { code: ErrorCode::IdleTimeout, message });
         }
+        if self.quiet_timeout.is_some_and(|timeout| self.heard.elapsed() >= timeout) {
+            // Where something is open, its end is waited for as long again.
+            self.heard = now.instant;
+            if self.session.close_when_idle(now) {
+                tracing::info!(peer = %self.link.shared.peer, "a session in which nothing happens was closed");
+            }
+        }
         self.session.handle_timeout(now);
     }
 
     fn handle_urgent(&mut self, first: Urgent) {
         let now = now();
+        self.heard = now.instant;
         let mut next = Some(first);
         while let Some(urgent) = next {
             match urgent {
@@ -371,6 +385,7 @@ impl Driver {
         // What the peer did wrong is in the session's events, and it closes by itself.
         match event {
             ControlRead::Octets(pieces) => {
+                self.heard = now.instant;
                 for piece in pieces {
                     if self.session.handle_control(now, piece).is_err() {
                         break;

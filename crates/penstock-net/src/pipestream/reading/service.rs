@@ -20,7 +20,7 @@ use super::wire::{
     PlanAnswer, REFUSED, Request, RowsHead, Welcome,
 };
 use super::{Journal, PlanLimits, Store, Wanted, plan};
-use crate::{Error, Result};
+use crate::{Error, IDLE_TIMEOUT, Result};
 
 /// The protocol's name in the handshake.
 pub(crate) const ALPN: &[u8] = b"penstock-sink/1";
@@ -99,7 +99,14 @@ impl Service {
             return;
         }
         tracing::info!(%peer, "a reader of the sink");
-        while let Ok((send, receive)) = connection.accept_bi().await {
+        loop {
+            let (send, receive) = match timeout(IDLE_TIMEOUT, connection.accept_bi()).await {
+                Ok(Ok(request)) => request,
+                Ok(Err(_)) => return,
+                // An answer may take longer than that.
+                Err(_) if Arc::strong_count(&welcome) > 1 => continue,
+                Err(_) => return connection.close(VarInt::from_u32(0), b"nothing was asked for 15 minutes"),
+            };
             let (service, connection, welcome) = (Arc::clone(self), connection.clone(), Arc::clone(&welcome));
             tokio::spawn(async move { service.answer(&connection, &welcome, send, receive).await });
         }

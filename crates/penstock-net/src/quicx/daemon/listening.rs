@@ -7,28 +7,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, unix};
 use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::serve::Connection;
 use super::state::Shared;
 use super::{DaemonOptions, thrown};
+use crate::admission::{FirstByte, Listen, Permit};
 use crate::runtime::Runtime;
 use crate::tcp::listen;
 use crate::tls::{Acceptor, ClientCertificates, Fingerprint};
 use crate::{Error, Result};
 
-/// How long a TLS handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How often the files of the certificate are looked at.
 const RELOAD: Duration = Duration::from_secs(5);
-/// How long to wait when the system has no more sockets.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// After so long a silence the system asks whether the other end is there.
-const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Sockets that listen.
 pub(super) struct Listeners {
@@ -115,71 +109,50 @@ fn unix(path: &Path) -> Result<(UnixListener, UnixPath)> {
 }
 
 /// Takes connections until the daemon stops.
-async fn accept<S, A>(shared: &Arc<Shared>, accepting: impl Fn() -> A, serve: impl Fn(S))
-where
-    A: Future<Output = std::io::Result<S>>,
-{
-    loop {
-        let accepted = tokio::select! {
-            accepted = accepting() => accepted,
-            () = thrown(&shared.stop) => return,
-        };
-        match accepted {
-            Ok(_) if shared.lock().queue.connections() >= shared.max_connections => {
-                tracing::warn!(limit = shared.max_connections, "a connection too many was closed");
-            }
-            Ok(stream) => serve(stream),
-            Err(error) => {
-                tracing::warn!(%error, "no connection could be taken");
-                sleep(ACCEPT_AGAIN).await;
-            }
-        }
+async fn accept<L: Listen>(shared: &Arc<Shared>, listener: &L, serve: impl FnMut(L::Stream, L::Peer, Permit)) {
+    tokio::select! {
+        never = shared.admission.accept(listener, serve) => match never {},
+        () = thrown(&shared.stop) => {}
     }
 }
 
 async fn accept_plain(listener: TcpListener, shared: Arc<Shared>) {
-    let serve = |(stream, peer): (TcpStream, SocketAddr)| {
-        prepare(&stream);
-        spawn(&shared, stream, &peer.to_string(), peer.ip().to_canonical().is_loopback());
+    let serve = |stream: TcpStream, peer: SocketAddr, permit| {
+        spawn(&shared, stream, permit, &peer.to_string(), peer.ip().to_canonical().is_loopback());
     };
-    accept(&shared, || listener.accept(), serve).await;
+    accept(&shared, &listener, serve).await;
 }
 
 async fn accept_unix(listener: UnixListener, shared: Arc<Shared>) {
-    let serve = |(stream, _)| spawn(&shared, stream, "unix", true);
-    accept(&shared, || listener.accept(), serve).await;
+    let serve = |stream: UnixStream, _: unix::SocketAddr, permit| spawn(&shared, stream, permit, "unix", true);
+    accept(&shared, &listener, serve).await;
 }
 
 async fn accept_tls(listener: TcpListener, acceptor: Arc<Acceptor>, shared: Arc<Shared>) {
-    let serve = |(stream, peer): (TcpStream, SocketAddr)| {
-        prepare(&stream);
+    let serve = |stream: TcpStream, peer: SocketAddr, permit: Permit| {
         let (handshake, shared) = (acceptor.acceptor().accept(stream), Arc::clone(&shared));
         tokio::spawn(async move {
-            let stream = match timeout(HANDSHAKE, handshake).await {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => return tracing::warn!(%peer, %error, "a handshake failed"),
-                Err(_) => return tracing::warn!(%peer, "a handshake took too long"),
+            let stream = match permit.in_time(handshake).await {
+                Some(Ok(stream)) => stream,
+                Some(Err(error)) => return tracing::warn!(%peer, %error, "a handshake failed"),
+                None => return tracing::warn!(%peer, "a handshake took too long"),
             };
             // The CA has signed it, or there would be none.
             let certified = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
             let trusted = certified || peer.ip().to_canonical().is_loopback();
-            Connection::new(&shared, stream, &peer.to_string(), trusted).run().await;
+            let stream = FirstByte::new(stream, &permit);
+            Connection::new(&shared, stream, permit, &peer.to_string(), trusted).run().await;
         });
     };
-    accept(&shared, || listener.accept(), serve).await;
+    accept(&shared, &listener, serve).await;
 }
 
-fn spawn<S>(shared: &Arc<Shared>, stream: S, name: &str, trusted: bool)
+fn spawn<S>(shared: &Arc<Shared>, stream: S, permit: Permit, name: &str, trusted: bool)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    tokio::spawn(Connection::new(shared, stream, name, trusted).run());
-}
-
-/// Small frames go at once, and a peer whose machine is gone is noticed. What the system cannot do is left.
-fn prepare(stream: &TcpStream) {
-    let _ = stream.set_nodelay(true);
-    let _ = SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE));
+    let stream = FirstByte::new(stream, &permit);
+    tokio::spawn(Connection::new(shared, stream, permit, name, trusted).run());
 }
 
 async fn keep_certificate(acceptor: Arc<Acceptor>, shared: Arc<Shared>) {

@@ -52,6 +52,7 @@ impl Source for Shared {
         ] {
             page.gauge(&format!("penstock_quicx_{name}"), help, value)?;
         }
+        self.admission.counters().write(page, "penstock_quicx")?;
         for (name, help, value) in queue {
             page.gauge(&format!("penstock_quicx_{name}"), help, value as u64)?;
         }

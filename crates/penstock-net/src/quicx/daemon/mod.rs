@@ -20,6 +20,7 @@ use tokio::time::timeout;
 use self::journal::Folder;
 use self::listening::{Listeners, UnixPath};
 use self::state::Shared;
+use crate::admission::{Admission, Config, IDLE_TIMEOUT};
 use crate::runtime::{self, PerProcess, Runtime};
 use crate::tls::{Fingerprint, ServerTls};
 use crate::{Error, Result, metrics as endpoint};
@@ -44,6 +45,11 @@ pub struct DaemonOptions {
     pub queue: QueueConfig,
     /// Connections beyond this are closed at once. Default: 16,384.
     pub max_connections: usize,
+    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: half of all,
+    /// or 64 where that is more.
+    pub max_connections_per_address: Option<u64>,
+    /// Silence after which a connection ends that has neither submitted nor taken anything. Default: 15 minutes.
+    pub idle_timeout: Option<Duration>,
     /// Where metrics and `/healthz` are served by HTTP. Default: nowhere.
     pub metrics: Option<SocketAddr>,
 }
@@ -57,6 +63,8 @@ impl Default for DaemonOptions {
             journal: None,
             queue: QueueConfig::default(),
             max_connections: 16_384,
+            max_connections_per_address: None,
+            idle_timeout: Some(IDLE_TIMEOUT),
             metrics: None,
         }
     }
@@ -97,7 +105,12 @@ impl Daemon {
             }
         };
         let listeners = Listeners::bind(&options)?;
-        let shared = Arc::new(Shared::new(queue, options.max_connections));
+        let config = Config {
+            per_address: options.max_connections_per_address,
+            ..Config::new("Quicx", options.max_connections as u64)
+        };
+        let admission = Admission::new(config, Arc::default())?;
+        let shared = Arc::new(Shared::new(queue, admission, options.idle_timeout));
         let runtime = Runtime::current()?;
         let metrics = OnceLock::new();
         if let Some(listen) = options.metrics {

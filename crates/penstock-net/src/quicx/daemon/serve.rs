@@ -1,5 +1,6 @@
 //! One connection.
 
+use std::future::pending;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -9,9 +10,10 @@ use std::time::{Duration, Instant};
 use penstock_quicx::ConnectionId;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::yield_now;
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
 use super::state::{Shared, State};
+use crate::admission::Permit;
 
 /// Reads and writes in a row before others have their turn.
 const TURNS: usize = 16;
@@ -26,24 +28,50 @@ pub(super) struct Connection<S> {
     shared: Arc<Shared>,
     stream: S,
     id: ConnectionId,
+    /// Its place among the connections.
+    _permit: Permit,
     name: Arc<str>,
     /// Written, and perhaps kept by TLS.
     unflushed: bool,
     /// Until when its next request is waited for awake.
     awake: Option<Instant>,
+    /// When a byte came or went last.
+    moved: Instant,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Those who are trusted may stop the daemon.
-    pub(super) fn new(shared: &Arc<Shared>, stream: S, name: &str, trusted: bool) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, stream: S, permit: Permit, name: &str, trusted: bool) -> Self {
         let id = shared.lock().queue.open(trusted);
-        Self { shared: Arc::clone(shared), stream, id, name: name.into(), unflushed: false, awake: None }
+        Self {
+            shared: Arc::clone(shared),
+            stream,
+            id,
+            _permit: permit,
+            name: name.into(),
+            unflushed: false,
+            awake: None,
+            moved: Instant::now(),
+        }
     }
 
     /// Serves it to its end.
     pub(super) async fn run(mut self) {
         let mut ending = false;
-        let served = std::future::poll_fn(|cx| self.poll(cx, &mut ending)).await;
+        let served = loop {
+            let idle = self.shared.idle_timeout.map(|idle| self.moved + idle);
+            let serving = std::future::poll_fn(|cx| self.poll(cx, &mut ending));
+            let idle = async { if let Some(at) = idle { sleep_until(at.into()).await } else { pending().await } };
+            tokio::select! {
+                biased;
+                served = serving => break served,
+                () = idle => {}
+            }
+            if self.is_idle() {
+                tracing::info!(peer = %self.name, "a connection that says nothing was closed");
+                return;
+            }
+        };
         let ended = match served {
             Ok(()) if ending => tokio::select! {
                 ended = std::future::poll_fn(|cx| self.poll_rest(cx)) => ended,
@@ -76,6 +104,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let mut read = ReadBuf::new(&mut state.scratch);
                 if Pin::new(&mut self.stream).poll_read(cx, &mut read)?.is_ready() {
                     let (now, octets) = (Instant::now(), read.filled());
+                    self.moved = now;
                     if octets.is_empty() {
                         state.queue.handle_end(now, self.id);
                     } else {
@@ -96,6 +125,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Poll::Pending
     }
 
+    /// Whether it has been silent for too long. One that nobody needs to hear of is looked at again after as long a silence.
+    fn is_idle(&mut self) -> bool {
+        let Some(idle) = self.shared.idle_timeout else { return false };
+        if self.moved.elapsed() < idle {
+            return false;
+        }
+        let idle = self.shared.lock().queue.has_no_role(self.id);
+        self.moved = Instant::now();
+        idle
+    }
+
     /// Comes again once all others had their turn and the system was asked for news, instead of sleeping until there is some.
     fn stay_awake(&mut self, cx: &mut Context<'_>) {
         if self.awake.take_if(|until| Instant::now() >= *until).is_none() && self.awake.is_some() {
@@ -113,7 +153,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             match Pin::new(&mut self.stream).poll_write(cx, octets) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(written) => {
-                    state.queue.handle_written(Instant::now(), self.id, written?);
+                    self.moved = Instant::now();
+                    state.queue.handle_written(self.moved, self.id, written?);
                     self.shared.settle(state, Some(self.id));
                     self.unflushed = true;
                 }

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
 
 use super::thrown;
+use crate::admission::Admission;
 use crate::metrics::Histogram;
 use crate::runtime::cores;
 
@@ -32,7 +33,8 @@ pub(super) struct Shared {
     pub(super) asked: watch::Sender<bool>,
     pub(super) drained: watch::Sender<bool>,
     pub(super) journaled: AtomicBool,
-    pub(super) max_connections: usize,
+    pub(super) admission: Arc<Admission>,
+    pub(super) idle_timeout: Option<Duration>,
     /// Of this machine, as far as we may use them.
     pub(super) cores: usize,
     pub(super) commit_seconds: Histogram,
@@ -50,7 +52,7 @@ pub(super) struct State {
 }
 
 impl Shared {
-    pub(super) fn new(queue: Queue, max_connections: usize) -> Self {
+    pub(super) fn new(queue: Queue, admission: Arc<Admission>, idle_timeout: Option<Duration>) -> Self {
         Self {
             state: Mutex::new(State {
                 queue,
@@ -67,7 +69,8 @@ impl Shared {
             asked: watch::Sender::new(false),
             drained: watch::Sender::new(false),
             journaled: AtomicBool::new(false),
-            max_connections,
+            admission,
+            idle_timeout,
             cores: cores(),
             commit_seconds: Histogram::default(),
         }

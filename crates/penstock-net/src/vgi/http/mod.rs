@@ -8,7 +8,7 @@ mod server;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use client::{Allowed, ClientOptions, HttpClient, HttpSender, HttpStream, Retry, Uploads};
-pub use queue::Waiting;
+pub use queue::{Caller, Progress, Verdict, Waiting};
 pub use server::HttpListener;
 
 /// Seconds since the Unix epoch, for tokens.

@@ -1,5 +1,6 @@
 //! Calls between the IO thread, where they come in, and the threads that run methods.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,16 +8,48 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use penstock_vgi::http::{Pending, Response};
 use tokio::sync::oneshot;
 
+/// What the application knows of a caller that it has let in. It comes back with the body.
+pub type Caller = Box<dyn Any + Send>;
+
+/// What a thread says of a call.
+pub enum Verdict {
+    /// It is answered.
+    Answered(Response),
+    /// Its caller may call: the body is to be read, and the call comes to a thread again.
+    Admitted(Box<Pending>, Caller),
+}
+
+impl fmt::Debug for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Answered(_) => "Answered",
+            Self::Admitted(..) => "Admitted",
+        })
+    }
+}
+
+/// How far a call has come.
+pub enum Progress {
+    /// Its body is not read: the caller is to be looked at.
+    Head,
+    /// Its body is there, and nobody has looked at the caller.
+    Whole,
+    /// Its body is there, and so is what the application knows of its caller.
+    Admitted(Caller),
+}
+
 /// A call that waits for a thread.
 pub struct Waiting {
     /// What was asked.
     pub pending: Box<Pending>,
+    /// How far it has come.
+    pub progress: Progress,
     /// Who asks, an IP address.
     pub remote: String,
     /// What stands behind the question mark.
     pub query: String,
-    /// Where the answer goes.
-    answer: oneshot::Sender<Response>,
+    /// Where the verdict goes.
+    verdict: oneshot::Sender<Verdict>,
 }
 
 impl fmt::Debug for Waiting {
@@ -26,16 +59,21 @@ impl fmt::Debug for Waiting {
 }
 
 impl Waiting {
-    pub(super) fn new(pending: Box<Pending>, remote: String, query: String) -> (Self, oneshot::Receiver<Response>) {
-        let (answer, answered) = oneshot::channel();
-        (Self { pending, remote, query, answer }, answered)
+    pub(super) fn new(
+        pending: Box<Pending>,
+        progress: Progress,
+        remote: String,
+        query: String,
+    ) -> (Self, oneshot::Receiver<Verdict>) {
+        let (verdict, spoken) = oneshot::channel();
+        (Self { pending, progress, remote, query, verdict }, spoken)
     }
 
-    /// The request, and where its answer goes.
-    pub fn into_parts(self) -> (Box<Pending>, impl FnOnce(Response) + Send + use<>) {
-        let answer = self.answer;
-        // Who asked may be gone.
-        (self.pending, move |response| drop(answer.send(response)))
+    /// The request, how far it has come, and where the verdict goes.
+    pub fn into_parts(self) -> (Box<Pending>, Progress, impl FnOnce(Verdict) + Send + use<>) {
+        let verdict = self.verdict;
+        // The caller may be gone.
+        (self.pending, self.progress, move |said| drop(verdict.send(said)))
     }
 }
 

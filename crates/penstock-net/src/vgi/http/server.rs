@@ -5,24 +5,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
-use penstock_vgi::http::{self as core, Begun, Headers, Service};
+use penstock_vgi::http::{self as core, Begun, Headers, Pending, Service};
+use penstock_wire::Limit;
 use percent_encoding::percent_decode_str;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 use super::pieces::Pieces;
-use super::queue::{Queue, Waiting};
+use super::queue::{Progress, Queue, Verdict, Waiting};
 use crate::Result;
-use crate::http::{Answers, HttpServer, Serving};
+use crate::http::{
+    Answers, BodyError, Budget, HttpServer, RequestBody, Room, Secured, Serving, read_body_within,
+};
 use crate::tls::{Fingerprint, ServerTls};
 
 const SERVING: Serving = Serving {
     what: "HTTP",
     connections: 1_024,
+    per_address: None,
+    keep_alive: true,
     patience: PATIENCE,
     stall: Duration::from_secs(120),
     unsent: None,
@@ -32,14 +33,8 @@ const SERVING: Serving = Serving {
 const CALLS: usize = 1_024;
 /// Bodies of so many times the largest one may be in memory before their calls run.
 const BODIES: u64 = 4;
-/// The unit of that budget.
-const UNIT: u64 = 1 << 10;
-/// How long a handshake, a head and the next piece of a body may take.
+/// How long a handshake and a head may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// For bodies that say their length so much memory is taken at once, at most.
-const EXPECTED: u64 = 64 << 20;
-/// How much of a body that is too large is read and dropped, so that its sender sees the answer.
-const DRAINED: u64 = 1 << 30;
 
 /// A server that listens. Threads ask it for calls.
 pub struct HttpListener {
@@ -56,19 +51,27 @@ impl fmt::Debug for HttpListener {
 struct Shared {
     service: Arc<Service>,
     queue: Queue,
-    bodies: Arc<Semaphore>,
+    bodies: Budget,
+    /// Whether callers are looked at, before their bodies are read.
+    authenticates: bool,
 }
 
 impl HttpListener {
-    /// Listens; port 0 picks a free one.
-    pub fn bind(service: Arc<Service>, listen: SocketAddr, tls: Option<&ServerTls>) -> Result<Self> {
-        let budget = usize::try_from(service.max_body().div_ceil(UNIT).saturating_mul(BODIES)).unwrap_or(usize::MAX);
+    /// Listens; port 0 picks a free one. Where the application authenticates callers, it does so before their bodies are read.
+    pub fn bind(
+        service: Arc<Service>,
+        listen: SocketAddr,
+        tls: Option<&ServerTls>,
+        authenticates: bool,
+    ) -> Result<Self> {
+        let most = service.max_body();
         let shared = Arc::new(Shared {
             service,
             queue: Queue::new(CALLS),
-            bodies: Arc::new(Semaphore::new(budget.min(Semaphore::MAX_PERMITS))),
+            bodies: Budget::new(most.saturating_mul(BODIES), most),
+            authenticates,
         });
-        let server = HttpServer::bind(Arc::clone(&shared), listen, tls, SERVING)?;
+        let server = HttpServer::bind(Arc::clone(&shared), listen, Secured::of(tls)?, SERVING, Arc::default())?;
         Ok(Self { server, shared })
     }
 
@@ -98,73 +101,96 @@ impl HttpListener {
 impl Answers for Shared {
     type Body = Pieces;
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: SocketAddr) -> Response<Pieces> {
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Pieces> {
         respond(request, peer, &self).await
     }
 }
 
-async fn respond(request: Request<Incoming>, peer: SocketAddr, shared: &Shared) -> Response<Pieces> {
+async fn respond(request: Request<RequestBody>, peer: SocketAddr, shared: &Shared) -> Response<Pieces> {
     let (parts, body) = request.into_parts();
-    let most = shared.service.max_body();
-    let stated =
-        parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
-    let units = u32::try_from(stated.unwrap_or(most).min(most).div_ceil(UNIT)).unwrap_or(u32::MAX);
-    // Whoever comes first is read first: the others wait before they cost memory.
-    let Ok(room) = shared.bodies.acquire_many(units).await else { return unavailable() };
-    let (body, whole) = match read(body, most, stated).await {
-        Ok(read) => read,
-        Err(why) => {
-            tracing::debug!(%peer, why, "a body did not come");
-            let mut response = plain(StatusCode::BAD_REQUEST, why);
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            return response;
-        }
-    };
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let headers: Headers = parts.headers.iter().map(|(name, value)| (name.as_str(), text(value))).collect();
     let path = percent_decode_str(parts.uri.path()).decode_utf8_lossy().into_owned();
-    let query = parts.uri.query().unwrap_or_default().to_owned();
-    let asked = core::Request { method: parts.method.as_str().to_owned(), path, headers, body };
-    let answer = match shared.service.begin(asked) {
-        Begun::Done(response) => Some(response),
-        Begun::Call(pending) => {
-            let (waiting, answered) = Waiting::new(pending, peer.ip().to_string(), query);
-            if !shared.queue.push(waiting) {
-                return unavailable();
-            }
-            answered.await.ok()
-        }
-    };
-    drop(room);
-    let Some(answer) = answer else { return plain(StatusCode::INTERNAL_SERVER_ERROR, "the call was dropped") };
-    let mut response = converted(answer);
-    if !whole {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    let asked = core::Request { method: parts.method.as_str().to_owned(), path, headers, body: Vec::new() };
+    let query = parts.uri.query().unwrap_or_default();
+    match shared.service.begin(asked) {
+        Begun::Done(response) => converted(response),
+        Begun::Call(pending) => call(pending, body, peer, query, shared).await.unwrap_or_else(|refused| refused),
     }
-    response
 }
 
-/// A body up to its limit and one octet more, which says that there was more. `false`: it was not read to its end.
-async fn read(
-    mut body: Incoming,
-    most: u64,
-    stated: Option<u64>,
-) -> std::result::Result<(Vec<u8>, bool), &'static str> {
-    let expected = stated.unwrap_or(0).min(most).min(EXPECTED);
-    let mut octets = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
-    let mut dropped = 0_u64;
-    loop {
-        let frame = timeout(PATIENCE, body.frame()).await.map_err(|_| "the body took too long")?;
-        let Some(frame) = frame else { return Ok((octets, true)) };
-        let Ok(data) = frame.map_err(|_| "the body broke off")?.into_data() else { continue };
-        let room = most.saturating_add(1).saturating_sub(octets.len() as u64);
-        let kept = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
-        octets.extend_from_slice(data.get(..kept).unwrap_or_default());
-        dropped = dropped.saturating_add(data.len().saturating_sub(kept) as u64);
-        if dropped > DRAINED {
-            return Ok((octets, false));
+/// Has the caller looked at, reads the body, has the method called. The error is the answer of one that got no further.
+async fn call(
+    mut pending: Box<Pending>,
+    body: RequestBody,
+    peer: SocketAddr,
+    query: &str,
+    shared: &Shared,
+) -> std::result::Result<Response<Pieces>, Response<Pieces>> {
+    let mut progress = Progress::Whole;
+    let mut held = None;
+    if !pending.wants_page() {
+        if shared.authenticates {
+            match shared.ask(pending, Progress::Head, peer, query).await? {
+                Verdict::Answered(response) => return Ok(converted(response)),
+                Verdict::Admitted(admitted, caller) => (pending, progress) = (admitted, Progress::Admitted(caller)),
+            }
         }
+        let (bytes, room) = match shared.read(&pending, body, peer).await {
+            Ok(read) => read,
+            Err(BodyError::TooLarge(_)) => return Err(converted(pending.too_large())),
+            Err(BodyError::Busy) => return Err(unavailable()),
+            Err(BodyError::Broken) => return Err(broken(peer, "the body broke off")),
+            Err(BodyError::Late(why)) => return Err(broken(peer, &why)),
+        };
+        held = Some(room);
+        pending = pending.receive(bytes).map_err(converted)?;
     }
+    let verdict = shared.ask(pending, progress, peer, query).await?;
+    drop(held);
+    match verdict {
+        Verdict::Answered(response) => Ok(converted(response)),
+        Verdict::Admitted(..) => Err(plain(StatusCode::INTERNAL_SERVER_ERROR, "the call was not answered")),
+    }
+}
+
+impl Shared {
+    /// Has a thread look at a call.
+    async fn ask(
+        &self,
+        pending: Box<Pending>,
+        progress: Progress,
+        peer: SocketAddr,
+        query: &str,
+    ) -> std::result::Result<Verdict, Response<Pieces>> {
+        let (waiting, verdict) = Waiting::new(pending, progress, peer.ip().to_string(), query.to_owned());
+        if !self.queue.push(waiting) {
+            return Err(unavailable());
+        }
+        verdict.await.map_err(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the call was dropped"))
+    }
+
+    /// Reads a body, with the room that it takes.
+    async fn read(
+        &self,
+        pending: &Pending,
+        body: RequestBody,
+        peer: SocketAddr,
+    ) -> std::result::Result<(Vec<u8>, Room), BodyError> {
+        let stated = pending.request().headers.get("Content-Length").and_then(|length| length.parse().ok());
+        // A stated length is the limit: so no more room is taken than will be needed.
+        let most = Limit { name: "body", value: stated.unwrap_or_else(|| self.service.max_body()) };
+        let mut room = self.bodies.room(peer.ip(), 0).await?;
+        Ok((read_body_within(body, most, &mut room).await?, room))
+    }
+}
+
+/// A body that did not come: nobody knows where the next request begins.
+fn broken(peer: SocketAddr, why: &str) -> Response<Pieces> {
+    tracing::debug!(%peer, why, "a body did not come");
+    let mut response = plain(StatusCode::BAD_REQUEST, why);
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 fn converted(answer: core::Response) -> Response<Pieces> {

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::answer::Refused;
 
 /// The unit that is counted.
 const UNIT: u64 = 1 << 10;
@@ -18,12 +17,16 @@ const WAIT: Duration = Duration::from_secs(10);
 /// What of all an address may have: one in so many.
 const SHARE: u64 = 4;
 
+/// There is no room now: the request may be tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Busy;
+
 /// Octets that requests hold together.
 ///
 /// One address has a share of it only, so that nobody takes all of it from the others. Who is on this host has no share: it may
 /// be a proxy that does not say whom it speaks for.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     all: Arc<Semaphore>,
     /// Units of one address.
     share: u32,
@@ -33,7 +36,7 @@ pub(super) struct Budget {
 
 /// Room for octets; it is given back when this is dropped.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     all: OwnedSemaphorePermit,
     share: Option<OwnedSemaphorePermit>,
     /// The most that it can grow to.
@@ -47,13 +50,13 @@ fn units(octets: u64) -> u32 {
     u32::try_from(octets.div_ceil(UNIT)).unwrap_or(u32::MAX)
 }
 
-async fn acquired(semaphore: &Arc<Semaphore>, units: u32) -> Result<OwnedSemaphorePermit, Refused> {
-    Arc::clone(semaphore).acquire_many_owned(units).await.map_err(|_| Refused::Busy)
+async fn acquired(semaphore: &Arc<Semaphore>, units: u32) -> Result<OwnedSemaphorePermit, Busy> {
+    Arc::clone(semaphore).acquire_many_owned(units).await.map_err(|_| Busy)
 }
 
 impl Budget {
     /// So many octets in all; whoever asks for room wants `most` of them at most.
-    pub(super) fn new(octets: u64, most: u64) -> Self {
+    pub(crate) fn new(octets: u64, most: u64) -> Self {
         let semaphore = |units: u32| Arc::new(Semaphore::new(units as usize));
         Self {
             all: semaphore(units(octets.max(most))),
@@ -72,8 +75,8 @@ impl Budget {
         (!peer.is_loopback()).then(|| Arc::clone(self.addresses().entry(peer).or_insert_with(fresh)))
     }
 
-    /// Room for so many octets, or for as many as there can be. Fails with [`Busy`](Refused::Busy) where none becomes free in 10 s.
-    pub(super) async fn room(&self, peer: IpAddr, octets: u64) -> Result<Room, Refused> {
+    /// Room for so many octets, or for as many as there can be. Fails with [`Busy`] where none becomes free in 10 s.
+    pub(crate) async fn room(&self, peer: IpAddr, octets: u64) -> Result<Room, Busy> {
         let (wanted, share) = (units(octets).min(self.share), self.share(peer));
         let waiting = async {
             let share = match &share {
@@ -83,24 +86,24 @@ impl Budget {
             let all = acquired(&self.all, wanted).await?;
             Ok(Room { all, share, most: self.share, beyond: None, last: Arc::clone(&self.beyond) })
         };
-        timeout(WAIT, waiting).await.unwrap_or(Err(Refused::Busy))
+        timeout(WAIT, waiting).await.unwrap_or(Err(Busy))
     }
 
     /// Forgets the addresses that hold nothing.
-    pub(super) fn clean(&self) {
+    pub(crate) fn clean(&self) {
         self.addresses().retain(|_, share| Arc::strong_count(share) > 1);
     }
 
     /// Octets that are free.
     #[cfg(test)]
-    pub(super) fn free(&self) -> u64 {
+    pub(crate) fn free(&self) -> u64 {
         self.all.available_permits() as u64 * UNIT
     }
 }
 
 impl Room {
     /// Gives back what so many octets do not need.
-    pub(super) fn shrink(&mut self, octets: usize) {
+    pub(crate) fn shrink(&mut self, octets: usize) {
         for permit in [Some(&mut self.all), self.share.as_mut()].into_iter().flatten() {
             drop(permit.split(permit.num_permits().saturating_sub(units(octets as u64) as usize)));
         }
@@ -109,8 +112,8 @@ impl Room {
     /// Room for so many octets, that of before included.
     ///
     /// Those who grow hold what they have while they wait. So one of them at a time does not wait: it goes beyond, comes to its
-    /// end, and gives back all of it. Fails with [`Busy`](Refused::Busy) where there is no room for 10 s.
-    pub(super) async fn grow(&mut self, octets: usize) -> Result<(), Refused> {
+    /// end, and gives back all of it. Fails with [`Busy`] where there is no room for 10 s.
+    pub(crate) async fn grow(&mut self, octets: usize) -> Result<(), Busy> {
         let more = units(octets as u64).min(self.most).saturating_sub(units(self.all.num_permits() as u64 * UNIT));
         if more == 0 || self.beyond.is_some() {
             return Ok(());
@@ -120,13 +123,13 @@ impl Room {
                 Some(share) => Some(acquired(share.semaphore(), more).await?),
                 None => None,
             };
-            Ok::<_, Refused>((acquired(self.all.semaphore(), more).await?, share))
+            Ok::<_, Busy>((acquired(self.all.semaphore(), more).await?, share))
         };
         let (all, share) = tokio::select! {
             biased;
             both = both => both?,
             beyond = timeout(WAIT, acquired(&self.last, 1)) => {
-                self.beyond = Some(beyond.unwrap_or(Err(Refused::Busy))?);
+                self.beyond = Some(beyond.unwrap_or(Err(Busy))?);
                 return Ok(());
             }
         };
@@ -138,7 +141,7 @@ impl Room {
     }
 
     /// Octets that give the room back when nobody has them any more.
-    pub(super) fn holds(mut self, octets: Vec<u8>) -> Bytes {
+    pub(crate) fn holds(mut self, octets: Vec<u8>) -> Bytes {
         self.shrink(octets.capacity());
         Bytes::from_owner(Held { octets, _room: self })
     }

@@ -1,0 +1,241 @@
+//! Places for connections: so many in all, and so many for one address.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::time::timeout_at;
+
+use super::counters::{Counters, count};
+use super::{PATIENCE, descriptors};
+use crate::{Error, Result};
+
+/// An address may have so many connections where nobody says otherwise, however few the server takes: half of a handful would
+/// refuse the ordinary.
+const SMALLEST_SHARE: u64 = 64;
+
+/// What becomes of a connection when the server is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenFull {
+    /// It is closed at once.
+    Close,
+    /// It waits in the system until there is room.
+    Wait,
+}
+
+/// How connections are let in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Config {
+    /// What is served, for the log and errors.
+    pub(crate) what: &'static str,
+    /// Connections at once.
+    pub(crate) connections: u64,
+    /// Connections of one address at once, an IPv6 address standing for its /64. Default: half of all, or 64 where that is more.
+    pub(crate) per_address: Option<u64>,
+    /// What becomes of others.
+    pub(crate) when_full: WhenFull,
+    /// Descriptors that a connection needs.
+    pub(crate) descriptors: u64,
+    /// From accept to the first byte.
+    pub(crate) patience: Duration,
+}
+
+impl Config {
+    /// Connections over TCP, closed at once when there are too many.
+    pub(crate) const fn new(what: &'static str, connections: u64) -> Self {
+        Self {
+            what,
+            connections,
+            per_address: None,
+            when_full: WhenFull::Close,
+            descriptors: 1,
+            patience: PATIENCE,
+        }
+    }
+
+    fn share(&self) -> u64 {
+        let default = (self.connections / 2).max(SMALLEST_SHARE);
+        self.per_address.unwrap_or(default).min(self.connections)
+    }
+}
+
+/// Why a connection is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// So many are open.
+    Full(u64),
+    /// So many of its address are open.
+    Address(u64),
+    /// What descriptors are left is for files.
+    Descriptors,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Full(limit) => write!(f, "{limit} connections are open, the limit"),
+            Self::Address(limit) => write!(f, "{limit} connections of its address are open, the limit of one address"),
+            Self::Descriptors => f.write_str("the descriptors that are left are kept for files (ulimit -n)"),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    all: u64,
+    addresses: HashMap<IpAddr, u64>,
+}
+
+/// Lets connections in.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    config: Config,
+    share: u64,
+    open: Mutex<Open>,
+    /// A connection has ended.
+    ended: Notify,
+    counters: Arc<Counters>,
+}
+
+impl Admission {
+    /// Raises the limit of descriptors to what the connections need. Where the system does not let it, takes fewer
+    /// connections, and says so in the log; fails where it could take none.
+    pub(crate) fn new(mut config: Config, counters: Arc<Counters>) -> Result<Arc<Self>> {
+        for (name, limit) in
+            [("connections", Some(config.connections)), ("connections of one address", config.per_address)]
+        {
+            if limit == Some(0) {
+                return Err(Error::Misuse(format!("the limit of {name} of {} is 0: nobody could connect", config.what)));
+            }
+        }
+        config.connections = descriptors::provide(config.what, config.connections, config.descriptors)?;
+        let share = config.share();
+        Ok(Arc::new(Self { config, share, open: Mutex::default(), ended: Notify::new(), counters }))
+    }
+
+    pub(super) const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether half of the places, or of those that an address may have, are taken.
+    pub(crate) fn is_half_full(&self, peer: IpAddr) -> bool {
+        let open = self.lock();
+        let of_address = open.addresses.get(&network(peer)).copied().unwrap_or(0);
+        open.all > self.config.connections / 2 || of_address > self.share / 2
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connections that are open.
+    pub(crate) fn open(&self) -> u64 {
+        self.lock().all
+    }
+
+    /// Lets a connection in; one without an address is of this machine, and only the limit of all holds for it.
+    pub(crate) fn admit(self: &Arc<Self>, peer: Option<IpAddr>) -> std::result::Result<Permit, Refused> {
+        let address = peer.map(network);
+        let mut open = self.lock();
+        if open.all >= self.config.connections {
+            count(&self.counters.full);
+            return Err(Refused::Full(self.config.connections));
+        }
+        if let Some(address) = address {
+            let of_address = open.addresses.entry(address).or_default();
+            if *of_address >= self.share {
+                count(&self.counters.address);
+                return Err(Refused::Address(self.share));
+            }
+            *of_address += 1;
+        }
+        open.all += 1;
+        drop(open);
+        Ok(Permit { of: Arc::clone(self), address, deadline: Instant::now() + self.config.patience })
+    }
+
+    /// Waits until no more than so many connections are open.
+    async fn at_most(&self, connections: u64) {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            // From now on, so that an end while the count is read is not missed.
+            ended.as_mut().enable();
+            if self.open() <= connections {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Waits until one more may be let in.
+    pub(super) async fn room(&self) {
+        self.at_most(self.config.connections.saturating_sub(1)).await;
+    }
+
+    /// Waits until none is open.
+    pub(crate) async fn idle(&self) {
+        self.at_most(0).await;
+    }
+}
+
+/// The place of a connection, free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    of: Arc<Admission>,
+    address: Option<IpAddr>,
+    deadline: Instant,
+}
+
+impl Permit {
+    /// When the first byte must have come.
+    pub(crate) const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    pub(crate) fn admission(&self) -> &Arc<Admission> {
+        &self.of
+    }
+
+    /// Waits for what must be done by the deadline, a handshake for instance. `None`: it was not, which is counted.
+    pub(crate) async fn in_time<F: Future>(&self, doing: F) -> Option<F::Output> {
+        let done = timeout_at(self.deadline.into(), doing).await.ok();
+        if done.is_none() {
+            self.of.counters.late();
+        }
+        done
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut open = self.of.lock();
+        open.all = open.all.saturating_sub(1);
+        if let Some(address) = self.address
+            && let Some(of_address) = open.addresses.get_mut(&address)
+        {
+            *of_address = of_address.saturating_sub(1);
+            if *of_address == 0 {
+                open.addresses.remove(&address);
+            }
+        }
+        drop(open);
+        self.of.ended.notify_waiters();
+    }
+}
+
+/// What limits count as one address: who has an address of IPv6 has the 2^64 beside it too.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
+        }
+        other @ (IpAddr::V4(_) | IpAddr::V6(_)) => other,
+    }
+}

@@ -1,0 +1,110 @@
+//! Bodies of requests: up to a limit, at a least rate, in a total time, in room that grows with what has come.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::Body;
+use penstock_wire::{Limit, LimitExceeded};
+use tokio::time::timeout;
+
+use super::budget::{Busy, Room};
+
+/// How long a body may take, and each part of one that is larger: so 51 KiB a second is the least rate.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PART: u64 = 512 << 10;
+/// How long a body may take in all, whatever its rate.
+const TOTAL: Duration = Duration::from_secs(900);
+
+/// Why a body was not read to its end.
+#[derive(Debug)]
+pub(crate) enum BodyError {
+    /// It is longer than it may be.
+    TooLarge(LimitExceeded),
+    /// The client broke off.
+    Broken,
+    /// It came too slowly; the text says what was allowed.
+    Late(String),
+    /// There was no room for it.
+    Busy,
+}
+
+impl From<Busy> for BodyError {
+    fn from(_: Busy) -> Self {
+        Self::Busy
+    }
+}
+
+/// A body that arrives. Only the time in which the client is waited for counts.
+struct Arrival<B> {
+    body: B,
+    most: Limit,
+    length: u64,
+    /// Of the time for this part.
+    left: Duration,
+    /// Of the time for all of it.
+    total: Duration,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
+    const fn new(body: B, most: Limit) -> Self {
+        Self { body, most, length: 0, left: PATIENCE, total: TOTAL }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
+        loop {
+            let began = Instant::now();
+            let Ok(frame) = timeout(self.left.min(self.total), self.body.frame()).await else {
+                return Err(BodyError::Late(self.late()));
+            };
+            let waited = began.elapsed();
+            (self.left, self.total) = (self.left.saturating_sub(waited), self.total.saturating_sub(waited));
+            let Some(frame) = frame else { return Ok(None) };
+            let Ok(frame) = frame else { return Err(BodyError::Broken) };
+            let Ok(bytes) = frame.into_data() else { continue };
+            let part = self.length / PART;
+            self.length = self.length.saturating_add(bytes.len() as u64);
+            self.most.check(self.length).map_err(BodyError::TooLarge)?;
+            if self.length / PART > part {
+                self.left = PATIENCE;
+            }
+            return Ok(Some(bytes));
+        }
+    }
+
+    fn late(&self) -> String {
+        let limit = if self.total < self.left { TOTAL } else { PATIENCE };
+        format!("the body took longer than {} s", limit.as_secs())
+    }
+}
+
+/// Reads a body, up to its limit and in its time.
+pub(crate) async fn read_body<B>(body: B, most: Limit) -> Result<Vec<u8>, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let (mut arrival, mut bytes) = (Arrival::new(body, most), Vec::new());
+    while let Some(more) = arrival.next().await? {
+        bytes.extend_from_slice(&more);
+    }
+    Ok(bytes)
+}
+
+/// The same, in room that grows with what has come: a length that is stated and does not come keeps no other request waiting.
+pub(crate) async fn read_body_within<B>(body: B, most: Limit, room: &mut Room) -> Result<Vec<u8>, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let (mut arrival, mut bytes) = (Arrival::new(body, most), Vec::new());
+    while let Some(more) = arrival.next().await? {
+        let length = bytes.len().saturating_add(more.len());
+        if length > bytes.capacity() {
+            let most = usize::try_from(most.value).unwrap_or(usize::MAX);
+            let capacity = bytes.capacity().saturating_mul(2).min(most).max(length);
+            room.grow(capacity).await?;
+            bytes.reserve_exact(capacity.saturating_sub(bytes.len()));
+        }
+        bytes.extend_from_slice(&more);
+    }
+    Ok(bytes)
+}
