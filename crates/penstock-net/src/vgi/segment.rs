@@ -83,7 +83,7 @@ impl Segment {
         let failed = |error: rustix::io::Errno| failed("cannot create a shared memory segment", &error.into());
         let object =
             shm::open(format!("/{name}"), OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, OWNER).map_err(failed)?;
-        let made = (|| {
+        let made = (|| -> Result<Self> {
             flock(&object, FlockOperation::NonBlockingLockExclusive).map_err(failed)?;
             ftruncate(&object, size).map_err(failed)?;
             fallocate(&object, FallocateFlags::empty(), 0, HEADER).map_err(failed)?;
@@ -302,9 +302,14 @@ impl Segment {
         bytes.map(Bytes::from).ok_or_else(gone)
     }
 
+    /// Whether a batch stands for one in shared memory (section 7).
+    pub fn is_pointer(batch: &Batch) -> bool {
+        batch.rows == 0 && batch.metadata.contains(key::SHM_OFFSET) && !batch.metadata.contains(key::LOG_LEVEL)
+    }
+
     /// The batch instead of a pointer to it (section 11); anything else as it is.
     pub fn resolve(self: &Arc<Self>, batch: Batch) -> Result<Batch> {
-        if batch.rows != 0 || !batch.metadata.contains(key::SHM_OFFSET) || batch.metadata.contains(key::LOG_LEVEL) {
+        if !Self::is_pointer(&batch) {
             return Ok(batch);
         }
         let region = pointer(&batch.metadata)?;

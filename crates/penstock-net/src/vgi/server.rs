@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use penstock_vgi::road::End;
-use penstock_vgi::{Batch, Event, Failure, Metadata, Protocol, Result, Server, ServerConfig, key};
+use penstock_vgi::{Batch, Error, Event, Failure, Metadata, Protocol, Result, Server, ServerConfig, key};
 
 use super::beside::Beside;
 use super::channel::{Channel, Check};
@@ -13,6 +13,8 @@ pub struct ServerConnection {
     machine: Server,
     channel: Channel,
     beside: Option<Beside>,
+    /// Why the segment is not used that the client has named.
+    refused: Option<Error>,
 }
 
 impl fmt::Debug for ServerConnection {
@@ -33,7 +35,7 @@ impl ServerConnection {
             segment.share_with(channel.peer())?;
         }
         let beside = segment.map(|segment| Beside::new(segment, End::Server));
-        Ok(Self { machine: Server::new(protocol, config), channel, beside })
+        Ok(Self { machine: Server::new(protocol, config), channel, beside, refused: None })
     }
 
     /// The machine, for answers; [`flush`](Self::flush) sends them.
@@ -50,8 +52,14 @@ impl ServerConnection {
         if let Some(Event::Call(call)) = &event {
             self.attach(&call.request.metadata);
         }
-        let (Some(beside), Some(Event::Input(batch))) = (&self.beside, &event) else { return Ok(event) };
-        match beside.segment().resolve(batch.clone()) {
+        let Some(Event::Input(batch)) = &event else { return Ok(event) };
+        let resolved = match (&self.beside, &self.refused) {
+            (Some(beside), _) => beside.segment().resolve(batch.clone()),
+            // The method must not take the pointer for an empty batch.
+            (None, Some(refused)) if Segment::is_pointer(batch) => Err(refused.clone()),
+            (None, _) => return Ok(event),
+        };
+        match resolved {
             Ok(batch) => Ok(Some(Event::Input(batch))),
             // The pipe is in step: only the stream is over, and what comes next is another call's.
             Err(error) => {
@@ -62,7 +70,8 @@ impl ServerConnection {
         }
     }
 
-    /// The segment that a request names. One that cannot be attached is as none: everything goes through the pipe then.
+    /// Attaches the segment that a request names. Without one that cannot be attached, results go through the pipe, and a
+    /// stream that gets a pointer fails.
     fn attach(&mut self, metadata: &Metadata) {
         let named = metadata.text(key::SHM_SEGMENT_NAME);
         let size = metadata.text(key::SHM_SEGMENT_SIZE).and_then(|size| size.parse().ok());
@@ -70,11 +79,11 @@ impl ServerConnection {
         if self.beside.as_ref().is_some_and(|beside| beside.segment().name() == name) {
             return;
         }
-        self.beside = match Segment::attach(name, size, self.channel.peer()) {
-            Ok(segment) => Some(Beside::new(segment, End::Server)),
+        (self.beside, self.refused) = match Segment::attach(name, size, self.channel.peer()) {
+            Ok(segment) => (Some(Beside::new(segment, End::Server)), None),
             Err(error) => {
                 tracing::warn!(segment = name, %error, "the client's shared memory is not used");
-                None
+                (None, Some(error))
             }
         };
     }

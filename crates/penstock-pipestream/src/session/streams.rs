@@ -45,7 +45,7 @@ impl HeldStreams {
     /// Whether a header that waits says that the entity has children.
     pub(super) fn is_dehydrated(&self, scope: u16, entity: u32) -> bool {
         let held = self.by_entity.get(&(scope, entity));
-        held.is_some_and(|held| held.iter().any(|(_, header)| is_dehydrated(header)))
+        held.is_some_and(|held| held.iter().any(|(_, header)| header.is_dehydrated()))
     }
 }
 

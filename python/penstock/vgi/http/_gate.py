@@ -50,7 +50,10 @@ class Gate:
             call.respond(status, headers, body)
             return None
         try:
-            return AuthContext.anonymous() if self._authenticate is None else self._authenticate(request)
+            auth = AuthContext.anonymous() if self._authenticate is None else self._authenticate(request)
+            if not isinstance(auth, AuthContext):
+                raise TypeError(f"authenticate gave a {type(auth).__name__}, and no AuthContext")
+            return auth
         except (ValueError, PermissionError) as error:
             _log.warning("a caller at %s was not let in: %s", call.remote, error)
             self._turn_away(call, request, error)
