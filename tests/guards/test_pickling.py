@@ -67,6 +67,7 @@ from penstock.spark.pimp import writer as pimp_writer
 from penstock.spark.pipestream.listen import Listen
 from penstock.spark.pipestream.options import Options
 from penstock.spark.pipestream.reader import PipeStreamReader
+from penstock.spark.pipestream.owner import Ownership
 from penstock.spark.pipestream.rows import RowSink, Written
 from penstock.spark.pipestream.source import PipeStreamPartition, Source, Wanted
 from penstock.spark.pipestream.stream_reader import PipeStreamStreamReader, Position
@@ -117,6 +118,7 @@ SAMPLES: dict[type, Callable[[], object]] = {
     ps.FileStorageReference: lambda: ps.FileStorageReference.of_url("s3://bucket/key", size=3),
     ps.References: lambda: ps.References(fetch_from=["s3://bucket"]),
     Peer: lambda: Peer("sink:4433", fingerprint="ab" * 32),
+    Ownership: lambda: Ownership("ab" * 32, exclusive=True),
     RowSink: lambda: RowSink(Peer("sink:4433", system_ca=True), scopes=True),
     Written: lambda: Written("ab" * 16, "spark/1", 3, 70),
     PipeStreamWriter: lambda: PipeStreamWriter(RowSink(Peer("sink:4433", system_ca=True)), "spark/1"),

@@ -243,8 +243,6 @@ class Session(SessionState):
             PipeStreamError: Of kind "io" where the server cannot be reached or is not trusted, "deadline" when the
                 time is over, "misuse" for what does not go together, or needs layer 2 where the server has none.
         """
-        highest = highest_layer(layers, policy, survival(survive, state))
-        policy = policy_at(highest, policy)
         options = ConnectOptions(
             fingerprint=fingerprint,
             ca=ca,
@@ -252,11 +250,11 @@ class Session(SessionState):
             cert=cert,
             key=key,
             server_name=server_name,
-            layers=highest,
+            layers=(highest := highest_layer(layers, policy, survival(survive, state))),
             window=window,
             mtu=mtu,
             timeout=timeout,
-            policy=policy,
+            policy=(policy := policy_at(highest, policy)),
             survive=survival(survive, state),
             state=state,
         )
