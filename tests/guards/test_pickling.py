@@ -66,8 +66,8 @@ from penstock.spark.pimp import stream_writer as pimp_stream
 from penstock.spark.pimp import writer as pimp_writer
 from penstock.spark.pipestream.listen import Listen
 from penstock.spark.pipestream.options import Options
-from penstock.spark.pipestream.reader import PipeStreamReader
 from penstock.spark.pipestream.owner import Ownership
+from penstock.spark.pipestream.reader import PipeStreamReader
 from penstock.spark.pipestream.rows import RowSink, Written
 from penstock.spark.pipestream.source import PipeStreamPartition, Source, Wanted
 from penstock.spark.pipestream.stream_reader import PipeStreamStreamReader, Position
