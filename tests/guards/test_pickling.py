@@ -66,6 +66,7 @@ from penstock.spark.pimp import stream_writer as pimp_stream
 from penstock.spark.pimp import writer as pimp_writer
 from penstock.spark.pipestream.listen import Listen
 from penstock.spark.pipestream.options import Options
+from penstock.spark.pipestream.owner import Ownership
 from penstock.spark.pipestream.reader import PipeStreamReader
 from penstock.spark.pipestream.rows import RowSink, Written
 from penstock.spark.pipestream.source import PipeStreamPartition, Source, Wanted
@@ -120,6 +121,7 @@ SAMPLES: dict[type, Callable[[], object]] = {
     ps.PipeStreamURI: lambda: ps.PipeStreamURI(authority="h:1", session_id="s", scope_path=[0], entity_id=1),
     ps.References: lambda: ps.References(fetch_from=["s3://bucket"]),
     Peer: lambda: Peer("sink:4433", fingerprint="ab" * 32),
+    Ownership: lambda: Ownership("ab" * 32, exclusive=True),
     RowSink: lambda: RowSink(Peer("sink:4433", system_ca=True), scopes=True),
     Written: lambda: Written("ab" * 16, "spark/1", 3, 70),
     PipeStreamWriter: lambda: PipeStreamWriter(RowSink(Peer("sink:4433", system_ca=True)), "spark/1"),
