@@ -10,7 +10,7 @@ from worker import Service, ServiceImpl
 
 from penstock.lumberjack import Receiver
 from penstock.tls import write_certificates
-from penstock.vgi import RpcServer
+from penstock.vgi import AuthContext, RpcServer
 from penstock.vgi.http import HttpServer, bearer_authenticate_static
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -46,7 +46,7 @@ def test_a_refused_call_leaves_its_connection_usable_or_says_that_it_ends(
     if tls:
         write_certificates(tmp_path)
         files = {"cert": tmp_path / "cert.pem", "key": tmp_path / "key.pem"}
-    authenticate = bearer_authenticate_static(tokens={"good": "caller"})
+    authenticate = bearer_authenticate_static(tokens={"good": AuthContext("bearer", True, "caller")})
     server = RpcServer(Service, ServiceImpl())
     with HttpServer(server, authenticate=authenticate, max_request_bytes=1 << 20, **files) as running:
         connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
