@@ -1,4 +1,4 @@
-"""What follows a refused request of vgi and of the endpoint for metrics: a connection that is usable, or an end that is announced."""
+"""What follows a refused request of vgi or of metrics: a connection that is usable, or an end that is announced."""
 
 import http.client
 import socket

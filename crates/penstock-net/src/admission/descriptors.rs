@@ -35,7 +35,11 @@ pub(super) fn provide(what: &str, connections: u64, each: u64) -> Result<u64> {
     }
     if possible < connections {
         tracing::warn!(
-            what, asked = connections, connections = possible, descriptors = soft, reserved = RESERVED,
+            what,
+            asked = connections,
+            connections = possible,
+            descriptors = soft,
+            reserved = RESERVED,
             "fewer connections than asked for: the limit of descriptors (ulimit -n) is too low, {needed} would do"
         );
     }

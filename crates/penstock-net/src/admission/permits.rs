@@ -46,14 +46,7 @@ pub(crate) struct Config {
 impl Config {
     /// Connections over TCP, closed at once when there are too many.
     pub(crate) const fn new(what: &'static str, connections: u64) -> Self {
-        Self {
-            what,
-            connections,
-            per_address: None,
-            when_full: WhenFull::Close,
-            descriptors: 1,
-            patience: PATIENCE,
-        }
+        Self { what, connections, per_address: None, when_full: WhenFull::Close, descriptors: 1, patience: PATIENCE }
     }
 
     fn share(&self) -> u64 {
@@ -108,7 +101,10 @@ impl Admission {
             [("connections", Some(config.connections)), ("connections of one address", config.per_address)]
         {
             if limit == Some(0) {
-                return Err(Error::Misuse(format!("the limit of {name} of {} is 0: nobody could connect", config.what)));
+                return Err(Error::Misuse(format!(
+                    "the limit of {name} of {} is 0: nobody could connect",
+                    config.what
+                )));
             }
         }
         config.connections = descriptors::provide(config.what, config.connections, config.descriptors)?;

@@ -106,7 +106,7 @@ impl Listen for Exhausted {
         let attempt = self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed) as usize;
         match ERRORS.get(attempt) {
             Some(code) => Err(std::io::Error::from_raw_os_error(*code)),
-            None => self.0.accept().await,
+            None => <TcpListener as Listen>::accept(&self.0).await,
         }
     }
 

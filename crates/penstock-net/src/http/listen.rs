@@ -301,7 +301,9 @@ async fn goodbye<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, unread: bool)
     }
     let dropping = async {
         let mut rest = vec![0_u8; 16 << 10];
-        while timeout(LINGER_SILENCE, stream.read(&mut rest)).await.is_ok_and(|read| read.is_ok_and(|count| count > 0)) {}
+        while timeout(LINGER_SILENCE, stream.read(&mut rest)).await.is_ok_and(|read| read.is_ok_and(|count| count > 0))
+        {
+        }
     };
     let _ = timeout(LINGER, dropping).await;
 }

@@ -83,7 +83,10 @@ impl TriggerServer {
         }
         let (asked, taken) = mpsc::channel(WAITING);
         let front = Arc::new(Front { asked, most: Limit::new("the length of the body", most) });
-        Ok(Self { server: HttpServer::bind(front, address, Secured::of(tls)?, SERVING, Arc::default())?, asked: Mutex::new(taken) })
+        Ok(Self {
+            server: HttpServer::bind(front, address, Secured::of(tls)?, SERVING, Arc::default())?,
+            asked: Mutex::new(taken),
+        })
     }
 
     /// Where it listens.

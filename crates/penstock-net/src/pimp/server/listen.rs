@@ -68,13 +68,8 @@ impl Buffer {
         if tls.is_none() && !address.ip().is_loopback() {
             return Err(Error::Misuse(format!("{address} is not loopback: a buffer needs TLS there")));
         }
-        let server = HttpServer::bind(
-            Arc::clone(service),
-            address,
-            Secured::of(tls)?,
-            serving,
-            Arc::clone(&service.admission),
-        )?;
+        let server =
+            HttpServer::bind(Arc::clone(service), address, Secured::of(tls)?, serving, Arc::clone(&service.admission))?;
         let source = || Arc::clone(service) as Arc<dyn Source>;
         let metrics = metrics.map(|listen| Endpoint::bind(listen, source())).transpose()?;
         let (cleaning, mut stopping) = (Arc::clone(service).keep_clean(), server.stopping()?);

@@ -57,7 +57,8 @@ fn service(store: Arc<dyn Store>) -> Arc<Service> {
 
 impl Server {
     fn over(service: Arc<Service>, folder: Option<TempDir>) -> Self {
-        let buffer = Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), None, None, Buffer::CONNECTIONS).expect("bound");
+        let buffer =
+            Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), None, None, Buffer::CONNECTIONS).expect("bound");
         Self { service, buffer, _folder: folder }
     }
 
@@ -479,7 +480,8 @@ fn https_is_spoken_with_the_certificate_that_is_told() {
     let folder = TempDir::new().expect("a folder");
     let tls = ServerTls { identity: Identity::Development { dir: folder.path().to_owned() }, client_ca: None };
     let service = service(Arc::new(MemoryStore::new()));
-    let buffer = Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), Some(&tls), None, Buffer::CONNECTIONS).expect("bound");
+    let buffer =
+        Buffer::bind(&service, ([127, 0, 0, 1], 0).into(), Some(&tls), None, Buffer::CONNECTIONS).expect("bound");
     let trust = Trust::Fingerprint(buffer.fingerprint().expect("of its certificate"));
     let config = ClientTls { trust, identity: None }.config(b"http/1.1").expect("valid");
     let address = buffer.address();
@@ -499,8 +501,9 @@ fn https_is_spoken_with_the_certificate_that_is_told() {
 
 #[test]
 fn without_tls_it_listens_on_loopback_only() {
-    let error = Buffer::bind(&service(Arc::new(MemoryStore::new())), ([0, 0, 0, 0], 0).into(), None, None, Buffer::CONNECTIONS)
-        .expect_err("open to all");
+    let error =
+        Buffer::bind(&service(Arc::new(MemoryStore::new())), ([0, 0, 0, 0], 0).into(), None, None, Buffer::CONNECTIONS)
+            .expect_err("open to all");
     assert!(error.to_string().contains("TLS"), "{error}");
 }
 
@@ -511,7 +514,8 @@ const CHILD: &str = "PENSTOCK_TEST_PIMP_STORE";
 fn a_buffer_of_its_own_process() {
     let Ok(folder) = std::env::var(CHILD) else { return };
     let store = DiskStore::open(Path::new(&folder)).expect("free");
-    let buffer = Buffer::bind(&service(Arc::new(store)), ([127, 0, 0, 1], 0).into(), None, None, Buffer::CONNECTIONS).expect("bound");
+    let buffer = Buffer::bind(&service(Arc::new(store)), ([127, 0, 0, 1], 0).into(), None, None, Buffer::CONNECTIONS)
+        .expect("bound");
     let mut out = std::io::stdout();
     writeln!(out, "\nlistening {}", buffer.address()).and_then(|()| out.flush()).expect("a pipe");
     std::thread::sleep(Duration::from_secs(60));
