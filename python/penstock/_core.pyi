@@ -27,10 +27,11 @@ from penstock.pipestream import (
     ScopeDigest,
     StatusFrame,
 )
+from penstock.pipestream._connect import ConnectOptions
 from penstock.pipestream._fields import PathLike, Payload
 from penstock.pipestream._reader import ReaderOptions
 from penstock.pipestream._server import ServeOptions
-from penstock.pipestream._session import ConnectOptions, Draft
+from penstock.pipestream._session import Draft
 from penstock.quicx._options import ReachOptions, StartOptions
 from penstock.vgi.external import ExternalStorage
 from penstock.vgi.external_fetch import FetchConfig
@@ -150,6 +151,7 @@ __all__ = [
     "pimp_take_over",
     "pimp_trigger",
     "pipe_doc_of_entry",
+    "provide_descriptors",
     "quicx_dead",
     "quicx_dead_list",
     "quicx_done_before",

@@ -220,7 +220,7 @@ def _owned(owner: str | None, group: str | None, access_scopes: list[str] | None
 def _named_session(address: str, state: Path | None) -> bool:
     """Tell whether a URI names the session; refuse one that names what nobody can send to."""
     from penstock import PipeStreamError
-    from penstock.pipestream._session import destination
+    from penstock.pipestream._connect import destination
 
     try:
         _, session = destination(address)

@@ -1,16 +1,16 @@
 """Sessions: connect, send entities and scopes of them, receive the peer's."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypedDict
+from typing import Any, NoReturn, Self
 
 from penstock import _core
-from penstock._pipestream_limits import SERVER_LIMITS, Limits
+from penstock._pipestream_limits import Limits
 from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode
+from penstock.pipestream._connect import ConnectOptions, client_limits, destination, lasting, policy_at
 from penstock.pipestream._entity import Entity, NamedEntity, ReceivedEntity, SentEntity
 from penstock.pipestream._events import Event, LostEvents, event_of, reason_of
 from penstock.pipestream._fields import OCTETS, PathLike, Payload
@@ -21,37 +21,10 @@ from penstock.pipestream._pipe_doc import OwnershipContext
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._references import REFERENCE_TYPE, FileStorageReference
 from penstock.pipestream._scope import Scope, ScopeState
-from penstock.pipestream._uri import PipeStreamURI
 
 __all__ = ["Session"]
 
 _EVENTS_AT_ONCE = 256
-_SESSION = re.compile(r"[0-9a-f]{32}")
-# Seconds that a session with a state folder goes on without its connection, unless it was said.
-_SURVIVE = 300.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectOptions:
-    """What `Session.connect` tells the core."""
-
-    fingerprint: str | None
-    ca: PathLike | None
-    system_ca: bool
-    cert: PathLike | None
-    key: PathLike | None
-    server_name: str | None
-    layers: int
-    window: int | None
-    mtu: int | None
-    timeout: float | None
-    policy: CompletionPolicy | None
-    survive: float | None
-    state: PathLike | None
-    limits: Limits
-    header_key: str | None = field(repr=False)
-    session_id: str | None
-    status_interval: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,88 +41,6 @@ class Draft:
     label: bytes
     doc_id: str | None
     owner: OwnershipContext | None
-
-
-def survival(survive: float | None, state: PathLike | None) -> float | None:
-    """Give how long a session goes on without its connection: what was said, else a while where it is on disk."""
-    return _SURVIVE if survive is None and state is not None else survive
-
-
-def client_limits(limits: Limits | None) -> Limits:
-    """Give the limits of a client.
-
-    Raises:
-        PipeStreamError: A misuse, where one is set that only servers have.
-    """
-    given = limits or Limits()
-    for name in sorted(SERVER_LIMITS):
-        if getattr(given, name) != getattr(Limits(), name):
-            raise misuse(f"{name} is a limit of servers, and this is a client")
-    return given
-
-
-def destination(address: str) -> tuple[str, str | None]:
-    """Give the address of a server, and the session's ID where a URI names one.
-
-    Raises:
-        PipeStreamError: A misuse, for a URI that names no port, no session of ours, or something in a session.
-    """
-    if not address.lower().startswith("pipestream://"):
-        return address, None
-    uri = PipeStreamURI.parse(address)
-    if uri.address is None:
-        raise misuse(f"{address} names no port, and there is no default one: pipestream://HOST:PORT/SESSION")
-    if uri.scope_path or uri.entity_id is not None:
-        raise misuse(f"{address} names a scope or an entity; a session is opened by pipestream://HOST:PORT/SESSION")
-    if _SESSION.fullmatch(uri.session_id) is None:
-        raise misuse(f"{address}: the ID of a session that is opened is 32 digits of lower-case hex")
-    return uri.address, uri.session_id
-
-
-def highest_layer(
-    layers: int | None, policy: CompletionPolicy | None, survive: float | None, session_id: str | None = None
-) -> int:
-    """Give the highest layer that a client offers: 2 where something needs it, else 1, unless it was said.
-
-    Raises:
-        PipeStreamError: A misuse, where less was said than is needed.
-    """
-    needs = "a policy" if policy is not None and policy.needs_layer_two else "survive" if survive else None
-    needs = needs or (None if session_id is None else "a session that has a name")
-    if needs is not None and layers is not None and layers < 2:
-        raise misuse(f"{needs} needs layer 2, and layers={layers} was given: leave it out")
-    if layers is None:
-        return 1 if needs is None else 2
-    return layers
-
-
-def policy_at(layer: int, policy: CompletionPolicy | None) -> CompletionPolicy | None:
-    """Give the policy that a session of this layer is told: below layer 2 ``strict`` is what there is anyway."""
-    return policy if policy is None or layer >= 2 or policy.needs_layer_two else None
-
-
-class Lasting(TypedDict):
-    """What decides about the layer: whatever needs layer 2."""
-
-    layers: int
-    policy: CompletionPolicy | None
-    survive: float | None
-    state: PathLike | None
-    session_id: str | None
-
-
-def lasting(
-    layers: int | None,
-    policy: CompletionPolicy | None,
-    survive: float | None,
-    state: PathLike | None,
-    session_id: str | None,
-) -> Lasting:
-    """Give what goes with the highest layer that a client offers; errors are those of `highest_layer`."""
-    survive = survival(survive, state)
-    highest = highest_layer(layers, policy, survive, session_id)
-    policy = policy_at(highest, policy)
-    return Lasting(layers=highest, policy=policy, survive=survive, state=state, session_id=session_id)
 
 
 def draft(

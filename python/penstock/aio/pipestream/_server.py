@@ -122,7 +122,10 @@ class Server:
             status_interval=status_interval,
         )
         check_defer_to(defer_to, sink, claims)
-        self._queue = None if defer_to is None else Queue.parse(defer_to)
+        self._wait_to_start(None if defer_to is None else Queue.parse(defer_to))
+
+    def _wait_to_start(self, queue: Queue | None) -> None:
+        self._queue = queue
         self._hand_over: HandOver | None = None
         self._started: _core.Server | None = None
         self._address = self._fingerprint = ""

@@ -15,6 +15,7 @@ from penstock.aio.pipestream._entity import Entity, ReceivedEntity, SentEntity
 from penstock.aio.pipestream._scope import Scope
 from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode
+from penstock.pipestream._connect import ConnectOptions, client_limits, destination, lasting
 from penstock.pipestream._events import Event, LostEvents, event_of, reason_of
 from penstock.pipestream._fields import OCTETS, PathLike, Payload
 from penstock.pipestream._frames import Checkpoint
@@ -23,7 +24,7 @@ from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
 from penstock.pipestream._pipe_doc import OwnershipContext
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._references import REFERENCE_TYPE, FileStorageReference
-from penstock.pipestream._session import ConnectOptions, SessionState, client_limits, destination, draft, lasting
+from penstock.pipestream._session import SessionState, draft
 
 __all__ = ["Session"]
 
