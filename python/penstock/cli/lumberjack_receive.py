@@ -134,8 +134,14 @@ def _receive(
     )
     # Before it says that it listens: what is wrong with it is said in place of that.
     reading = None if kept is None or read_listen is None else kept.serve(read_listen, secret, cert, key)
+    _run(receiver, kept, reading, stop)
+
+
+def _run(receiver: "Receiver", kept: "_Kept | None", reading: str | None, stop: Stop) -> None:
+    """Say where it listens, and go on until a signal comes."""
     where = f"listening {receiver.address}"
-    typer.echo(where if receiver.fingerprint is None else f"{where} fingerprint {receiver.fingerprint}", err=stdout)
+    line = where if receiver.fingerprint is None else f"{where} fingerprint {receiver.fingerprint}"
+    typer.echo(line, err=kept is None)
     if kept is None:
         _print(receiver, stop)
         return

@@ -71,8 +71,8 @@ class Dehydrate:
         trust = (self.fingerprint, self.ca, self.system_ca, self.cert, self.key)
         # What an earlier session has set aside is taken up again, which needs layer 2 as a policy does.
         layers = None if self.previous is None else 2
-        sealing = {"header_key_file": self.header_key_file}
-        return Peer(self.sink, *trust, self.mtu, policy=self.policy, layers=layers, **sealing)
+        sealing = self.header_key_file
+        return Peer(self.sink, *trust, self.mtu, policy=self.policy, layers=layers, header_key_file=sealing)
 
     @property
     def has_claims(self) -> bool:
@@ -172,8 +172,9 @@ def dehydrate(
     """
     manner = (_storage(storage, sink, receipts, previous, root), _privacy(privacy), _policy(policy, sink, privacy))
     rest = (mtu, receipts, previous, root, limits, in_flight, text, max_content, *manner)
-    more = {"owner": _owner(owner), "header_key_file": _absolute(header_key_file)}
-    return _checked_options(Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest, **more))
+    whose, sealing = _owner(owner), _absolute(header_key_file)
+    made = Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest, owner=whose, header_key_file=sealing)
+    return _checked_options(made)
 
 
 def _owner(owner: OwnershipContext | None) -> OwnershipContext | None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock._addresses import check_address, fingerprint_digits
 from penstock._pipestream_limits import LIMITS, Limits
@@ -86,7 +86,8 @@ class Options:
 
     def limits(self) -> Limits:
         """Read the options ``max_...`` of `penstock.pipestream.Limits`."""
-        return Limits(**{name: value for name in LIMITS if (value := self._limit(name)) is not None})
+        given: dict[str, Any] = {name: value for name in LIMITS if (value := self._limit(name)) is not None}
+        return Limits(**given)
 
     def _limit(self, name: str) -> int | float | None:
         least, most = LIMITS[name]
