@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::super::command::Verdict;
 use super::super::incoming::Arrival;
+use super::super::sink::conceal;
 use super::Driver;
 use crate::{Error, Result, tls};
 
@@ -68,7 +69,10 @@ impl Sealing {
     }
 
     fn open(&self, header: &EntityHeader) -> EntityHeader {
-        self.keys.as_ref().and_then(|keys| keys.open(header)).unwrap_or_else(|| refused(header))
+        let mut opened = self.keys.as_ref().and_then(|keys| keys.open(header)).unwrap_or_else(|| refused(header));
+        // The token of a transaction was inside, where nothing that looks at the stream has seen it.
+        conceal(&mut opened);
+        opened
     }
 
     fn hold(&mut self, early: Early, limit: usize) -> core::Result<()> {
@@ -162,5 +166,25 @@ impl Driver {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transactions_token_is_gone_once_a_sealed_header_is_opened() {
+        let secrets = HeaderKeys::parse(&"ab".repeat(32)).expect("a key");
+        let keys = Arc::new(secrets.for_session(SessionId::parse(&"01".repeat(16)).expect("an ID")).expect("keys"));
+        let token = ("penstock.transaction-token".to_owned(), "a token of some length".to_owned());
+        let header = EntityHeader { entity_id: 1, metadata: [token.clone()].into(), ..EntityHeader::default() };
+        let sealed = Sealer(Arc::clone(&keys)).seal(&header).expect("sealed");
+        let sealing = Sealing { secrets: Some(secrets), keys: Some(keys), ..Sealing::default() };
+        let opened = sealing.open(&sealed);
+        assert!(opened.metadata.values().all(|value| *value != token.1));
+        let mut plain = header;
+        conceal(&mut plain);
+        assert_eq!(opened.metadata, plain.metadata);
     }
 }

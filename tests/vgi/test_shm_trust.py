@@ -1,0 +1,134 @@
+"""Trust in shared memory: of a parent or child it is mapped, of another process it is copied, of a remote one refused."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from worker import Service, ServiceImpl
+
+from penstock.errors import VgiError
+from penstock.vgi import AnnotatedBatch, RpcConnection, RpcError, RpcServer, SharedMemorySegment, ShmPipeTransport
+from penstock.vgi.rpc import UnixTransport, make_unix_pair, unix_connect
+
+HERE = Path(__file__).parent
+FOLDER = Path("/dev/shm")  # noqa: S108 -- where the system keeps segments
+VALUES = pa.schema([("value", pa.float64())])
+LARGE = pa.record_batch({"value": [float(each) for each in range(100_000)]}, schema=VALUES)
+ROUNDS = 5
+
+
+@contextmanager
+def serving(path: Path) -> "Iterator[subprocess.Popen[str]]":
+    """A server in a process of its own: a sibling of the hostile clients, and our child."""
+    command = [sys.executable, "-m", "penstock", "vgi", "serve", "worker:ServiceImpl", "--unix", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == f"UNIX:{path}\n"
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+@pytest.mark.parametrize("how", ["truncate", "rewrite"])
+def test_a_segment_that_its_owner_breaks_ends_nothing_but_its_own_calls(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "socket"
+    with serving(path) as server:
+        hostile = [sys.executable, str(HERE / "hostile_shm.py"), str(path), how, str(ROUNDS)]
+        done = subprocess.run(hostile, capture_output=True, text=True, cwd=HERE, timeout=100, check=False)
+        # The client lives too: it reads its own segment as the server does.
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+        assert server.poll() is None
+        with unix_connect(Service, str(path)) as service:
+            assert service.add(a=1.0) == 3.0
+
+
+def test_a_siblings_segment_is_copied_and_says_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    program = (
+        "import socket, sys; from hostile_shm import *\n"
+        "segment = SharedMemorySegment.create(SIZE)\n"
+        "client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM); client.connect(sys.argv[1])\n"
+        "with RpcConnection(Service, ShmPipeTransport(UnixTransport(client), segment)) as service:\n"
+        "    with service.scale(factor=2.0) as stream:\n"
+        "        for _ in range(20):\n"
+        "            answer = stream.exchange(AnnotatedBatch(LARGE))\n"
+        "            assert answer.batch['value'].to_pylist()[:3] == [0.0, 2.0, 4.0]\n"
+        "            shared = answer.custom_metadata and b'vgi_rpc.shm_source' in answer.custom_metadata\n"
+        "            print('shared' if shared else 'pipe')\n"
+        "segment.unlink()\n"
+    )
+    with serving(path):
+        command = [sys.executable, "-c", program, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "shared" in done.stdout
+
+
+def exchange_many(stream: Any) -> None:
+    """Exchange so often that some go through shared memory."""
+    for _ in range(20):
+        stream.exchange(AnnotatedBatch(LARGE))
+
+
+@contextmanager
+def served(segment: SharedMemorySegment) -> Iterator[Service]:
+    """A service behind a pair of sockets, with that segment beside it."""
+    ours, theirs = make_unix_pair()
+    thread = threading.Thread(target=RpcServer(Service, ServiceImpl()).serve, args=(theirs,))
+    thread.start()
+    try:
+        with RpcConnection(Service, ShmPipeTransport(ours, segment)) as proxy:
+            yield proxy
+    finally:
+        ours.close()
+        thread.join()
+
+
+@pytest.mark.parametrize("wrong", ["mode", "owner"])
+def test_a_segment_that_others_may_open_or_own_is_refused(wrong: str) -> None:
+    segment = SharedMemorySegment.create(8 << 20)
+    try:
+        path = FOLDER / segment.name
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        if wrong == "mode":
+            path.chmod(0o644)
+        elif os.geteuid() == 0:
+            os.chown(path, 12_345, -1)
+        else:
+            pytest.skip("only root can give a file to another user")
+        with pytest.raises(VgiError, match="mode 600"):
+            SharedMemorySegment.attach(segment.name, segment.size)
+        with served(segment) as service:
+            assert service.add(a=1.0) == 3.0
+            with service.scale(factor=2.0) as stream, pytest.raises(RpcError, match="mode 600"):
+                # The batch must not arrive as an empty one.
+                exchange_many(stream)
+            assert service.add(a=1.0) == 3.0
+    finally:
+        segment.unlink()
+        segment.close()
+
+
+def test_there_is_no_shared_memory_over_tcp() -> None:
+    segment = SharedMemorySegment.create(1 << 20)
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            client = socket.create_connection(listener.getsockname())
+            with (
+                pytest.raises(VgiError, match="a process on this machine"),
+                RpcConnection(Service, ShmPipeTransport(UnixTransport(client), segment)) as service,
+            ):
+                service.add(a=1.0)
+    finally:
+        segment.unlink()
+        segment.close()
