@@ -1,4 +1,4 @@
-"""Trust in shared memory: of a parent or child it is mapped, of another process it is copied, of a remote one refused."""
+"""Trust in shared memory: a child's or parent's is mapped, another process's is copied, a remote one's is refused."""
 
 import os
 import socket
