@@ -1,10 +1,10 @@
 """The manifest's heap, 1 M inserts, 4 M decrease-keys, 1 M extracts.
 
-Ours is the Fibonacci heap that the specification's reference notes recommend. The peers get the same keys in the same order
-(one file of Rust makes them for all), and all must extract in the same order, which a checksum shows. The manifest keeps
-a handle for each entry, so our side does too, and the indexed heap; the crate priority-queue finds items by hashing, with
-the standard library's hasher unless the line says otherwise. The indexed heap of eight children a node was the manifest's
-before, and shows what an array makes of the same work: there is no bar for it, because it is faster.
+Ours is the Fibonacci heap that the specification's reference notes recommend. The peers get the same keys in the same
+order (one file of Rust makes them for all), and all must extract in the same order, which a checksum shows. The manifest
+keeps a handle for each entry, so our side does too, and the indexed heap; the crate priority-queue finds items by
+hashing, with the standard library's hasher unless the line says otherwise. The indexed heap of eight children a node was
+the manifest's before, and shows what an array makes of the same work: there is no bar for it, because it is faster.
 """
 
 from pathlib import Path

@@ -122,6 +122,9 @@ _Cert = Annotated[
     typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
 ]
 _Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
+_ClientCa = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+]
 
 
 def _serve(
@@ -141,9 +144,7 @@ def _serve(
     max_payload: _MaxPayload = None,
     cert: _Cert = None,
     key: _Key = None,
-    client_ca: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
-    ] = None,
+    client_ca: _ClientCa = None,
     read_key_file: _ReadKeyFile = None,
     fetch_from: _FetchFrom = None,
     approve_key: _ApproveKey = None,

@@ -124,7 +124,7 @@ class Server(Listening):
         state: A folder for such sessions, made if need be, so that they outlive this process too: nothing that was
             acknowledged is lost, and the next server on the same folders goes on with them. The sink is a folder then.
         status_interval: Seconds, 0.001 to 10: stream 0 of every connection is then written to once in this time, always
-            1,152 bytes, so that its timing and sizes tell nothing of what is processed (section 10.6). By default, at once.
+            1,152 bytes: its timing and sizes tell nothing of what is processed (section 10.6). By default, at once.
         claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``; in memory without one.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
         references: What becomes of entities that refer to objects in stores; by default their messages are kept.
