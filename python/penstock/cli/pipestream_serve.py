@@ -137,6 +137,9 @@ _ClientCa = Annotated[
     Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
 ]
 _Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
+_ClientCa = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+]
 
 
 @limited(server=True)

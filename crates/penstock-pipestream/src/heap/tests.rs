@@ -132,11 +132,7 @@ fn check<K: Ord + Copy + std::fmt::Debug, V: Copy>(heap: &FibonacciHeap<K, V>) {
     let table = heap.roots.table();
     for (rank, root) in &table {
         let node = heap.arena.get(root.node).expect("a node");
-        assert_eq!(
-            (node.rank, node.key),
-            (*rank, root.key),
-            "a root stands under its own rank, with its own key"
-        );
+        assert_eq!((node.rank, node.key), (*rank, root.key), "a root stands under its own rank, with its own key");
     }
     let roots: Vec<u32> = table.iter().map(|(_, root)| root.node).chain(heap.roots.loose.iter().copied()).collect();
     let mut nodes = 0;
@@ -199,9 +195,7 @@ fn a_node_that_loses_a_second_child_is_cut_too() {
     let handles: Vec<_> = (0..17_u32).map(|key| heap.insert(key * 10, key).expect("room")).collect();
     assert_eq!(heap.extract_min(), Some((0, 0)));
     // The sixteen that are left are one tree; below its root there is a child with at least two children of its own.
-    let rank_of = |heap: &FibonacciHeap<u32, u32>, handle: Handle| {
-        heap.arena.find(handle).map(|node| node.rank)
-    };
+    let rank_of = |heap: &FibonacciHeap<u32, u32>, handle: Handle| heap.arena.find(handle).map(|node| node.rank);
     let parent_of = |heap: &FibonacciHeap<u32, u32>, handle: Handle| heap.arena.find(handle).map(|node| node.parent);
     let parent = handles.iter().copied().find(|handle| {
         rank_of(&heap, *handle).is_some_and(|rank| rank >= 2) && parent_of(&heap, *handle).is_some_and(|it| it != NIL)
@@ -211,16 +205,10 @@ fn a_node_that_loses_a_second_child_is_cut_too() {
         handles.iter().copied().filter(|handle| parent_of(&heap, *handle) == Some(parent.index())).collect();
     heap.decrease_key(children[0], 2).expect("a child");
     check(&heap);
-    assert!(
-        heap.arena.find(parent).is_some_and(|node| node.marked && node.parent != NIL),
-        "one is allowed"
-    );
+    assert!(heap.arena.find(parent).is_some_and(|node| node.marked && node.parent != NIL), "one is allowed");
     heap.decrease_key(children[1], 1).expect("a child");
     check(&heap);
-    assert!(
-        heap.arena.find(parent).is_some_and(|node| !node.marked && node.parent == NIL),
-        "two are not"
-    );
+    assert!(heap.arena.find(parent).is_some_and(|node| !node.marked && node.parent == NIL), "two are not");
     assert_eq!(
         (heap.extract_min(), heap.extract_min()),
         (Some((1, value(&children, 1))), Some((2, value(&children, 0))))

@@ -134,7 +134,7 @@ impl IncomingEntity {
         self.receiving.into_inner()?.reject(reason)
     }
 
-    /// Refuses to skip, to defer and to let wait where that cannot be: below layer 2, and for an entity with children,
+    /// Refuses to skip and to defer where that cannot be: below layer 2, and for an entity with children,
     /// of which its policy says what becomes.
     pub fn check_layer2(&self) -> Result<()> {
         if self.accepted.dehydrated {
@@ -158,9 +158,9 @@ impl IncomingEntity {
 
     /// The entity waits for something, `reason`: its owner gets a token, and hands it back when processing may go on;
     /// then [`resumed`](Self::resumed) gives `state`. An entity that waits may also be completed, failed, skipped or
-    /// deferred. Layer 2; not for an entity with children.
+    /// deferred; one with children is completed or failed, and they go on meanwhile. Layer 2.
     pub async fn wait(&mut self, reason: YieldReason, state: Bytes) -> Result<()> {
-        self.check_layer2()?;
+        self.receiving.get()?.check_layer2()?;
         self.receiving.get_mut()?.wait(reason, state).await
     }
 
