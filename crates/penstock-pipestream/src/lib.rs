@@ -53,8 +53,8 @@ pub use pseudonym::Pseudonyms;
 pub use receipt::{ContentTree, content_root, document_key, part_label};
 pub use session::{
     Accepted, AcceptedChunk, Admission, ChunkProgress, ClaimAsk, Counters, EntityKey, Event, Layer2Config, Layer2Event,
-    Limit, LimitCounts, MAX_LABEL, Reason, Restored, Role, STATUS_BLOCK, ScopeKey, SentOpen, Session, SessionConfig, Ticket,
-    Transmit, Usage,
+    Limit, LimitCounts, MAX_LABEL, Reason, Restored, Role, STATUS_BLOCK, ScopeKey, SentOpen, Session, SessionConfig,
+    Ticket, Transmit, Usage,
 };
 pub use session_id::SessionId;
 pub use status::Status;

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-
 /// The unit that is counted.
 const UNIT: u64 = 1 << 10;
 /// How long somebody waits for room, before it is told to come again.

@@ -53,7 +53,11 @@ impl Source for Counters {
         page.counter("penstock_vgi_calls", "Calls that methods saw.", read(&self.calls))?;
         page.counter("penstock_vgi_call_octets", "Octets of what came with them.", read(&self.octets))?;
         page.counter("penstock_vgi_failures", "Calls and streams that failed.", read(&self.failures))?;
-        page.counter("penstock_vgi_refused", "Requests over HTTP that no method saw, and connections closed before a call.", read(&self.refused))
+        page.counter(
+            "penstock_vgi_refused",
+            "Requests over HTTP that no method saw, and connections closed before a call.",
+            read(&self.refused),
+        )
     }
 
     fn is_healthy(&self) -> bool {

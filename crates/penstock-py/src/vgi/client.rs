@@ -222,7 +222,8 @@ impl VgiClient {
         let segment = segment.map(|segment| segment.get().segment()).transpose()?;
         let mut limits = Limits::default();
         limits.body = max_message.unwrap_or(limits.body);
-        let connection = ClientConnection::new(limits, channel(reader, writer, tls)?, segment).map_err(IntoVgiErr::into_vgi_err)?;
+        let connection =
+            ClientConnection::new(limits, channel(reader, writer, tls)?, segment).map_err(IntoVgiErr::into_vgi_err)?;
         let shared = Shared {
             protocol: Arc::clone(&protocol.get().protocol),
             connection: Mutex::new(connection),

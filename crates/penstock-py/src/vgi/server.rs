@@ -112,7 +112,8 @@ impl VgiServer {
         let segment = segment.map(|segment| segment.get().segment()).transpose()?;
         let mut channel: Channel = channel(reader, writer, tls)?;
         if let Some(seconds) = first_byte {
-            let limit = Duration::try_from_secs_f64(seconds).map_err(|error| misuse(&format!("first_byte: {error}")))?;
+            let limit =
+                Duration::try_from_secs_f64(seconds).map_err(|error| misuse(&format!("first_byte: {error}")))?;
             channel.set_first_byte(limit);
         }
         let config = ServerConfig { seed: penstock_net::vgi::seed(), ..self.config.clone() };

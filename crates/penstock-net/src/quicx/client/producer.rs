@@ -247,11 +247,7 @@ fn odd(answer: &Answer) -> Error {
 
 /// Who waits for the answers to some requests in a row.
 enum Waiter {
-    Submit {
-        left: usize,
-        answers: Vec<Submitted>,
-        answer: oneshot::Sender<Result<Vec<Submitted>>>,
-    },
+    Submit { left: usize, answers: Vec<Submitted>, answer: oneshot::Sender<Result<Vec<Submitted>>> },
     Ask(oneshot::Sender<Asked>),
     Observe(TaskId),
 }

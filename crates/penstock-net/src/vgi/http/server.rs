@@ -14,9 +14,7 @@ use percent_encoding::percent_decode_str;
 use super::pieces::Pieces;
 use super::queue::{Progress, Queue, Verdict, Waiting};
 use crate::Result;
-use crate::http::{
-    Answers, BodyError, Budget, HttpServer, RequestBody, Room, Secured, Serving, read_body_within,
-};
+use crate::http::{Answers, BodyError, Budget, HttpServer, RequestBody, Room, Secured, Serving, read_body_within};
 use crate::tls::{Fingerprint, ServerTls};
 
 const SERVING: Serving = Serving {
