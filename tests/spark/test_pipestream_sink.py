@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, Strin
 from penstock.errors import SparkError
 from penstock.pipestream import Server, Session, SinkReader
 from penstock.spark.pipestream import PipeStreamDataSource
+from penstock.spark.pipestream.options import Options, read_peer
 from penstock.spark.pipestream.owner import of_job, of_stream
 from penstock.spark.pipestream.rows import COMMIT, Written
 from penstock.spark.pipestream.writer import PipeStreamWriter
@@ -433,3 +434,12 @@ def test_a_micro_batch_that_is_run_again_writes_nothing_twice(retrying, sink, tm
     (tmp_path / "in" / "2.txt").write_text("three\n")
     run()
     assert contents(tmp_path / "sink") == ["one", "three", "two", "zero"]
+
+
+def test_the_interval_of_stream_0_is_an_option_and_is_checked():
+    given = {"address": "sink:4433", "fingerprint": "ab" * 32}
+    assert read_peer(Options(given, "sink")).status_interval is None
+    assert read_peer(Options({**given, "status_interval": "0.05"}, "sink")).status_interval == 0.05
+    for wrong in ("0", "11", "-1", "nan", "soon"):
+        with pytest.raises(SparkError, match=r"status_interval of the pipestream sink must be from 0\.001 to 10"):
+            read_peer(Options({**given, "status_interval": wrong}, "sink"))

@@ -29,6 +29,10 @@ use crate::session_id::SessionId;
 use crate::status::Status;
 use crate::time::Now;
 
+/// What stands before the file of a payload in `checkpoint_ref`, of a claim check whose work was done without a session:
+/// our server tells our client where the payload lies. The name of a checkpoint has no such prefix.
+pub const PLACE: &str = "penstock.file:";
+
 /// How many claim checks a book holds, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimLimits {

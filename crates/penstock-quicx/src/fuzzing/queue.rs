@@ -42,7 +42,7 @@ pub fn quicx_queue(now: Instant, input: &[u8]) {
                 world.send(who, raw, true);
             }
             17 => world.read(who, usize::from(*times) * (1 + usize::from(*more))),
-            18 => world.queue.handle_end(world.now, world.peers[who % PEERS]),
+            18 => world.end(who),
             19 => world.close(who),
             20 => world.write(true),
             21 => world.write(false),
@@ -127,7 +127,7 @@ impl World {
 
     /// What a driver does: nothing is read from those who have enough waiting.
     fn send(&mut self, who: usize, bytes: &[u8], raw: bool) {
-        let id = self.peers[who % PEERS];
+        let Some(id) = self.peers.get(who).copied() else { return };
         if !self.queue.wants_input(id) {
             return;
         }
@@ -137,13 +137,18 @@ impl World {
     }
 
     fn read(&mut self, who: usize, bytes: usize) {
-        let id = self.peers[who % PEERS];
+        let Some(id) = self.peers.get(who).copied() else { return };
         let bytes = bytes.min(self.queue.poll_transmit(id).len());
         self.queue.handle_written(self.now, id, bytes);
     }
 
+    fn end(&mut self, who: usize) {
+        let Some(id) = self.peers.get(who).copied() else { return };
+        self.queue.handle_end(self.now, id);
+    }
+
     fn close(&mut self, who: usize) {
-        let id = self.peers[who % PEERS];
+        let Some(id) = self.peers.get(who).copied() else { return };
         self.queue.handle_closed(self.now, id);
         self.input.remove(&id.index);
         assert_eq!(self.queue.buffered(id), 0, "something is held for a connection that is gone");

@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use penstock_pipestream::claims::{Claim, ClaimTerms};
-use penstock_pipestream::messages::{CompletionPolicy, FailureAction};
+use penstock_pipestream::messages::{CompletionPolicy, FailureAction, StoppingPointValidation};
 use penstock_pipestream::{
     ClaimAsk, ClaimResponse, EntityHeader, EntityKey, ErrorCode, Layer2Event, Policy, Reason, Role, SessionId, Status,
     Ticket,
@@ -407,6 +407,17 @@ impl Driver {
             };
             commands.urge(command);
         });
+    }
+
+    /// What the session adds to the stopping point of a received entity.
+    pub(super) fn stopping_point(
+        &self,
+        key: EntityKey,
+        validation: StoppingPointValidation,
+        reply: oneshot::Sender<StoppingPointValidation>,
+    ) {
+        // Whoever asks may be gone.
+        let _ = reply.send(self.session.stopping_point(key, validation));
     }
 
     /// Sets a received entity aside under a claim check that is stored.

@@ -331,10 +331,7 @@ impl Driver {
                 Urgent::Yield { attempt, point, reply, resumed } => {
                     self.wait_for_owner(attempt, &point, reply, resumed);
                 }
-                Urgent::StoppingPoint { key, validation, reply } => {
-                    // Whoever asks may be gone.
-                    let _ = reply.send(self.session.stopping_point(key, *validation));
-                }
+                Urgent::StoppingPoint { key, validation, reply } => self.stopping_point(key, *validation, reply),
                 Urgent::NoteState { attempt, state_checksum, reply } => {
                     if self.layer2.is_present(attempt) {
                         self.session.note_state(attempt.key, state_checksum);
