@@ -146,6 +146,16 @@ impl fmt::Debug for Server {
     }
 }
 
+fn admission(connections: u64, per_address: Option<u64>, counters: &Counters) -> Result<Arc<Admission>> {
+    let config = Config {
+        per_address,
+        // Connections share a socket; a session of a sink has a file open, and for a moment a payload's.
+        descriptors: 2,
+        ..Config::new("PipeStream", connections)
+    };
+    Admission::new(config, Arc::clone(&counters.admission))
+}
+
 impl Server {
     /// Starts to listen.
     pub fn bind(options: ServerOptions, consumer: impl Into<Consumer>) -> Result<Self> {
@@ -171,13 +181,7 @@ impl Server {
         session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
         note_settled(&options.claims, &consumer);
         let counters = Arc::<Counters>::default();
-        let config = Config {
-            per_address: options.max_connections_per_address,
-            // Connections share a socket; a session of a sink has a file open, and for a moment a payload's.
-            descriptors: 2,
-            ..Config::new("PipeStream", options.max_connections)
-        };
-        let admission = Admission::new(config, Arc::clone(&counters.admission))?;
+        let admission = admission(options.max_connections, options.max_connections_per_address, &counters)?;
         let runtime = Runtime::current()?;
         let context = || format!("cannot listen on {}", options.listen);
         let socket = transport::bind(options.listen).map_err(|error| Error::io(context(), &error))?;

@@ -42,15 +42,17 @@ impl Peer {
 
     fn at(descriptor: &impl AsFd) -> Self {
         let Ok(stat) = fstat(descriptor) else { return Self::Remote };
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Fifo if is_anonymous(descriptor) => Self::Kin(geteuid().as_raw()),
-            FileType::Socket if getsockname(descriptor).is_ok_and(|at| at.address_family() == AddressFamily::UNIX) => {
-                let Ok(credentials) = socket_peercred(descriptor) else { return Self::Remote };
-                let uid = credentials.uid.as_raw();
-                if is_kin(credentials.pid) { Self::Kin(uid) } else { Self::Local(uid) }
-            }
-            _ => Self::Remote,
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::Fifo && is_anonymous(descriptor) {
+            return Self::Kin(geteuid().as_raw());
         }
+        let is_unix = || getsockname(descriptor).is_ok_and(|at| at.address_family() == AddressFamily::UNIX);
+        if kind != FileType::Socket || !is_unix() {
+            return Self::Remote;
+        }
+        let Ok(credentials) = socket_peercred(descriptor) else { return Self::Remote };
+        let uid = credentials.uid.as_raw();
+        if is_kin(credentials.pid) { Self::Kin(uid) } else { Self::Local(uid) }
     }
 }
 
