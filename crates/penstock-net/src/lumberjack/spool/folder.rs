@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use super::format::{
-    Encoder, Entry, FOOTER_TAIL, Header, MAX_HEADER, RECORD_HEAD, SpoolId, footer, footer_length, read_entry,
+    Encoder, Entry, FOOTER_TAIL, Header, MAX_HEADER, RECORD_HEAD, Record, SpoolId, footer, footer_length, read_entry,
     read_footer, read_header, read_record, verify,
 };
 use super::index::{Backing, Index, Segment, next_number};
@@ -275,7 +275,7 @@ fn remember(folder: &Path, segments: &BTreeMap<u64, Segment>) -> Result<Recent> 
             let octets = read_from(&mut file, at..at + u64::from(entry.octets)).map_err(failed)?;
             at += u64::from(entry.octets);
             row += u64::from(entry.rows);
-            if let Some((_, sent, _)) = read_record(&octets).filter(|(_, sent, _)| !sent.hashes.is_empty()) {
+            if let Some(Record { sent, .. }) = read_record(&octets).filter(|record| !record.sent.hashes.is_empty()) {
                 recent.take(&sent.sender, sent.connection, &sent.hashes, Position { segment: number, row });
             }
         }

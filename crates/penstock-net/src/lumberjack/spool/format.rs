@@ -2,15 +2,20 @@
 //! the XXH3 hash of its other octets.
 //!
 //! ```text
-//! header  "PSPOOL1\n"  spool (16)  segment (8)  length of the schema (8)  schema: an Arrow IPC message  hash (8)
-//! record  "RECD" (4)  rows (4)  length of origin (4)  length of batch (4)  origin  batch: an Arrow IPC message  hash (8)
+//! header  "PSPOOL2\n"  spool (16)  segment (8)  length of the schema (8)  schema: an Arrow IPC message  hash (8)
+//! record  "RECD" (4)  rows (4)  length of origin (4)  length of batch (4)  first row (8)  origin  batch: an Arrow IPC message
+//!         hash (8)
+//! end     "ENDC" (4)  0 (4)  length of origin (4)  0 (4)  first row (8)  origin  hash (8)
 //! footer  "FOOT" (4)  records (4)  { octets (4)  rows (4) } × records  length of the footer (8)  hash (8)
 //! ```
 //!
-//! `origin` says who sent the rows: connection (8), count of hashes (4), length of the sender's name (4), hashes (8 each),
-//! name, zeros up to a multiple of 8. The footer comes when a segment is full; without one the segment goes on, or its
-//! writer has died, and what is behind its last whole record counts for nothing.
+//! `origin` says who sent the rows: connection (8), count of hashes (4), length of the sender's name (4), unconfirmed (4),
+//! 0 (4), hashes (8 each), name, zeros up to a multiple of 8. There may be more hashes than rows: events that were sent again
+//! have no row. So many events of the connection as `unconfirmed` says, up to the last of the record, may be sent again. An
+//! end says that none of a connection may be. The first row is the number in the segment of the record's own: behind a
+//! damaged record it tells where the next one is. The footer comes when a segment is full; without one the segment goes on, or its writer has died.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -24,11 +29,16 @@ use twox_hash::XxHash3_64;
 use crate::lumberjack::columns::Layout;
 use crate::{Error, Result};
 
-const MAGIC: &[u8; 8] = b"PSPOOL1\n";
+const MAGIC: &[u8; 8] = b"PSPOOL2\n";
 const RECORD: &[u8; 4] = b"RECD";
+/// A record of version 0.1.
+const RECORD_1: &[u8; 4] = b"RECD";
+const END: &[u8; 4] = b"ENDC";
 const FOOTER: &[u8; 4] = b"FOOT";
-/// Octets of a record before its origin.
+/// Octets of a record that tell its length.
 pub(super) const RECORD_HEAD: usize = 16;
+/// A record's first row.
+const FIRST: usize = 8;
 /// A footer's length and its hash, at the end of a segment.
 pub(super) const FOOTER_TAIL: u64 = 16;
 const HASH: usize = 8;
@@ -52,7 +62,23 @@ pub(super) struct Entry {
 pub(super) struct Sent {
     pub(super) sender: Arc<str>,
     pub(super) connection: u64,
+    /// Of its events, of which those may have no row that another connection brought before.
     pub(super) hashes: Vec<u64>,
+    /// How many events of the connection, up to the last of these, may be sent again.
+    pub(super) unconfirmed: u32,
+}
+
+/// A record that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) entry: Entry,
+    /// The number in the segment of its first row.
+    pub(super) first: u64,
+    pub(super) sent: Sent,
+    /// Whether it says that the connection has ended and that nothing of it will be sent again.
+    pub(super) ended: bool,
+    /// Where the message of its batch lies.
+    pub(super) message: Range<usize>,
 }
 
 /// A segment's header.
@@ -119,32 +145,50 @@ impl Encoder {
         octets
     }
 
-    /// Appends a record; nothing is appended where it fails.
-    pub(super) fn record(&mut self, batch: &RecordBatch, sent: &Sent, into: &mut Vec<u8>) -> Result<Entry> {
+    /// Appends a record whose rows are those from number `first` of the segment on; nothing is appended where it fails.
+    pub(super) fn record(&mut self, batch: &RecordBatch, first: u64, sent: &Sent, into: &mut Vec<u8>) -> Result<Entry> {
         let start = into.len();
         let buffers = self.stream.encode(batch).map_err(|error| arrow(&error))?;
-        let body: usize = buffers.iter().map(Buffer::len).sum();
-        let origin = (16 + sent.hashes.len() * 8 + sent.sender.len()).next_multiple_of(8);
-        let octets = RECORD_HEAD + origin + body.next_multiple_of(8) + HASH;
+        let body: usize = buffers.iter().map(Buffer::len).sum::<usize>().next_multiple_of(8);
+        let octets = RECORD_HEAD + FIRST + origin_length(sent) + body + HASH;
         if octets > MAX_RECORD {
             return Err(Error::Misuse(format!("a record of {octets} octets; a spool takes {MAX_RECORD} at a time")));
         }
         into.reserve(octets);
-        into.extend_from_slice(RECORD);
-        for length in [batch.num_rows(), origin, body.next_multiple_of(8)] {
-            into.extend_from_slice(&size(length).to_le_bytes());
-        }
-        into.extend_from_slice(&sent.connection.to_le_bytes());
-        into.extend_from_slice(&size(sent.hashes.len()).to_le_bytes());
-        into.extend_from_slice(&size(sent.sender.len()).to_le_bytes());
-        put_hashes(&sent.hashes, into);
-        into.extend_from_slice(sent.sender.as_bytes());
-        into.resize(start + RECORD_HEAD + origin, 0);
+        put_head(RECORD, batch.num_rows(), body, first, sent, into);
         buffers.iter().for_each(|buffer| into.extend_from_slice(buffer.as_slice()));
         into.resize(start + octets - HASH, 0);
         seal(into, start);
         Ok(Entry { octets: size(octets), rows: size(batch.num_rows()) })
     }
+}
+
+fn origin_length(sent: &Sent) -> usize {
+    (24 + sent.hashes.len() * 8 + sent.sender.len()).next_multiple_of(8)
+}
+
+fn put_head(kind: &[u8; 4], rows: usize, body: usize, first: u64, sent: &Sent, into: &mut Vec<u8>) {
+    let (start, origin) = (into.len(), origin_length(sent));
+    into.extend_from_slice(kind);
+    for length in [rows, origin, body] {
+        into.extend_from_slice(&size(length).to_le_bytes());
+    }
+    into.extend_from_slice(&first.to_le_bytes());
+    into.extend_from_slice(&sent.connection.to_le_bytes());
+    for number in [size(sent.hashes.len()), size(sent.sender.len()), sent.unconfirmed, 0] {
+        into.extend_from_slice(&number.to_le_bytes());
+    }
+    put_hashes(&sent.hashes, into);
+    into.extend_from_slice(sent.sender.as_bytes());
+    into.resize(start + RECORD_HEAD + FIRST + origin, 0);
+}
+
+/// Appends a record that says that nothing of a connection will be sent again.
+pub(super) fn end(first: u64, sent: &Sent, into: &mut Vec<u8>) -> Entry {
+    let start = into.len();
+    put_head(END, 0, 0, first, sent, into);
+    seal(into, start);
+    Entry { octets: size(into.len() - start), rows: 0 }
 }
 
 /// All of them in a room that is made at once; one after another they took longer than the hash of the record.
@@ -200,12 +244,13 @@ pub(super) fn read_header(octets: &[u8]) -> Option<Header> {
 /// The entry of a record, of its first [`RECORD_HEAD`] octets; `None`: no record begins so.
 pub(super) fn read_entry(head: &[u8]) -> Option<Entry> {
     let mut reader = Reader::new(head);
-    if reader.take(4).ok()? != RECORD {
+    let kind = reader.take(4).ok()?;
+    if kind != RECORD && kind != END {
         return None;
     }
     let rows = u32_le(&mut reader)?;
     let (origin, body) = (u32_le(&mut reader)?, u32_le(&mut reader)?);
-    let octets = u64::from(origin) + u64::from(body) + (RECORD_HEAD + HASH) as u64;
+    let octets = u64::from(origin) + u64::from(body) + (RECORD_HEAD + FIRST + HASH) as u64;
     let fits = octets <= MAX_RECORD as u64;
     Some(Entry { octets: u32::try_from(octets).ok().filter(|_| fits)?, rows })
 }
@@ -215,18 +260,21 @@ pub(super) fn verify(octets: &[u8]) -> bool {
     is_whole(octets)
 }
 
-/// The parts of a whole record: its rows, who sent them, and the message of the batch.
-pub(super) fn read_record(octets: &[u8]) -> Option<(Entry, Sent, std::ops::Range<usize>)> {
+/// The parts of a whole record.
+pub(super) fn read_record(octets: &[u8]) -> Option<Record> {
     let entry = read_entry(octets)?;
     let mut reader = Reader::new(octets.get(8..)?);
     let (origin, body) = (usize::try_from(u32_le(&mut reader)?).ok()?, usize::try_from(u32_le(&mut reader)?).ok()?);
-    let connection = u64_le(&mut reader)?;
+    let start = (RECORD_HEAD + FIRST).checked_add(origin)?;
+    let message = start..start.checked_add(body)?;
+    let (first, connection) = (u64_le(&mut reader)?, u64_le(&mut reader)?);
     let (count, name) = (usize::try_from(u32_le(&mut reader)?).ok()?, usize::try_from(u32_le(&mut reader)?).ok()?);
+    let (unconfirmed, _) = (u32_le(&mut reader)?, u32_le(&mut reader)?);
     let hashes = reader.take(count.checked_mul(8)?).ok()?;
     let hashes = hashes.as_chunks::<8>().0.iter().map(|hash| u64::from_le_bytes(*hash)).collect();
     let sender = std::str::from_utf8(reader.take(name).ok()?).ok()?.into();
-    let start = RECORD_HEAD.checked_add(origin)?;
-    Some((entry, Sent { sender, connection, hashes }, start..start.checked_add(body)?))
+    let sent = Sent { sender, connection, hashes, unconfirmed };
+    Some(Record { entry, first, sent, ended: octets.starts_with(END), message })
 }
 
 /// Octets of the Arrow IPC message, without a body, that these begin with.

@@ -10,7 +10,7 @@ use arrow_select::concat::concat_batches;
 use serde::{Deserialize, Serialize};
 
 use super::Position;
-use super::format::{Decoder, Entry, RECORD_HEAD, arrow, read_entry, read_header, read_record, verify};
+use super::format::{Decoder, Entry, RECORD_HEAD, Record, arrow, read_entry, read_header, read_record, verify};
 use crate::lumberjack::columns::{Layout, reshape};
 use crate::{Error, Result};
 
@@ -175,6 +175,11 @@ fn divide(
         (at, row) = (octets.1, end);
         let (from, to) = (begin.max(first), end.min(last));
         if from >= to {
+            // The end of a connection does not end a piece.
+            let between = |piece: &&mut Piece| entry.rows == 0 && piece.segment == info.number && piece.end == octets.0;
+            if let Some(piece) = plan.pieces.last_mut().filter(between) {
+                piece.end = octets.1;
+            }
             continue;
         }
         // The rows of a record are taken to be of one size.
@@ -270,13 +275,16 @@ impl Reader {
             let length = usize::try_from(entry.octets).unwrap_or(usize::MAX);
             let Some(record) = left.get(..length) else { break };
             let parts = if verify(record) { read_record(record) } else { None };
-            let Some((_, _, message)) = parts else {
+            let Some(Record { message, .. }) = parts else {
                 return Err(
                     self.damaged(&format!("the record at octet {} is not what was written", begins + used as u64))
                 );
             };
-            let batch = self.decode(&buffer.slice_with_length(used + message.start, message.len()))?;
-            self.keep(batch);
+            // Without rows it tells the end of a connection.
+            if entry.rows > 0 {
+                let batch = self.decode(&buffer.slice_with_length(used + message.start, message.len()))?;
+                self.keep(batch);
+            }
             used += length;
         }
         self.rest = buffer.as_slice().get(used..).unwrap_or_default().to_vec();

@@ -196,7 +196,7 @@ fn a_segment_whose_header_changed_is_an_error_that_names_it() {
 fn a_number_is_never_used_again_and_no_position_is_beyond_the_end() {
     let folder = tempfile::tempdir().unwrap();
     drop(Spool::open(options(folder.path())).unwrap());
-    fs::write(folder.path().join("00000000000000000001.segment"), b"PSPOOL1\n").unwrap();
+    fs::write(folder.path().join("00000000000000000001.segment"), b"PSPOOL2\n").unwrap();
     let store = folder_store(folder.path());
     assert_eq!(all(&store), Vec::<u32>::new());
     let spool = Spool::open(options(folder.path())).unwrap();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::format::{Encoder, Entry, Sent, footer};
+use super::index::Segment;
 use super::recent::Recent;
 use super::{Ack, Counters, Keep, Position, Shared, SpoolOptions, Store, folder, lock, objects};
 use crate::lumberjack::Delivery;
@@ -161,9 +162,11 @@ impl Writer {
             octets.extend_from_slice(&self.encoder.header(&self.shared.index.spool, self.segment));
         }
         let header = octets.len() as u64;
+        let mut rows = self.shared.index.with(|state| state.segments.get(&self.segment).map_or(0, Segment::rows));
         for message in group {
-            match self.prepare(message.delivery, octets) {
+            match self.prepare(message.delivery, rows, octets) {
                 Ok((sent, seen, entry, duplicates)) => {
+                    rows += entry.map_or(0, |entry| u64::from(entry.rows));
                     pending.push(Pending { safe: message.safe, sent, seen, entry, duplicates });
                 }
                 Err(error) => self.refuse(vec![message.safe], &error),
@@ -212,14 +215,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends what is new of a batch to a group's octets.
+    /// Appends what is new of a batch to a group's octets, as the rows from number `first` of the segment on.
     fn prepare(
         &mut self,
         delivery: Delivery,
+        first: u64,
         octets: &mut Vec<u8>,
     ) -> Result<(Sent, Option<Position>, Option<Entry>, usize)> {
         let Delivery { batch, sender, connection, gone, hashes, .. } = delivery;
-        let sent = Sent { sender, connection: connection.wrapping_add(self.epoch), hashes };
+        let unconfirmed = u32::try_from(hashes.len()).unwrap_or(u32::MAX);
+        let sent = Sent { sender, connection: connection.wrapping_add(self.epoch), hashes, unconfirmed };
         let seen = match sent.hashes.as_slice() {
             [] => None,
             hashes => self.recent.seen(&sent.sender, sent.connection, hashes, gone),
@@ -229,12 +234,7 @@ impl Writer {
         if rows == 0 {
             return Ok((sent, seen.map(|seen| seen.end), None, skip));
         }
-        let entry = if skip == 0 {
-            self.encoder.record(&batch, &sent, octets)?
-        } else {
-            let hashes = sent.hashes.get(skip..).unwrap_or_default().to_vec();
-            self.encoder.record(&batch.slice(skip, rows), &Sent { hashes, ..sent.clone() }, octets)?
-        };
+        let entry = self.encoder.record(&batch.slice(skip, rows), first, &sent, octets)?;
         Ok((sent, None, Some(entry), skip))
     }
 
