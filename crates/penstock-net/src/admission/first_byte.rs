@@ -24,10 +24,6 @@ impl<S> FirstByte<S> {
         let late = Box::pin(sleep_until(permit.deadline().into()));
         Self { stream, waiting: Some((late, Arc::clone(permit.admission()))) }
     }
-
-    pub(crate) const fn get_ref(&self) -> &S {
-        &self.stream
-    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for FirstByte<S> {

@@ -64,8 +64,8 @@ impl Destination for Channel {
         Some(&self.layout)
     }
 
-    fn wants_hashes(&self) -> bool {
-        false
+    fn hash_seed(&self) -> Option<u64> {
+        None
     }
 
     fn take(&self, delivery: Delivery) -> Safe {
@@ -92,8 +92,8 @@ impl Destination for Discard {
         None
     }
 
-    fn wants_hashes(&self) -> bool {
-        false
+    fn hash_seed(&self) -> Option<u64> {
+        None
     }
 
     fn take(&self, _delivery: Delivery) -> Safe {

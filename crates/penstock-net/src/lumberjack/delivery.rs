@@ -39,13 +39,24 @@ pub struct Delivery {
     pub connection: u64,
     /// How many events of the connection came before.
     pub first: u64,
-    /// Whether its writer had closed the connection, or was cut off: it may have sent the events again over another one by
-    /// now. Looked at only if the destination wants hashes.
-    pub gone: bool,
+    /// How many of these events, which are the first of the connection, cannot be sent again: their acknowledgement has
+    /// reached the writer, or else it would not have sent this window.
+    pub confirmed: u64,
     /// For each row the XXH3 hash of what its frame carried, if the destination wants hashes.
     pub hashes: Vec<u64>,
     /// For each window that ends in this batch, the row after its last.
     pub windows: Vec<u32>,
+}
+
+/// That a connection has ended, behind its last batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// As in its batches.
+    pub sender: Arc<str>,
+    /// As in its batches.
+    pub connection: u64,
+    /// Whether every acknowledgement has reached the writer: nothing will be sent again.
+    pub clean: bool,
 }
 
 /// Resolves when the events are safe. An error means that none of them is: nothing is acknowledged, and the connection
@@ -60,11 +71,15 @@ pub trait Destination: fmt::Debug + Send + Sync + 'static {
     /// The columns that it wants; none if it counts events and drops them.
     fn layout(&self) -> Option<&Layout>;
 
-    /// Whether it looks for windows that are sent again (decision 12).
-    fn wants_hashes(&self) -> bool;
+    /// The seed of the hashes by which it knows what is sent again (decision 12); none if it does not look. No writer knows
+    /// it, so none can make events that look like others.
+    fn hash_seed(&self) -> Option<u64>;
 
     /// Takes a batch. Called on an IO thread: it must not block.
     fn take(&self, delivery: Delivery) -> Safe;
+
+    /// A connection has ended: its batches have all been taken, or refused. Called on an IO thread: it must not block.
+    fn ended(&self, _ended: Ended) {}
 
     /// What it has to tell on the receiver's page of metrics.
     fn write(&self, _page: &mut Page<'_>) -> fmt::Result {

@@ -16,7 +16,7 @@ mod sender;
 pub mod spool;
 
 pub use self::channel::{Batch, Batches, Channel, Discard, channel};
-pub use self::delivery::{Delivery, Destination, Origin, Safe};
+pub use self::delivery::{Delivery, Destination, Ended, Origin, Safe};
 pub use self::receiver::{Receiver, ReceiverCounters, ReceiverOptions};
 pub use self::sender::{Chunk, Hosts, Line, Sender, SenderOptions};
 pub use penstock_lumberjack::{ClientConfig, Limits, Sequence, ServerConfig, Version};

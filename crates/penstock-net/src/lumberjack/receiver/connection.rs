@@ -1,7 +1,7 @@
 //! One connection, from its first octet to its last acknowledgement.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -15,9 +15,10 @@ use tokio::time::{Sleep, sleep_until, timeout};
 use super::Shared;
 use super::budget::Share;
 use super::counters::{Peer, add};
-use super::gone::Gone;
 use super::intake::{Finished, Intake};
-use crate::lumberjack::delivery::{Delivery, Origin, Safe};
+use super::link::Socket;
+use super::standing::Standing;
+use crate::lumberjack::delivery::{Delivery, Origin};
 use crate::{Error, Result};
 
 /// What a read may bring: it begins small, so that a thousand idle connections cost little, and doubles while reads are full.
@@ -28,6 +29,8 @@ const BUDGET: usize = 256 << 10;
 const BATCH: usize = 4 << 20;
 /// How long what a peer still sends is read after the last acknowledgement: a reset could overtake that.
 const LINGER: Duration = Duration::from_secs(2);
+/// How long after a writer's last word its end of the connection may follow.
+const FAREWELL: Duration = Duration::from_millis(10);
 /// How often those who wait for room look again, should they have missed that there is some.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const FAR: Duration = Duration::from_secs(3_600);
@@ -35,6 +38,7 @@ const FAR: Duration = Duration::from_secs(3_600);
 /// A connection and what is known of its peer.
 pub(super) struct Connection<S> {
     pub(super) stream: S,
+    pub(super) socket: Socket,
     pub(super) shared: Arc<Shared>,
     pub(super) number: u64,
     pub(super) origin: Origin,
@@ -67,11 +71,15 @@ struct Run<S> {
     of: Connection<S>,
     server: Server,
     intake: Intake,
+    /// Where the destination looks for what is sent again.
+    standing: Option<Standing>,
     share: Share,
     /// Batches that are not safe: where each ends among the connection's events.
     under_way: FuturesOrdered<UnderWay>,
     /// Events that were handed over in batches.
     delivered: u64,
+    /// Where the last two windows ended that have, the older one first.
+    windows: [u64; 2],
     read: usize,
     more: bool,
     ending: Option<Ending>,
@@ -81,17 +89,21 @@ struct Run<S> {
 
 type UnderWay = std::pin::Pin<Box<dyn Future<Output = (u64, usize, Instant, Result<()>)> + Send>>;
 
-impl<S: AsyncRead + AsyncWrite + Gone + Unpin + Send> Connection<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     /// Serves it to its end. An error is the peer's, or that of whoever takes the events.
     pub(super) async fn run(self, stop: watch::Receiver<bool>) -> (Account, Result<&'static str>) {
         let now = Instant::now();
+        let Shared { standings, destination, .. } = &*self.shared;
+        let standing = || standings.open(&self.sender, self.number, &self.socket, destination);
         let mut run = Run {
+            standing: destination.hash_seed().map(|_| standing()),
             server: Server::new(now, self.shared.options.server.clone()),
             intake: Intake::new(&*self.shared.destination),
             share: Share::new(Arc::clone(&self.shared.budget)),
             of: self,
             under_way: FuturesOrdered::new(),
             delivered: 0,
+            windows: [0; 2],
             read: *READ.start(),
             more: false,
             ending: None,
@@ -105,11 +117,11 @@ impl<S: AsyncRead + AsyncWrite + Gone + Unpin + Send> Connection<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Gone + Unpin + Send> Run<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
     async fn serve(&mut self, mut stop: watch::Receiver<bool>) -> Result<&'static str> {
         let mut timer = Box::pin(sleep_until((self.began + FAR).into()));
         loop {
-            self.deliver_what_is_due()?;
+            self.deliver_what_is_due().await?;
             self.transmit().await?;
             self.end_at_its_age();
             if self.ending.is_some() && self.under_way.is_empty() && self.intake.rows() == 0 {
@@ -151,7 +163,7 @@ impl<S: AsyncRead + AsyncWrite + Gone + Unpin + Send> Run<S> {
     }
 
     fn came(&mut self, read: std::io::Result<usize>) -> Result<()> {
-        let count = read.map_err(|error| Error::io("the connection broke", &error))?;
+        let count = or_end(read).map_err(|error| Error::io("the connection broke", &error))?;
         if count == 0 {
             self.finish(Ending::Finished);
             return Ok(());
@@ -224,7 +236,7 @@ impl<S: AsyncRead + AsyncWrite + Gone + Unpin + Send> Run<S> {
     }
 
     /// Hands a batch over: a window that is full, or what there is of one if it should wait no longer.
-    fn deliver_what_is_due(&mut self) -> Result<()> {
+    async fn deliver_what_is_due(&mut self) -> Result<()> {
         if self.intake.rows() == 0 {
             return Ok(());
         }
@@ -241,17 +253,23 @@ impl<S: AsyncRead + AsyncWrite + Gone + Unpin + Send> Run<S> {
         let counters = &self.of.shared.counters;
         add(&counters.batches, 1);
         add(&counters.windows, windows.len());
-        let first = self.delivered;
+        if let Some(standing) = self.standing.as_ref().filter(|_| self.delivered == 0) {
+            standing.wait_for_earlier().await;
+        }
+        let (first, [confirmed, last]) = (self.delivered, self.windows);
         self.delivered += rows as u64;
+        if !windows.is_empty() {
+            self.windows = [last, self.delivered];
+        }
         self.share.send(octets);
-        let safe = self.hand_on(Delivery {
+        let safe = self.of.shared.destination.take(Delivery {
             batch,
             octets,
             origin,
             sender: Arc::clone(&self.of.sender),
             connection: self.of.number,
             first,
-            gone: false,
+            confirmed,
             hashes,
             windows,
         });
@@ -259,17 +277,6 @@ impl<S: AsyncRead + AsyncWrite + Gone + Unpin + Send> Run<S> {
         self.under_way.push_back(Box::pin(async move { (end, octets, began, safe.await) }));
         self.share.hold(self.server.waiting());
         Ok(())
-    }
-
-    fn hand_on(&self, delivery: Delivery) -> Safe {
-        let destination = &self.of.shared.destination;
-        if !destination.wants_hashes() {
-            return destination.take(delivery);
-        }
-        // In one step: where the writer has not closed the connection yet, what comes over its next one comes behind this.
-        let _order = self.of.shared.handing_on.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = self.ending.is_some() || self.of.stream.is_gone();
-        destination.take(Delivery { gone, ..delivery })
     }
 
     fn safe(&mut self, (end, octets, began, taken): (u64, usize, Instant, Result<()>)) -> Result<()> {
@@ -312,15 +319,34 @@ impl<S: AsyncRead + AsyncWrite + Gone + Unpin + Send> Run<S> {
             Some(Ending::Aged) => Ok("its age limit"),
             Some(Ending::Failed(error)) => Err(error),
         };
-        // The last acknowledgement must not be overtaken by the reset that unread octets cause.
-        let linger = async {
-            self.of.stream.shutdown().await?;
-            let mut rest = vec![0_u8; 16 << 10];
-            while self.of.stream.read(&mut rest).await? > 0 {}
-            Ok::<_, std::io::Error>(())
-        };
-        let _ = timeout(LINGER, linger).await;
+        let clean = timeout(LINGER, self.farewell()).await.is_ok_and(|settled| settled.unwrap_or(false));
+        if let Some(standing) = self.standing.as_mut().filter(|_| clean) {
+            standing.is_clean();
+        }
         result
+    }
+
+    /// Closes the connection from this end too; says whether the writer has every acknowledgement.
+    async fn farewell(&mut self) -> std::io::Result<bool> {
+        let socket = self.of.socket.clone();
+        if socket.is_gone_within(FAREWELL).await {
+            // A writer that has closed its socket would answer anything else, as the last word of TLS, with a reset.
+            socket.finish()?;
+        } else {
+            self.of.stream.shutdown().await?;
+        }
+        // The last acknowledgement must not be overtaken by the reset that unread octets cause.
+        let mut rest = vec![0_u8; 16 << 10];
+        while or_end(self.of.stream.read(&mut rest).await)? > 0 {}
+        Ok(socket.is_settled_within(LINGER).await)
+    }
+}
+
+/// What was read; the end of the stream, where TLS misses a last word.
+fn or_end(read: std::io::Result<usize>) -> std::io::Result<usize> {
+    match read {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(0),
+        read => read,
     }
 }
 

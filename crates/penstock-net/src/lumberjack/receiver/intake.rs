@@ -12,7 +12,8 @@ use crate::Result;
 #[derive(Debug)]
 pub(super) struct Intake {
     builder: Option<Builder>,
-    hashes: Option<Vec<u64>>,
+    /// With the seed of the hashes, if they are wanted.
+    hashes: Option<(u64, Vec<u64>)>,
     rows: usize,
     octets: usize,
     window_ended: bool,
@@ -24,7 +25,7 @@ impl Intake {
     pub(super) fn new(destination: &dyn Destination) -> Self {
         Self {
             builder: destination.layout().map(Builder::new),
-            hashes: destination.wants_hashes().then(Vec::new),
+            hashes: destination.hash_seed().map(|seed| (seed, Vec::new())),
             rows: 0,
             octets: 0,
             window_ended: false,
@@ -61,7 +62,7 @@ impl Intake {
             rows,
             octets: std::mem::take(&mut self.octets),
             origin,
-            hashes: self.hashes.as_mut().map(std::mem::take).unwrap_or_default(),
+            hashes: self.hashes.as_mut().map(|(_, hashes)| std::mem::take(hashes)).unwrap_or_default(),
             windows: ended.then(|| u32::try_from(rows).unwrap_or(u32::MAX)).into_iter().collect(),
         })
     }
@@ -84,8 +85,8 @@ impl Events for Intake {
         match event {
             Event::Json(payload) => {
                 self.octets += payload.len();
-                if let Some(hashes) = &mut self.hashes {
-                    hashes.push(XxHash3_64::oneshot(payload));
+                if let Some((seed, hashes)) = &mut self.hashes {
+                    hashes.push(XxHash3_64::oneshot_with_seed(*seed, payload));
                 }
                 if let Some(builder) = &mut self.builder {
                     builder.push_json(sequence, payload);
@@ -93,9 +94,9 @@ impl Events for Intake {
             }
             Event::Data(pairs) => {
                 self.octets += pairs.octets();
-                if let Some(hashes) = &mut self.hashes {
+                if let Some((seed, hashes)) = &mut self.hashes {
                     let strings = pairs.flat_map(|(key, value)| [key, value]);
-                    hashes.push(strings.fold(0, XxHash3_64::oneshot_with_seed));
+                    hashes.push(strings.fold(*seed, XxHash3_64::oneshot_with_seed));
                 }
                 if let Some(builder) = &mut self.builder {
                     builder.push_map(sequence, pairs);

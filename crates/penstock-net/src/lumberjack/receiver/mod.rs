@@ -4,14 +4,15 @@ mod budget;
 mod connection;
 mod counters;
 mod foreign;
-mod gone;
 mod identity;
 mod intake;
+mod link;
+mod standing;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use penstock_lumberjack::{ErrorKind, ServerConfig};
@@ -24,6 +25,8 @@ use self::connection::{Account, Connection};
 pub use self::counters::ReceiverCounters;
 use self::counters::{Counters, add};
 use self::foreign::Speaks;
+use self::link::{Link, Socket};
+use self::standing::Standings;
 use super::delivery::{Destination, Origin};
 use crate::admission::{Admission, Config, FirstByte, IDLE_TIMEOUT, Permit};
 use crate::runtime::{PerProcess, Runtime};
@@ -86,8 +89,7 @@ struct Shared {
     counters: Counters,
     admission: Arc<Admission>,
     budget: Arc<Budget>,
-    /// Held while a batch is handed on to who looks for what is sent again.
-    handing_on: Mutex<()>,
+    standings: Arc<Standings>,
     next: AtomicU64,
     stop: watch::Sender<bool>,
     /// Ends connections as they are.
@@ -130,7 +132,7 @@ impl Receiver {
         let admission = Admission::new(config, Arc::clone(&counters.admission))?;
         let shared = Arc::new(Shared {
             budget: Arc::new(Budget::new(options.max_octets)),
-            handing_on: Mutex::new(()),
+            standings: Arc::default(),
             options,
             address,
             acceptor,
@@ -360,8 +362,10 @@ async fn admit(
         }
         return Ok(None);
     }
+    let stream = Link::new(stream);
+    let socket = stream.socket();
     let Some(acceptor) = &shared.acceptor else {
-        let connection = connection(stream, shared, number, peer, None);
+        let connection = connection(stream, socket, shared, number, peer, None);
         let (account, result) = connection.run(stop).await;
         return Ok(Some((None, account, result)));
     };
@@ -378,7 +382,7 @@ async fn admit(
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let known = certificate.map(|leaf| (identity::name(leaf), Fingerprint::of(leaf)));
-    let connection = connection(FirstByte::new(stream, permit), shared, number, peer, known);
+    let connection = connection(FirstByte::new(stream, permit), socket, shared, number, peer, known);
     let name = connection.origin.identity.clone();
     let (account, result) = connection.run(stop).await;
     Ok(Some((name, account, result)))
@@ -386,6 +390,7 @@ async fn admit(
 
 fn connection<S>(
     stream: S,
+    socket: Socket,
     shared: &Arc<Shared>,
     number: u64,
     peer: SocketAddr,
@@ -398,6 +403,7 @@ fn connection<S>(
     };
     Connection {
         stream,
+        socket,
         shared: Arc::clone(shared),
         number,
         peer: shared.counters.peer(identity.as_deref().unwrap_or(&address)),

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use super::format::{
-    Encoder, Entry, FOOTER_TAIL, Header, MAX_HEADER, RECORD_HEAD, Record, SpoolId, footer, footer_length, read_entry,
+    Encoder, Entry, FOOTER_TAIL, Header, MAX_HEADER, RECORD_HEAD, SpoolId, footer, footer_length, read_entry,
     read_footer, read_header, read_record, verify,
 };
 use super::index::{Backing, Index, Segment, next_number};
 use super::reading::{SegmentInfo, Store};
 use super::recent::{OF_CONNECTION, Recent};
-use super::writer::{Opened, Target};
+use super::writer::{Durable, Opened, Target};
 use super::{Ack, Counters, Position, Shared, lock};
 use crate::folder_lock::FolderLock;
 use crate::{Error, Result};
@@ -275,11 +275,12 @@ fn remember(folder: &Path, segments: &BTreeMap<u64, Segment>) -> Result<Recent> 
             let octets = read_from(&mut file, at..at + u64::from(entry.octets)).map_err(failed)?;
             at += u64::from(entry.octets);
             row += u64::from(entry.rows);
-            if let Some(Record { sent, .. }) = read_record(&octets).filter(|record| !record.sent.hashes.is_empty()) {
-                recent.take(&sent.sender, sent.connection, &sent.hashes, Position { segment: number, row });
+            if let Some(record) = read_record(&octets) {
+                recent.read(&record, Position { segment: number, row });
             }
         }
     }
+    recent.all_broke();
     Ok(recent)
 }
 
@@ -292,7 +293,7 @@ struct FolderTarget {
 }
 
 impl Target for FolderTarget {
-    fn write(&mut self, segment: u64, at: u64, octets: &[u8]) -> Result<()> {
+    fn write(&mut self, segment: u64, at: u64, octets: &[u8], durable: Durable) -> Result<()> {
         let path = path_of(&self.folder, segment);
         let failed = |error: io::Error| Error::file("cannot write", &path, &error);
         let fresh = self.open.as_ref().is_none_or(|(open, _)| *open != segment);
@@ -302,8 +303,8 @@ impl Target for FolderTarget {
         }
         let Some((_, file)) = &mut self.open else { return Ok(()) };
         let written = file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(octets));
-        let durable = written.and_then(|()| file.sync_data());
-        if let Err(error) = durable {
+        let written = written.and_then(|()| if durable == Durable::Now { file.sync_data() } else { Ok(()) });
+        if let Err(error) = written {
             // Frees the space that the half of it took. Where that fails too, the next write takes its place.
             let _ = file.set_len(at);
             return Err(failed(error));

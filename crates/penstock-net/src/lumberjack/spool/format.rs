@@ -31,8 +31,6 @@ use crate::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"PSPOOL2\n";
 const RECORD: &[u8; 4] = b"RECD";
-/// A record of version 0.1.
-const RECORD_1: &[u8; 4] = b"RECD";
 const END: &[u8; 4] = b"ENDC";
 const FOOTER: &[u8; 4] = b"FOOT";
 /// Octets of a record that tell its length.

@@ -31,6 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use twox_hash::XxHash3_64;
 
 pub use self::folder::FolderStore;
 use self::index::Index;
@@ -40,7 +41,7 @@ pub use self::remote::RemoteStore;
 pub use self::service::Service;
 use self::writer::{Message, Writer};
 use super::columns::Layout;
-use super::delivery::{Delivery, Destination, Safe};
+use super::delivery::{Delivery, Destination, Ended, Safe};
 use crate::metrics::Page;
 use crate::runtime::PerProcess;
 use crate::storage::Place;
@@ -244,8 +245,17 @@ impl Destination for Spool {
         Some(&self.layout)
     }
 
-    fn wants_hashes(&self) -> bool {
-        self.dedup
+    fn hash_seed(&self) -> Option<u64> {
+        // Readers know the spool's ID, and no writer does.
+        let spool = self.inner.get().ok()?.shared.index.spool;
+        self.dedup.then(|| XxHash3_64::oneshot(&spool))
+    }
+
+    fn ended(&self, ended: Ended) {
+        // A spool that is closed, or of a parent process, takes nothing.
+        if let Some(messages) = self.inner.get().ok().and_then(|inner| lock(&inner.messages).clone()) {
+            let _ = messages.send(Message::Ended(ended));
+        }
     }
 
     fn take(&self, delivery: Delivery) -> Safe {
@@ -253,7 +263,7 @@ impl Destination for Spool {
         let sent = self.inner.get().and_then(|inner| {
             let messages = lock(&inner.messages);
             let closed = || Error::Misuse("the spool is closed".into());
-            messages.as_ref().ok_or_else(closed)?.send(Message { delivery, safe }).map_err(|_| closed())
+            messages.as_ref().ok_or_else(closed)?.send(Message::Batch { delivery, safe }).map_err(|_| closed())
         });
         Box::pin(async move {
             sent?;

@@ -9,11 +9,11 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 
 use super::folder::{hex, parse_id, segment_name, segment_number};
-use super::format::{FOOTER_TAIL, MAX_HEADER, Record, SpoolId, footer_length, read_footer, read_header, read_record};
+use super::format::{FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_footer, read_header, read_record};
 use super::index::{Backing, Index, Segment, next_number};
 use super::reading::{SegmentInfo, Store};
 use super::recent::{OF_CONNECTION, Recent};
-use super::writer::{Opened, Target};
+use super::writer::{Durable, Opened, Target};
 use super::{Ack, Counters, Position, Shared, lock};
 use crate::runtime::block_on;
 use crate::storage::{Place, plain};
@@ -116,12 +116,12 @@ fn remember(store: &ObjectStore, sizes: &BTreeMap<u64, u64>) -> Result<Recent> {
             let octets = store.read(info.number, at..at + u64::from(entry.octets))?;
             at += u64::from(entry.octets);
             row += u64::from(entry.rows);
-            if let Some(Record { sent, .. }) = read_record(&octets).filter(|record| !record.sent.hashes.is_empty()) {
-                let end = Position { segment: info.number, row };
-                recent.take(&sent.sender, sent.connection, &sent.hashes, end);
+            if let Some(record) = read_record(&octets) {
+                recent.read(&record, Position { segment: info.number, row });
             }
         }
     }
+    recent.all_broke();
     Ok(recent)
 }
 
@@ -131,7 +131,7 @@ struct ObjectTarget {
 }
 
 impl Target for ObjectTarget {
-    fn write(&mut self, segment: u64, _at: u64, octets: &[u8]) -> Result<()> {
+    fn write(&mut self, segment: u64, _at: u64, octets: &[u8], _durable: Durable) -> Result<()> {
         put(&self.place, &segment_name(segment), octets.to_vec(), PutMode::Create)
     }
 

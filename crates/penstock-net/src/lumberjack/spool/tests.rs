@@ -8,7 +8,7 @@ use arrow_array::types::Int64Type;
 use object_store::memory::InMemory;
 use twox_hash::XxHash3_64;
 
-use super::writer::Target;
+use super::writer::{Durable, Target};
 use super::*;
 use crate::lumberjack::Origin;
 use crate::lumberjack::columns::Builder;
@@ -40,7 +40,7 @@ fn delivery(connection: u64, events: std::ops::Range<u32>) -> Delivery {
         sender: "192.0.2.1".into(),
         connection,
         first: 0,
-        gone: false,
+        confirmed: 0,
         hashes,
         windows: Vec::new(),
     }
@@ -227,23 +227,8 @@ fn a_number_is_never_used_again_and_no_position_is_beyond_the_end() {
     assert!(plan(&*store, at(2, 5), None, ALL).unwrap_err().to_string().contains("segment 2 of the spool is gone"));
 }
 
-#[test]
-fn the_end_of_a_closed_connection_may_come_late() {
-    let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(options(folder.path())).unwrap();
-    let late = |events| block_on(spool.take(Delivery { gone: true, ..delivery(1, events) })).unwrap().unwrap();
-    take(&spool, 1, 0..2).unwrap();
-    take(&spool, 2, 0..2).unwrap();
-    late(2..3);
-    take(&spool, 2, 2..4).unwrap();
-    assert_eq!(all(&spool.store().unwrap()), [0, 1, 2, 3]);
-    take(&spool, 3, 4..8).unwrap();
-    let late = |events| spool.take(Delivery { gone: true, ..delivery(2, events) });
-    // Both wait for the same group.
-    let both = [late(4..6), late(6..7)];
-    both.into_iter().for_each(|safe| block_on(safe).unwrap().unwrap());
-    assert_eq!(all(&spool.store().unwrap()), (0..8).collect::<Vec<_>>());
-    assert_eq!(spool.counters().unwrap().duplicates, 6);
+fn ended(spool: &Spool, connection: u64, clean: bool) {
+    spool.ended(Ended { sender: "192.0.2.1".into(), connection, clean });
 }
 
 #[test]
@@ -252,22 +237,78 @@ fn what_is_sent_again_is_acknowledged_and_not_stored_twice_even_after_a_restart(
     let spool = Spool::open(options(folder.path())).unwrap();
     take(&spool, 1, 0..10).unwrap();
     // A part of a window, and then the whole of it over a new connection.
-    take(&spool, 1, 10..13).unwrap();
+    block_on(spool.take(Delivery { first: 10, ..delivery(1, 10..13) })).unwrap().unwrap();
+    ended(&spool, 1, false);
     take(&spool, 2, 10..20).unwrap();
     assert_eq!(all(&spool.store().unwrap()), (0..20).collect::<Vec<_>>());
     assert_eq!(spool.counters().unwrap().duplicates, 3);
     drop(spool);
     let spool = Spool::open(options(folder.path())).unwrap();
-    take(&spool, 1, 15..20).unwrap();
-    take(&spool, 1, 20..22).unwrap();
+    // What it had sent again counts as well.
+    take(&spool, 1, 12..20).unwrap();
+    block_on(spool.take(Delivery { first: 8, ..delivery(1, 20..22) })).unwrap().unwrap();
     assert_eq!(all(&spool.store().unwrap()), (0..22).collect::<Vec<_>>());
     let counters = spool.counters().unwrap();
-    assert_eq!((counters.events, counters.duplicates), (2, 5));
+    assert_eq!((counters.events, counters.duplicates), (2, 8));
     drop(spool);
     let spool = Spool::open(SpoolOptions { dedup: false, ..options(folder.path()) }).unwrap();
-    assert!(!spool.wants_hashes());
+    assert_eq!(spool.hash_seed(), None);
     block_on(spool.take(Delivery { hashes: Vec::new(), ..delivery(5, 20..22) })).unwrap().unwrap();
     assert_eq!(all(&spool.store().unwrap()).len(), 24);
+}
+
+#[test]
+fn equal_events_of_connections_that_ended_are_all_stored_even_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..3 {
+        let spool = Spool::open(options(folder.path())).unwrap();
+        for connection in 0..5 {
+            take(&spool, connection, 7..8).unwrap();
+            ended(&spool, connection, true);
+        }
+        // One that is open says the same as another that is.
+        take(&spool, 10, 7..8).unwrap();
+        take(&spool, 11, 7..8).unwrap();
+        ended(&spool, 10, true);
+        ended(&spool, 11, true);
+        assert_eq!(all(&spool.store().unwrap()), vec![7; 7 * (round + 1)]);
+        assert_eq!(spool.counters().unwrap().duplicates, 0);
+        // Ends of connections are between the rows of a piece, and are none.
+        let planned = plan(&*folder_store(folder.path()), Position::default(), None, ALL).unwrap();
+        assert_eq!(planned.pieces.len(), round + 1, "a piece for each segment");
+    }
+}
+
+#[test]
+fn an_end_that_waits_for_the_disk_with_what_was_sent_again_is_heard_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(options(folder.path())).unwrap();
+    // All of it may wait for one group.
+    let first = spool.take(delivery(1, 0..5));
+    ended(&spool, 1, false);
+    let again = spool.take(delivery(2, 3..6));
+    ended(&spool, 2, true);
+    let new = spool.take(delivery(3, 3..6));
+    [first, again, new].into_iter().for_each(|safe| block_on(safe).unwrap().unwrap());
+    assert_eq!(all(&spool.store().unwrap()), [0, 1, 2, 3, 4, 5, 3, 4, 5]);
+    assert_eq!(spool.counters().unwrap().duplicates, 2);
+}
+
+#[test]
+fn only_the_last_two_windows_of_a_connection_may_be_sent_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(options(folder.path())).unwrap();
+    for window in 0..4_u32 {
+        let (first, confirmed) = (u64::from(window) * 2, u64::from(window.saturating_sub(1)) * 2);
+        let batch = Delivery { first, confirmed, ..delivery(1, window * 2..window * 2 + 2) };
+        block_on(spool.take(batch)).unwrap().unwrap();
+    }
+    drop(spool);
+    let spool = Spool::open(options(folder.path())).unwrap();
+    take(&spool, 2, 2..4).unwrap();
+    assert_eq!(spool.counters().unwrap().duplicates, 0, "their acknowledgement had arrived");
+    take(&spool, 3, 4..8).unwrap();
+    assert_eq!(spool.counters().unwrap().duplicates, 4);
 }
 
 #[derive(Debug)]
@@ -277,13 +318,13 @@ struct Broken {
 }
 
 impl Target for Broken {
-    fn write(&mut self, segment: u64, at: u64, octets: &[u8]) -> Result<()> {
+    fn write(&mut self, segment: u64, at: u64, octets: &[u8], durable: Durable) -> Result<()> {
         if self.broken.load(Ordering::SeqCst) {
             // Half of it is there.
-            self.target.write(segment, at, &octets[..octets.len() / 2])?;
+            self.target.write(segment, at, &octets[..octets.len() / 2], durable)?;
             return Err(Error::Io { context: "cannot write".into(), message: "No space left on device".into() });
         }
-        self.target.write(segment, at, octets)
+        self.target.write(segment, at, octets, durable)
     }
 
     fn is_whole(&self) -> bool {
@@ -302,7 +343,7 @@ fn a_full_disk_refuses_and_what_was_refused_may_come_again() {
     let thread = std::thread::spawn(move || writer.run(&inbox));
     let send = |connection, events| {
         let (safe, answer) = oneshot::channel();
-        messages.send(Message { delivery: delivery(connection, events), safe }).unwrap();
+        messages.send(Message::Batch { delivery: delivery(connection, events), safe }).unwrap();
         block_on(answer).unwrap().unwrap()
     };
     send(1, 0..3).unwrap();

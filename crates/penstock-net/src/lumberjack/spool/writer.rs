@@ -6,31 +6,49 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::format::{Encoder, Entry, Sent, footer};
-use super::index::Segment;
+use super::format::{self, Encoder, Entry, Sent, footer};
 use super::recent::Recent;
 use super::{Ack, Counters, Keep, Position, Shared, SpoolOptions, Store, folder, lock, objects};
-use crate::lumberjack::Delivery;
+use crate::lumberjack::delivery::{Delivery, Ended};
 use crate::{Error, Result};
 
 /// Octets of a group, and batches: what comes meanwhile is in the next one.
 const GROUP_BYTES: usize = 16 << 20;
 const GROUP: usize = 4_096;
 
-/// A batch, and whom to tell when it is safe.
-pub(super) struct Message {
-    pub(super) delivery: Delivery,
-    pub(super) safe: oneshot::Sender<Result<()>>,
+/// What the writer is told.
+pub(super) enum Message {
+    /// A batch, and whom to tell when it is safe.
+    Batch { delivery: Delivery, safe: oneshot::Sender<Result<()>> },
+    /// A connection has no more.
+    Ended(Ended),
+}
+
+impl Message {
+    fn octets(&self) -> usize {
+        match self {
+            Self::Batch { delivery, .. } => delivery.octets,
+            Self::Ended(_) => 0,
+        }
+    }
 }
 
 /// Where octets become durable.
 pub(super) trait Target: std::fmt::Debug + Send {
-    /// Makes octets durable at a place in a segment, which begins at 0. What a failed call has left there may be
-    /// overwritten.
-    fn write(&mut self, segment: u64, at: u64, octets: &[u8]) -> Result<()>;
+    /// Writes octets at a place in a segment, which begins at 0, and makes them durable, unless somebody else may do that
+    /// later. What a failed call has left there may be overwritten.
+    fn write(&mut self, segment: u64, at: u64, octets: &[u8], durable: Durable) -> Result<()>;
 
     /// Whether a segment is written at once, and never added to.
     fn is_whole(&self) -> bool;
+}
+
+/// Whether octets must be on disk before a call returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durable {
+    Now,
+    /// With what follows. A process may die meanwhile, but not the machine.
+    Later,
 }
 
 /// What a target had when it was opened.
@@ -51,6 +69,7 @@ pub(super) struct Writer {
     /// The segment that is written, and when it was begun.
     segment: u64,
     length: u64,
+    rows: u64,
     began: Option<Instant>,
     /// Added to the numbers of connections, which begin anew in every process.
     epoch: u64,
@@ -58,14 +77,24 @@ pub(super) struct Writer {
     octets: Vec<u8>,
 }
 
-/// What becomes of a batch when its group is durable.
+/// What becomes of a message when its group is durable.
 struct Pending {
-    safe: oneshot::Sender<Result<()>>,
     sent: Sent,
-    /// Where its last event is, if that was taken before.
-    seen: Option<Position>,
     entry: Option<Entry>,
-    duplicates: usize,
+    then: Then,
+}
+
+enum Then {
+    /// The events are safe, and where the last of them is, if that was taken before.
+    Safe { safe: oneshot::Sender<Result<()>>, seen: Option<Position>, duplicates: usize },
+    /// The connection has ended.
+    Ended { clean: bool },
+}
+
+impl Pending {
+    fn rows(&self) -> u64 {
+        self.entry.map_or(0, |entry| u64::from(entry.rows))
+    }
 }
 
 impl Writer {
@@ -88,6 +117,7 @@ impl Writer {
             recent,
             segment: next,
             length: 0,
+            rows: 0,
             began: None,
             epoch: fastrand::u64(..),
             octets: Vec::new(),
@@ -122,7 +152,7 @@ impl Writer {
         let until = self.target.is_whole().then(|| Instant::now() + self.options.linger);
         let mut next = Some(first);
         while let Some(first) = next.take() {
-            let mut octets = first.delivery.octets;
+            let mut octets = first.octets();
             let mut group = vec![first];
             while octets < GROUP_BYTES && group.len() < GROUP {
                 let message = match until {
@@ -130,16 +160,11 @@ impl Writer {
                     Some(until) => inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
                 };
                 let Some(message) = message else { break };
-                // What is sent again is compared with what is durable, so its first sending must be.
-                let again = |other: &Message| {
-                    other.delivery.sender == message.delivery.sender
-                        && (message.delivery.gone || other.delivery.connection != message.delivery.connection)
-                };
-                if self.options.dedup && group.iter().any(again) {
+                if group.iter().any(|earlier| is_compared(&message, earlier)) {
                     next = Some(message);
                     break;
                 }
-                octets = octets.saturating_add(message.delivery.octets);
+                octets = octets.saturating_add(message.octets());
                 group.push(message);
             }
             self.commit(group);
@@ -156,31 +181,32 @@ impl Writer {
     }
 
     fn commit_into(&mut self, group: Vec<Message>, octets: &mut Vec<u8>) {
-        let mut pending = Vec::with_capacity(group.len());
+        let mut pending: Vec<Pending> = Vec::with_capacity(group.len());
         let fresh = self.length == 0;
         if fresh {
             octets.extend_from_slice(&self.encoder.header(&self.shared.index.spool, self.segment));
         }
         let header = octets.len() as u64;
-        let mut rows = self.shared.index.with(|state| state.segments.get(&self.segment).map_or(0, Segment::rows));
+        let mut rows = self.rows;
         for message in group {
-            match self.prepare(message.delivery, rows, octets) {
-                Ok((sent, seen, entry, duplicates)) => {
-                    rows += entry.map_or(0, |entry| u64::from(entry.rows));
-                    pending.push(Pending { safe: message.safe, sent, seen, entry, duplicates });
-                }
-                Err(error) => self.refuse(vec![message.safe], &error),
-            }
+            let prepared = match message {
+                Message::Batch { delivery, safe } => self.prepare(delivery, safe, rows, octets),
+                Message::Ended(ended) => Some(self.prepare_end(ended, &pending, rows, octets)),
+            };
+            rows += prepared.as_ref().map_or(0, Pending::rows);
+            pending.extend(prepared);
         }
         let entries: Vec<Entry> = pending.iter().filter_map(|pending| pending.entry).collect();
         if !entries.is_empty() {
             if self.target.is_whole() {
                 octets.extend_from_slice(&footer(&entries));
             }
-            if let Err(error) = self.write(octets) {
+            // That a connection has ended is acknowledged to nobody.
+            let durable = if fresh || rows > self.rows { Durable::Now } else { Durable::Later };
+            if let Err(error) = self.write(octets, durable) {
                 // An object that was refused may be there after all, and none is written twice.
                 self.segment += u64::from(self.target.is_whole());
-                self.refuse(pending.into_iter().map(|pending| pending.safe).collect(), &error);
+                self.give_up(pending, &error);
                 return;
             }
             self.shared.index.update(self.segment, |segment| {
@@ -197,7 +223,7 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, octets: &[u8]) -> Result<()> {
+    fn write(&mut self, octets: &[u8], durable: Durable) -> Result<()> {
         let wanted = octets.len() as u64;
         if wanted > self.options.max_bytes {
             return Err(Error::Misuse(format!(
@@ -208,50 +234,74 @@ impl Writer {
         if !self.shared.index.wait_for_room(wanted, self.options.max_bytes) {
             return Err(Error::Misuse("the spool was closed".into()));
         }
-        self.target.write(self.segment, self.length, octets)?;
-        Counters::add(&self.shared.counters.syncs, 1);
+        self.target.write(self.segment, self.length, octets, durable)?;
+        Counters::add(&self.shared.counters.syncs, u64::from(durable == Durable::Now));
         self.length += wanted;
         self.began.get_or_insert_with(Instant::now);
         Ok(())
     }
 
-    /// Appends what is new of a batch to a group's octets, as the rows from number `first` of the segment on.
+    /// Appends what is new of a batch to a group's octets, as the rows from number `row` of the segment on.
     fn prepare(
         &mut self,
         delivery: Delivery,
-        first: u64,
+        safe: oneshot::Sender<Result<()>>,
+        row: u64,
         octets: &mut Vec<u8>,
-    ) -> Result<(Sent, Option<Position>, Option<Entry>, usize)> {
-        let Delivery { batch, sender, connection, gone, hashes, .. } = delivery;
-        let unconfirmed = u32::try_from(hashes.len()).unwrap_or(u32::MAX);
+    ) -> Option<Pending> {
+        let Delivery { batch, sender, connection, first, confirmed, hashes, .. } = delivery;
+        let unconfirmed = first.saturating_add(batch.num_rows() as u64).saturating_sub(confirmed);
+        let unconfirmed = u32::try_from(unconfirmed).unwrap_or(u32::MAX);
         let sent = Sent { sender, connection: connection.wrapping_add(self.epoch), hashes, unconfirmed };
-        let seen = match sent.hashes.as_slice() {
-            [] => None,
-            hashes => self.recent.seen(&sent.sender, sent.connection, hashes, gone),
-        };
-        let skip = seen.map_or(0, |seen| seen.events).min(batch.num_rows());
-        let rows = batch.num_rows() - skip;
+        let seen = if sent.hashes.is_empty() { None } else { self.recent.seen(&sent, first == 0) };
+        let duplicates = seen.map_or(0, |seen| seen.events).min(batch.num_rows());
+        let rows = batch.num_rows() - duplicates;
         if rows == 0 {
-            return Ok((sent, seen.map(|seen| seen.end), None, skip));
+            let then = Then::Safe { safe, seen: seen.map(|seen| seen.end), duplicates };
+            return Some(Pending { sent, entry: None, then });
         }
-        let entry = self.encoder.record(&batch.slice(skip, rows), first, &sent, octets)?;
-        Ok((sent, None, Some(entry), skip))
+        match self.encoder.record(&batch.slice(duplicates, rows), row, &sent, octets) {
+            Ok(entry) => Some(Pending { sent, entry: Some(entry), then: Then::Safe { safe, seen: None, duplicates } }),
+            Err(error) => {
+                self.refuse([safe], &error);
+                None
+            }
+        }
+    }
+
+    /// Appends that a connection has ended, if anything is remembered of it that a restart should forget.
+    fn prepare_end(&self, ended: Ended, earlier: &[Pending], row: u64, octets: &mut Vec<u8>) -> Pending {
+        let Ended { sender, connection, clean } = ended;
+        let connection = connection.wrapping_add(self.epoch);
+        let sent = Sent { sender, connection, hashes: Vec::new(), unconfirmed: 0 };
+        let known = self.recent.knows(&sent.sender, connection)
+            || earlier.iter().any(|earlier| earlier.sent.connection == connection);
+        let entry = (clean && known).then(|| format::end(row, &sent, octets));
+        Pending { sent, entry, then: Then::Ended { clean } }
     }
 
     fn publish(&mut self, pending: Vec<Pending>) {
-        for Pending { safe, sent, seen, entry, duplicates } in pending {
-            let end = self.shared.index.update(self.segment, |segment| {
-                segment.entries.extend(entry);
-                Position { segment: self.segment, row: segment.rows() }
-            });
-            let end = seen.unwrap_or(end);
-            if !sent.hashes.is_empty() {
-                self.recent.take(&sent.sender, sent.connection, &sent.hashes, end);
+        let mut row = self.rows;
+        self.rows += pending.iter().map(Pending::rows).sum::<u64>();
+        let entries: Vec<Entry> = pending.iter().filter_map(|pending| pending.entry).collect();
+        if !entries.is_empty() {
+            self.shared.index.update(self.segment, |segment| segment.entries.extend(entries));
+        }
+        for pending in pending {
+            row += pending.rows();
+            let (rows, sent) = (pending.rows(), pending.sent);
+            match pending.then {
+                Then::Ended { clean } => self.ended(&sent, clean),
+                Then::Safe { safe, seen, duplicates } => {
+                    let end = seen.unwrap_or(Position { segment: self.segment, row });
+                    if !sent.hashes.is_empty() {
+                        self.recent.take(&sent, end);
+                    }
+                    Counters::add(&self.shared.counters.events, rows);
+                    Counters::add(&self.shared.counters.duplicates, duplicates as u64);
+                    self.answer(end, safe);
+                }
             }
-            let rows = entry.map_or(0, |entry| u64::from(entry.rows));
-            Counters::add(&self.shared.counters.events, rows);
-            Counters::add(&self.shared.counters.duplicates, duplicates as u64);
-            self.answer(end, safe);
         }
     }
 
@@ -275,10 +325,32 @@ impl Writer {
         let _ = safe.send(Ok(()));
     }
 
-    fn refuse(&self, waiting: Vec<oneshot::Sender<Result<()>>>, error: &Error) {
-        tracing::error!(%error, "events are refused, and nothing is acknowledged");
-        Counters::add(&self.shared.counters.refused, waiting.len() as u64);
+    fn ended(&mut self, of: &Sent, clean: bool) {
+        if clean {
+            self.recent.ended(&of.sender, of.connection);
+        } else {
+            self.recent.broke(&of.sender, of.connection);
+        }
+    }
+
+    /// A group could not be written.
+    fn give_up(&mut self, pending: Vec<Pending>, error: &Error) {
+        let mut refused = Vec::new();
+        for Pending { sent, then, .. } in pending {
+            match then {
+                Then::Safe { safe, .. } => refused.push(safe),
+                // It is so all the same; only a restart would not know.
+                Then::Ended { clean } => self.ended(&sent, clean),
+            }
+        }
+        self.refuse(refused, error);
+    }
+
+    fn refuse(&self, waiting: impl IntoIterator<Item = oneshot::Sender<Result<()>>>, error: &Error) {
         for safe in waiting {
+            tracing::error!(%error, "events are refused, and nothing is acknowledged");
+            Counters::add(&self.shared.counters.refused, 1);
+            // Whoever is gone has no connection any more.
             let _ = safe.send(Err(error.clone()));
         }
     }
@@ -293,7 +365,7 @@ impl Writer {
                 state.segments.get(&self.segment).map(|segment| segment.entries.clone()).unwrap_or_default()
             });
             let octets = footer(&entries);
-            if let Err(error) = self.target.write(self.segment, self.length, &octets) {
+            if let Err(error) = self.target.write(self.segment, self.length, &octets, Durable::Now) {
                 // Its records are durable; whoever reads it looks through them.
                 tracing::warn!(%error, segment = self.segment, "a segment has no index");
             } else {
@@ -301,6 +373,16 @@ impl Writer {
             }
             self.shared.index.update(self.segment, |segment| segment.sealed = true);
         }
-        (self.segment, self.length, self.began) = (self.segment + 1, 0, None);
+        (self.segment, self.length, self.rows, self.began) = (self.segment + 1, 0, 0, None);
+    }
+}
+
+/// Whether an earlier message must be durable before this one is looked at, which may send again what it brought.
+fn is_compared(message: &Message, earlier: &Message) -> bool {
+    match (message, earlier) {
+        (Message::Batch { delivery, .. }, Message::Ended(ended)) => {
+            delivery.first == 0 && !ended.clean && ended.sender == delivery.sender
+        }
+        (Message::Batch { .. }, Message::Batch { .. }) | (Message::Ended(_), _) => false,
     }
 }
