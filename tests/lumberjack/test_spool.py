@@ -1,6 +1,7 @@
 """A receiver with a spool: what is acknowledged is in it, once, whoever breaks off and whatever disk and store do."""
 
 import json
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,9 +58,11 @@ def test_disconnects_at_every_octet_of_a_session_leave_each_event_once(tmp_path)
             first, taken = end * events, receiver.counters.connections
             with Writer(receiver.address) as writer:
                 writer.send(session(first, events)[:end])
-                writer.finish()
                 # Every other time it breaks off before it has read an acknowledgement: everything goes again.
-                safe = 0 if end % 2 else acknowledged(writer.rest(), events)
+                safe = 0
+                if end % 2 == 0:
+                    writer.finish()
+                    safe = acknowledged(writer.rest(), events)
             # It was taken, and it has ended: nothing of it comes after what is sent again.
             while receiver.counters.connections <= taken or receiver.counters.open:
                 time.sleep(0.001)
@@ -74,6 +77,100 @@ def test_disconnects_at_every_octet_of_a_session_leave_each_event_once(tmp_path)
     assert numbers(tmp_path / "spool") == list(range(events * len(cuts))), "an event is missing, or is there twice"
     assert told > len(cuts)
     assert duplicates > len(cuts), "nothing was left out, so nothing was shown"
+
+
+def say_the_same(address: str, count: int = 1) -> None:
+    """Send so many equal events over a connection of their own, and wait for their acknowledgement."""
+    with Writer(address) as writer:
+        writer.send(window(count) + b"".join(json_frame(at + 1, b'{"n":7}') for at in range(count)))
+        assert writer.ack() == (2, count)
+
+
+def all_have_ended(receiver: Receiver) -> None:
+    deadline = time.monotonic() + 20
+    while receiver.counters.open:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_equal_events_of_connections_that_ended_are_all_stored(tmp_path, tls):
+    with Spool(tmp_path / "spool") as spool, Receiver(spool=spool, tls=tls) as receiver:
+        for _ in range(5):
+            if tls:
+                with Sender(receiver.address, fingerprint=receiver.fingerprint) as sender:
+                    sender.send([{"n": 7}], timeout=60)
+            else:
+                say_the_same(receiver.address)
+        all_have_ended(receiver)
+        assert spool.counters().duplicates == 0
+    # And after a restart, too.
+    with Spool(tmp_path / "spool") as spool, Receiver(spool=spool) as receiver:
+        say_the_same(receiver.address, 2)
+        say_the_same(receiver.address, 3)
+    assert numbers(tmp_path / "spool") == [7] * 10
+
+
+def test_equal_events_of_hosts_behind_one_address_are_all_stored(tmp_path):
+    with Spool(tmp_path / "spool") as spool, Receiver(spool=spool) as receiver:
+        # All at once; each says the same twice, and half of them close their end before they have the answer.
+        writers = [Writer(receiver.address) for _ in range(40)]
+        for at, writer in enumerate(writers):
+            writer.send(window(1) + json_frame(1, b'{"n":7}') + window(1) + json_frame(1, b'{"n":7}'))
+            if at % 2:
+                writer.finish()
+        for at, writer in enumerate(writers):
+            if at % 2:
+                assert writer.rest() == (b"2A" + (1).to_bytes(4)) * 2
+            else:
+                assert (writer.ack(), writer.ack()) == ((2, 1), (2, 1))
+            writer.socket.close()
+        assert (spool.counters().events, spool.counters().duplicates) == (80, 0)
+
+
+def test_what_a_restart_finds_unacknowledged_is_left_out_once(tmp_path):
+    """A sender that breaks off with its acknowledgement unread sends again; the one after it may say the same anew."""
+    with Spool(tmp_path / "spool") as spool, Receiver(spool=spool) as receiver:
+        with Writer(receiver.address) as writer:
+            writer.send(window(1) + json_frame(1, b'{"n":7}'))
+            assert writer.socket.recv(6, socket.MSG_PEEK)
+        all_have_ended(receiver)
+    with Spool(tmp_path / "spool") as spool, Receiver(spool=spool) as receiver:
+        for duplicates in (1, 1, 1):
+            say_the_same(receiver.address)
+            all_have_ended(receiver)
+            assert spool.counters().duplicates == duplicates
+    assert numbers(tmp_path / "spool") == [7] * 3
+
+
+def test_equal_events_hold_up_no_honest_sender(tmp_path):
+    """The search is linear: its cost is counted in Rust; here it only has to end."""
+    with Spool(tmp_path / "spool") as spool, Receiver(spool=spool) as receiver:
+        many = 65_536
+        equal = window(many) + compressed(b"".join(json_frame(at + 1, b"{}") for at in range(many)))
+        with Writer(receiver.address) as writer:
+            writer.send(equal + equal)
+            assert (writer.ack(), writer.ack()) == ((2, many), (2, many))
+            writer.send(equal)
+            assert writer.socket.recv(6, socket.MSG_PEEK)
+        all_have_ended(receiver)
+        with Writer(receiver.address) as hostile:
+            hostile.send(equal)
+            with Sender(receiver.address) as sender:
+                sender.send([{"n": 1}], timeout=60)
+            assert hostile.ack() == (2, many)
+        counters = spool.counters()
+        assert (counters.events, counters.duplicates) == (3 * many + 1, many)
+
+
+def test_without_dedup_everything_is_stored(tmp_path):
+    with Spool(tmp_path / "spool", dedup=False) as spool, Receiver(spool=spool) as receiver:
+        for _ in range(2):
+            with Writer(receiver.address) as writer:
+                writer.send(window(1) + json_frame(1, b'{"n":7}'))
+                assert writer.socket.recv(6, socket.MSG_PEEK)
+            all_have_ended(receiver)
+    assert numbers(tmp_path / "spool") == [7, 7]
 
 
 def test_a_full_disk_acknowledges_nothing_and_what_it_refused_comes_again(disk: SmallDisk):

@@ -77,9 +77,10 @@ def test_privacy_changes_what_the_sink_sees_and_no_row(tmp_path):
 def test_the_columns_of_a_part_are_those_that_are_promised():
     promised = (
         "document string, key string, path array<string>, type string, bytes bigint, sha256 string, status string, "
-        "reason string, attempts int, depth int, scope int, entity bigint, text string, content binary"
+        "reason string, attempts int, depth int, scope int, entity bigint, text string, content binary, doc_id string"
     )
-    assert PART_SCHEMA.simpleString() == f"struct<{promised.replace(', ', ',').replace(' ', ':')}>"
+    owner = "owner:struct<owner_id:string,group_id:string,scopes:array<string>>"
+    assert PART_SCHEMA.simpleString() == f"struct<{promised.replace(', ', ',').replace(' ', ':')},{owner}>"
 
 
 def test_batches_are_put_together_and_divided_to_a_few_megabytes():

@@ -47,6 +47,10 @@ _Ack = Annotated[
     Literal["spool", "commit"] | None,
     typer.Option(help="With --spool: acknowledge what is on disk, or what every named reader has committed."),
 ]
+_Dedup = Annotated[
+    bool | None,
+    typer.Option("--dedup/--no-dedup", help="With --spool: leave out what is sent again after a broken connection."),
+]
 _ReadListen = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="With --spool: serve it to readers here, over TLS.", callback=listening),
@@ -89,6 +93,7 @@ def _receive(
     spool: _Spool = None,
     spool_bytes: _SpoolBytes = None,
     ack: _Ack = None,
+    dedup: _Dedup = None,
     read_listen: _ReadListen = None,
     read_key_file: _ReadKeyFile = None,
     tls: _Tls = None,
@@ -108,14 +113,15 @@ def _receive(
 ) -> None:
     """Take events from Filebeat and its relatives, and acknowledge those that were handed on."""
     _check_trust(tls, cert, key, client_ca, client_certificates)
-    _check_destination(stdout, spool, {"--read-listen": read_listen, "--ack": ack, "--spool-bytes": spool_bytes})
+    of_spool = {"--read-listen": read_listen, "--ack": ack, "--spool-bytes": spool_bytes, "--dedup": dedup}
+    _check_destination(stdout, spool, of_spool)
     secret = "" if read_listen is None else _read_key(read_key_file)
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = Stop()
     from penstock.lumberjack import Limits, Receiver
 
     configure(log_level, log_format)
-    kept = None if spool is None else _Kept(spool, spool_bytes or 10 << 30, ack or "spool")
+    kept = None if spool is None else _Kept(spool, spool_bytes or 10 << 30, ack or "spool", dedup is not False)
     receiver = Receiver(
         listen,
         spool=None if kept is None else kept.spool,
@@ -196,10 +202,10 @@ def _read_key(file: Path | None) -> str:
 class _Kept:
     """The spool of a receiver."""
 
-    def __init__(self, place: str, max_bytes: int, ack: str) -> None:
+    def __init__(self, place: str, max_bytes: int, ack: str, dedup: bool) -> None:
         from penstock.lumberjack import Spool
 
-        self.spool = Spool(place, max_bytes=max_bytes, ack=ack)
+        self.spool = Spool(place, max_bytes=max_bytes, ack=ack, dedup=dedup)
 
     def serve(self, listen: str, read_key: str, cert: Path | None, key: Path | None) -> str:
         """Let readers in; give the line that says where."""

@@ -195,7 +195,7 @@ class Spool(_Planned):
             segment_seconds: And after so many seconds.
             linger: In an object store: seconds that an object waits for more events.
             ack: When events are acknowledged: ``spool``, on disk, or ``commit``, when every named reader has committed.
-            dedup: Whether events that are sent again after a reconnect are left out.
+            dedup: Whether events that a sender sends again after its connection broke are left out.
             storage: Options of the object store; by default the environment says it all.
 
         Raises:

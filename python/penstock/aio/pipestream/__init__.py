@@ -5,6 +5,7 @@ is a value are those of `penstock.pipestream` itself.
 """
 
 from penstock._core import EntityIdSpace
+from penstock._pipestream_limits import Limits
 from penstock.aio.pipestream._entity import Entity, ReceivedEntity, SentEntity
 from penstock.aio.pipestream._reader import SinkReader
 from penstock.aio.pipestream._scope import Scope
@@ -113,6 +114,7 @@ __all__ = [
     "FailureAction",
     "FileStorageReference",
     "GatheredEvent",
+    "Limits",
     "LostEvents",
     "Manifest",
     "OutcomeEvent",
