@@ -161,6 +161,10 @@ class Counting(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
+    def fileno(self) -> int:
+        number: int = self.end.fileno()
+        return number
+
     def write(self, data: Any) -> int:
         written: int = self.end.write(data)
         self.octets += written

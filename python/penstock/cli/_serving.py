@@ -31,5 +31,5 @@ MetricsOption = Annotated[
 
 MaxConnectionsPerAddressOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Connections of one address, or of a /64 of IPv6; by default half of all, at least 64."),
+    typer.Option(min=1, help="Connections of one address, or of a /64 of IPv6; by default seven eighths, at least 64."),
 ]

@@ -1,7 +1,7 @@
 """``penstock pipestream serve``: a server that keeps what comes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -18,7 +18,7 @@ from penstock.cli._trust import MtuOption
 from penstock.cli.pipestream import commands
 
 if TYPE_CHECKING:
-    from penstock.pipestream import References
+    from penstock.pipestream import References, Server
 
 __all__ = ["register"]
 
@@ -137,9 +137,20 @@ _ClientCa = Annotated[
     Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
 ]
 _Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
-_ClientCa = Annotated[
-    Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
-]
+
+
+class _Trust(TypedDict):
+    cert: Path | None
+    key: Path | None
+    client_ca: Path | None
+    read_key: str | None
+
+
+class _Agreed(TypedDict):
+    layers: int
+    window: int | None
+    mtu: int | None
+    max_payload: int | None
 
 
 @limited(server=True)
@@ -186,15 +197,9 @@ def _serve(
         listen,
         sink=sink,
         storage=_options_of([sink], options),
-        cert=cert,
-        key=key,
-        client_ca=client_ca,
-        layers=layers,
-        window=window,
-        mtu=mtu,
-        max_payload=max_payload,
         events=events,
-        read_key=secret,
+        **_Trust(cert=cert, key=key, client_ca=client_ca, read_key=secret),
+        **_Agreed(layers=layers, window=window, mtu=mtu, max_payload=max_payload),
         defer_types=defer_type or (),
         defer_to=defer_to,
         claims=claims,
@@ -208,6 +213,10 @@ def _serve(
         limits=limits,
         header_key=header_key(header_key_file),
     )
+    _run(server, stop)
+
+
+def _run(server: "Server", stop: Stop) -> None:
     typer.echo(f"listening {server.address} fingerprint {server.fingerprint}")
     stop.wait()
     server.close(_GRACE)

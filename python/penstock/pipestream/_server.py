@@ -126,7 +126,7 @@ class Server(Listening):
             COMPLETE or FAILED. The daemon is on this machine, or trusted by ``?fingerprint=HEX`` or ``?ca=FILE`` behind
             the address (``cert=FILE&key=FILE`` too).
         max_connections_per_address: Connections of one address beyond these are refused, an IPv6 address standing for
-            its /64; by default half of all.
+            its /64; by default seven eighths of all.
         idle_timeout: Seconds without a frame after which a session in which nothing is open is closed; 0: never.
         survive: Seconds that a session waits for its client when their connection is lost, where that client goes on;
             0: it ends. Only at layer 2.

@@ -125,7 +125,7 @@ def check_session(sink: Path, session: str) -> None:
     last: dict[tuple[int, int, int], Line] = {}
     for line in log[:-1]:
         # At layer 2 what was set aside has its claim check, and what came again says how often.
-        more = {"attempts", "scope_use", "transaction_owner"}
+        more = {"attempts", "scope_use", "transaction_owner", "doc_id", "owner"}
         assert set(line) - more == LOG_FIELDS | ({"claim"} if line["status"] == "DEFERRED" else set()), line
         assert line.get("attempts", 2) >= 2, line
         assert line["status"] in STATUSES, line

@@ -45,7 +45,8 @@ pub fn provide_descriptors(what: &str, connections: u64) -> Result<u64> {
 pub struct ConnectionLimits {
     /// At once.
     pub connections: u64,
-    /// Of one address at once, an IPv6 address standing for its /64. Default: half of all, or 64 where that is more.
+    /// Of one address at once, an IPv6 address standing for its /64. Default: seven eighths
+    /// of all, or 64 where that is more.
     pub per_address: Option<u64>,
 }
 

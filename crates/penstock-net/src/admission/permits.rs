@@ -13,7 +13,7 @@ use super::counters::{Counters, count};
 use super::{PATIENCE, descriptors};
 use crate::{Error, Result};
 
-/// An address may have so many connections where nobody says otherwise, however few the server takes: half of a handful would
+/// An address may have so many connections where nobody says otherwise, however few the server takes: a part of a handful would
 /// refuse the ordinary.
 const SMALLEST_SHARE: u64 = 64;
 
@@ -33,7 +33,8 @@ pub(crate) struct Config {
     pub(crate) what: &'static str,
     /// Connections at once.
     pub(crate) connections: u64,
-    /// Connections of one address at once, an IPv6 address standing for its /64. Default: half of all, or 64 where that is more.
+    /// Connections of one address at once, an IPv6 address standing for its /64. Default: seven eighths
+    /// of all, or 64 where that is more.
     pub(crate) per_address: Option<u64>,
     /// What becomes of others.
     pub(crate) when_full: WhenFull,
@@ -50,7 +51,7 @@ impl Config {
     }
 
     fn share(&self) -> u64 {
-        let default = (self.connections / 2).max(SMALLEST_SHARE);
+        let default = (self.connections - self.connections / 8).max(SMALLEST_SHARE);
         self.per_address.unwrap_or(default).min(self.connections)
     }
 }

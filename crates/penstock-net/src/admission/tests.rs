@@ -44,8 +44,8 @@ fn an_ipv6_network_is_one_address_and_a_mapped_one_is_of_ipv4() {
 }
 
 #[test]
-fn without_a_word_an_address_has_half_and_of_a_handful_all() {
-    for (connections, share) in [(4, 4), (100, 64), (1_000, 500)] {
+fn without_a_word_an_address_leaves_an_eighth_and_of_a_handful_nothing() {
+    for (connections, share) in [(4, 4), (70, 64), (1_000, 875)] {
         let admission = admission(connections, None);
         let held: Vec<_> = std::iter::from_fn(|| admission.admit(v4(1)).ok()).collect();
         assert_eq!(held.len() as u64, share, "{connections}");

@@ -45,7 +45,7 @@ pub struct ServerOptions {
     pub session: SessionOptions,
     /// Connections beyond this are refused. Default: 1,024.
     pub max_connections: u64,
-    /// Connections of one address beyond this are refused, an IPv6 address standing for its /64. Default: half of all, or 64
+    /// Connections of one address beyond this are refused, an IPv6 address standing for its /64. Default: seven eighths of all, or 64
     /// where that is more.
     pub max_connections_per_address: Option<u64>,
     /// Where metrics and `/healthz` are served by HTTP; port 0 picks a free one. Default: nowhere.

@@ -94,6 +94,10 @@ fn limits_on_announcements_are_counted() {
             peer.tell(&[child(1, Status::Pending), child(1, Status::Dehydrating)]).await;
         },
     );
+}
+
+#[test]
+fn limits_on_parents_and_their_children_are_counted() {
     drive(
         "children",
         |options| options.session.session.children_per_mib = 1,

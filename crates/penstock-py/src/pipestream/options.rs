@@ -83,7 +83,7 @@ pub(crate) struct ServeOptions {
     /// Content types that a sink stores and sets aside.
     #[pyo3(default)]
     pub(crate) defer_types: Vec<String>,
-    /// Connections of one address at once; half of all without it.
+    /// Connections of one address at once; seven eighths of all without it.
     #[pyo3(default)]
     pub(crate) max_connections_per_address: Option<u64>,
     /// Seconds of silence after which a session in which nothing is open ends.

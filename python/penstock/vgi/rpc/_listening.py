@@ -48,7 +48,7 @@ _GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.ECONNRESET})
 class Listening:
     """The connections of one server: accepts them within limits, serves each in a thread, ends them all.
 
-    ``max_connections`` are served at a time, and half of them at most for one address of TCP; loopback has no share
+    ``max_connections`` are served at a time, and seven eighths of them at most for one address of TCP; loopback has no share
     of its own, since a proxy may stand there. A connection over its address's share is closed. One beyond
     ``max_connections`` waits in the system's queue.
     """
@@ -64,7 +64,7 @@ class Listening:
         """Lower ``max_connections`` (1,024 by default) to what the limit of descriptors allows, with a warning."""
         self._server, self._tls, self._threaded = server, tls, threaded
         most = _within_descriptors(CONNECTIONS if max_connections is None else max_connections)
-        self._share = max(1, most // 2)
+        self._share = max(1, most - most // 8)
         self._room = threading.Semaphore(most)
         self._lock = threading.Lock()
         self._open: dict[threading.Thread, UnixTransport] = {}

@@ -258,7 +258,7 @@ def serve_tcp(
     """Serve on a TCP port until the process ends; ``TCP:HOST:PORT`` on standard output says where.
 
     With ``cert`` and ``key`` over TLS, and then ``client_ca`` may say whose callers are let in; the line ends with
-    `` fingerprint sha256:HEX`` then. ``max_connections`` (1,024 by default) are served at a time, half of them at
+    `` fingerprint sha256:HEX`` then. ``max_connections`` (1,024 by default) are served at a time, seven eighths at
     most for one address beyond loopback. A connection has 10 s for its TLS handshake and its first byte.
     """
     if (cert is None) != (key is None) or (cert is None and client_ca is not None):

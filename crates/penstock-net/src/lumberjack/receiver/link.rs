@@ -142,7 +142,8 @@ pub(super) fn gone(_: &[Socket]) -> Vec<usize> {
     Vec::new()
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpStream as Writer;

@@ -50,8 +50,8 @@ pub struct ReceiverOptions {
     pub server: ServerConfig,
     /// Connections beyond this are closed at once. Default: 16,384.
     pub max_connections: u64,
-    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: half of all,
-    /// or 64 where that is more.
+    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: seven
+    /// eighths of all, or 64 where that is more.
     pub max_connections_per_address: Option<u64>,
     /// Octets of what is not safe yet, of all connections together; whoever wants to send more waits. Default: 256 MiB.
     pub max_octets: usize,

@@ -45,8 +45,8 @@ pub struct DaemonOptions {
     pub queue: QueueConfig,
     /// Connections beyond this are closed at once. Default: 16,384.
     pub max_connections: usize,
-    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: half of all,
-    /// or 64 where that is more.
+    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: seven
+    /// eighths of all, or 64 where that is more.
     pub max_connections_per_address: Option<u64>,
     /// Silence after which a connection ends that has neither submitted nor taken anything. Default: 15 minutes.
     pub idle_timeout: Option<Duration>,
