@@ -1,7 +1,7 @@
 """``penstock pipestream serve``: a server that keeps what comes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ from penstock.cli._trust import MtuOption
 from penstock.cli.pipestream import commands
 
 if TYPE_CHECKING:
-    from penstock.pipestream import References, Server
+    from penstock.pipestream import References
 
 __all__ = ["register"]
 
@@ -139,20 +139,6 @@ _ClientCa = Annotated[
 _Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
 
 
-class _Trust(TypedDict):
-    cert: Path | None
-    key: Path | None
-    client_ca: Path | None
-    read_key: str | None
-
-
-class _Agreed(TypedDict):
-    layers: int
-    window: int | None
-    mtu: int | None
-    max_payload: int | None
-
-
 @limited(server=True)
 def _serve(
     listen: _Listen,
@@ -197,9 +183,15 @@ def _serve(
         listen,
         sink=sink,
         storage=_options_of([sink], options),
+        cert=cert,
+        key=key,
+        client_ca=client_ca,
+        layers=layers,
+        window=window,
+        mtu=mtu,
+        max_payload=max_payload,
         events=events,
-        **_Trust(cert=cert, key=key, client_ca=client_ca, read_key=secret),
-        **_Agreed(layers=layers, window=window, mtu=mtu, max_payload=max_payload),
+        read_key=secret,
         defer_types=defer_type or (),
         defer_to=defer_to,
         claims=claims,
@@ -213,10 +205,6 @@ def _serve(
         limits=limits,
         header_key=header_key(header_key_file),
     )
-    _run(server, stop)
-
-
-def _run(server: "Server", stop: Stop) -> None:
     typer.echo(f"listening {server.address} fingerprint {server.fingerprint}")
     stop.wait()
     server.close(_GRACE)

@@ -115,6 +115,7 @@ pub(crate) struct Counters {
     pub(crate) handshakes_failed: AtomicU64,
     pub(crate) handshakes_late: AtomicU64,
     pub(crate) capabilities_late: AtomicU64,
+    pub(crate) idle: AtomicU64,
     /// Connections that sessions went on over, when another one was lost.
     pub(crate) reconnects: AtomicU64,
     /// Times that all places for entity streams of a connection were taken.
@@ -182,6 +183,7 @@ impl Counters {
             ("connections", &self.refused),
             ("handshake_time", &self.handshakes_late),
             ("capabilities_time", &self.capabilities_late),
+            ("idle_time", &self.idle),
             ("entity_streams", &self.streams_full),
             ("control_octets", &self.control_full),
         ];

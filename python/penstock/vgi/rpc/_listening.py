@@ -48,8 +48,8 @@ _GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.ECONNRESET})
 class Listening:
     """The connections of one server: accepts them within limits, serves each in a thread, ends them all.
 
-    ``max_connections`` are served at a time, and seven eighths of them at most for one address of TCP; loopback has no share
-    of its own, since a proxy may stand there. A connection over its address's share is closed. One beyond
+    ``max_connections`` are served at a time, and seven eighths of them at most for one address of TCP; loopback has no
+    share of its own, since a proxy may stand there. A connection over its address's share is closed. One beyond
     ``max_connections`` waits in the system's queue.
     """
 

@@ -298,6 +298,7 @@ impl Driver {
             // Where something is open, its end is waited for as long again.
             self.heard = now.instant;
             if self.session.close_when_idle(now) {
+                self.link.shared.counters.idle.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(peer = %self.link.shared.peer, "a session in which nothing happens was closed");
             }
         }
