@@ -247,7 +247,8 @@ fn a_dead_task_has_its_workers_reason_after_restarts_and_when_it_is_written_agai
         d.write();
         d.send(worker, &[done(id)]);
         d.write();
-        (d.hears(producer), d.hears(worker));
+        d.hears(producer);
+        d.hears(worker);
     }
     assert!(!d.files.contains_key(&1));
     for _ in 0..2 {
@@ -292,7 +293,13 @@ fn encoded(frames: &[Frame<'_>]) -> Vec<u8> {
 fn answers_behind_one_that_waits_for_the_disk_count_and_all_come_in_their_order_when_it_has_it() {
     let mut d = with_dead();
     let limit = d.config.output + ANSWER;
-    let peers = [Frame::DeadList, Frame::DeadAfter(TaskId(7)), Frame::Stats, Frame::Heartbeat].map(|flood| {
+    let floods = [
+        (Frame::DeadList, "DEAD_TASKS"),
+        (Frame::DeadAfter(TaskId(7)), "DEAD_TASKS"),
+        (Frame::Stats, "STATS"),
+        (Frame::Heartbeat, "PONG"),
+    ];
+    let peers = floods.map(|(flood, answer)| {
         let peer = d.connect();
         let requests = [submit("b", b""), submit("b", b""), Frame::Heartbeat, submit("b", b"")];
         let bytes = [encoded(&requests), encoded(&[flood]).repeat(100), encoded(&[submit("b", b"")])].concat();
@@ -300,20 +307,15 @@ fn answers_behind_one_that_waits_for_the_disk_count_and_all_come_in_their_order_
         // What one read has brought is the driver's to limit.
         assert!(d.queue.buffered(peer) <= limit + bytes.len(), "{flood:?}: {}", d.queue.buffered(peer));
         assert_eq!(d.queue.poll_transmit(peer).len(), 0);
-        (peer, flood)
+        (peer, flood, answer)
     });
-    for (peer, flood) in peers {
+    for (peer, flood, answer) in peers {
         let mut heard = Vec::new();
         while heard.len() < 105 {
             d.write();
             assert!(d.queue.buffered(peer) <= limit + (16 << 10), "{flood:?}: {}", d.queue.buffered(peer));
             heard.extend(d.hears(peer).into_iter().map(|word| word.split(' ').next().unwrap_or_default().to_owned()));
         }
-        let answer = match flood {
-            Frame::Stats => "STATS",
-            Frame::Heartbeat => "PONG",
-            _ => "DEAD_TASKS",
-        };
         let mut expected = vec!["OK", "OK", "PONG", "OK"];
         expected.extend([answer].repeat(100));
         expected.push("OK");
