@@ -86,6 +86,8 @@ class SpoolCounters:
     """Batches that were refused, because disk or store failed."""
     octets: int
     """Octets that are kept."""
+    damaged: int = 0
+    """Records that were found damaged when the spool was opened, and whose events are lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,7 @@ class _Planned:
         rows: int = _ALL,
         octets: int = _ALL,
         piece: int = _PIECE,
+        skip_damaged: bool = False,
     ) -> tuple[list[SpoolPiece], Position]:
         """Divide what lies behind a position; give the pieces and where they end.
 
@@ -136,13 +139,17 @@ class _Planned:
             rows: Events of all pieces.
             octets: Octets of all pieces; an event that has more comes alone.
             piece: Octets of a piece.
+            skip_damaged: Whether events that were lost to damage on disk are left out. By default they make pieces of
+                their own, which cannot be read: `read` raises an error that names them.
 
         Raises:
             LumberjackError: Of kind "misuse" where a segment behind ``start`` has been removed, or the spool does not
                 reach to ``start`` or ``until``; "io" where the spool cannot be read.
         """
         last = None if until is None else (until.segment, until.row)
-        pieces, end = self._core_of().plan((start.segment, start.row), last, rows, octets, piece)
+        pieces, end = self._core_of().plan(
+            (start.segment, start.row), last, rows, octets, piece, skip_damaged
+        )
         return [SpoolPiece(*found) for found in pieces], Position(*end)
 
     def end(self, start: Position = Position()) -> Position:
@@ -187,6 +194,9 @@ class Spool(_Planned):
         storage: Mapping[str, str] | None = None,
     ) -> None:
         """Open a spool, or make one. What a crash has left half-written is cut off; it was never acknowledged.
+
+        A record that was damaged on disk loses its own events and no others: see `plan` and ``skip_damaged``. The file
+        as it was found is kept beside the segment, as ``.damaged``.
 
         Args:
             place: A folder, or the URI of a prefix in an object store (``s3://``, ``gs://``, ``abfss://``).

@@ -68,7 +68,8 @@ impl SpoolReader {
         detached(py, || self.store.spool())
     }
 
-    #[pyo3(signature = (start, until, rows, octets, piece))]
+    #[pyo3(signature = (start, until, rows, octets, piece, skip_damaged))]
+    #[expect(clippy::too_many_arguments, reason = "they are Python's")]
     fn plan(
         &self,
         py: Python<'_>,
@@ -77,8 +78,9 @@ impl SpoolReader {
         rows: u64,
         octets: u64,
         piece: u64,
+        skip_damaged: bool,
     ) -> PyResult<(Vec<PieceTuple>, PositionTuple)> {
-        divide(py, &*self.store, start, until, PlanLimits { rows, octets, piece })
+        divide(py, &*self.store, start, until, PlanLimits { rows, octets, piece, skip_damaged })
     }
 
     fn commit(&self, py: Python<'_>, reader: &str, at: PositionTuple) -> PyResult<()> {

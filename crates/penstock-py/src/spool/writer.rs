@@ -63,6 +63,7 @@ pub(crate) struct SpoolCounterFields {
     duplicates: u64,
     syncs: u64,
     refused: u64,
+    damaged: u64,
     octets: u64,
 }
 
@@ -93,7 +94,8 @@ impl Spool {
         detached(py, || self.spool.store()?.spool())
     }
 
-    #[pyo3(signature = (start, until, rows, octets, piece))]
+    #[pyo3(signature = (start, until, rows, octets, piece, skip_damaged))]
+    #[expect(clippy::too_many_arguments, reason = "they are Python's")]
     fn plan(
         &self,
         py: Python<'_>,
@@ -102,9 +104,10 @@ impl Spool {
         rows: u64,
         octets: u64,
         piece: u64,
+        skip_damaged: bool,
     ) -> PyResult<(Vec<PieceTuple>, PositionTuple)> {
         let store = self.spool.store().map_err(|error| raised(&error))?;
-        divide(py, &*store, start, until, PlanLimits { rows, octets, piece })
+        divide(py, &*store, start, until, PlanLimits { rows, octets, piece, skip_damaged })
     }
 
     fn commit(&self, py: Python<'_>, reader: &str, at: PositionTuple) -> PyResult<()> {
@@ -118,6 +121,7 @@ impl Spool {
             duplicates: counters.duplicates,
             syncs: counters.syncs,
             refused: counters.refused,
+            damaged: counters.damaged,
             octets: counters.octets,
         })
     }

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use super::format::{
-    Encoder, Entry, FOOTER_TAIL, Header, MAX_HEADER, RECORD_HEAD, SpoolId, footer, footer_length, read_entry,
-    read_footer, read_header, read_record, verify,
-};
+use super::format::{HeadSeed, MAX_HEADER, SpoolId, read_header, read_record, verify};
 use super::index::{Backing, Index, Segment, next_number};
 use super::reading::{SegmentInfo, Store};
 use super::recent::{OF_CONNECTION, Recent};
+use super::recovery::{
+    Headless, Rest, Scanned, by_footer, check_spool, headless, read_from, read_range, recover, scan,
+};
 use super::writer::{Durable, Opened, Target};
 use super::{Ack, Counters, Position, Shared, lock};
 use crate::folder_lock::FolderLock;
@@ -32,7 +32,7 @@ pub(super) fn segment_number(name: &str) -> Option<u64> {
     name.strip_suffix(SUFFIX).filter(|digits| digits.len() == 20)?.parse().ok()
 }
 
-fn path_of(folder: &Path, number: u64) -> PathBuf {
+pub(super) fn path_of(folder: &Path, number: u64) -> PathBuf {
     folder.join(segment_name(number))
 }
 
@@ -52,10 +52,12 @@ pub(super) fn open(folder: &Path, ack: Ack) -> Result<Opened> {
         Some(spool) => spool,
         None => make_id(folder)?,
     };
-    let mut segments = BTreeMap::new();
+    let (mut segments, counters) = (BTreeMap::new(), Counters::default());
     let numbers = numbers(folder)?;
     for number in &numbers {
-        segments.insert(*number, recover(folder, &spool, *number, numbers.last() == Some(number))?);
+        let (segment, damaged) = recover(folder, &spool, *number, numbers.last() == Some(number))?;
+        Counters::add(&counters.damaged, damaged);
+        segments.insert(*number, segment);
     }
     let readers: BTreeMap<String, Position> = match fs::read(folder.join(READERS)) {
         Ok(octets) => serde_json::from_slice::<BTreeMap<String, (u64, u64)>>(&octets)
@@ -70,7 +72,7 @@ pub(super) fn open(folder: &Path, ack: Ack) -> Result<Opened> {
     let recent = remember(folder, &segments)?;
     let backing = Box::new(FolderBacking { folder: folder.to_owned() });
     let index = Index::new(spool, segments, readers, backing);
-    let shared = Arc::new(Shared { index, counters: Counters::default(), ack, parked: Mutex::new(BTreeMap::new()) });
+    let shared = Arc::new(Shared { index, counters, ack, parked: Mutex::new(BTreeMap::new()) });
     let store = Arc::new(LiveStore { folder: folder.to_owned(), shared: Arc::clone(&shared) });
     let target = Box::new(FolderTarget { folder: folder.to_owned(), open: None, _guard: guard });
     Ok(Opened { target, shared, store, recent, next })
@@ -95,7 +97,7 @@ fn make_id(folder: &Path) -> Result<SpoolId> {
 }
 
 /// Writes a file so that after a crash there is the old one or the new one.
-fn replace(folder: &Path, name: &str, octets: &[u8]) -> Result<()> {
+pub(super) fn replace(folder: &Path, name: &str, octets: &[u8]) -> Result<()> {
     let path = folder.join(name);
     let failed = |error: &io::Error| Error::file("cannot write", &path, error);
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
@@ -104,7 +106,7 @@ fn replace(folder: &Path, name: &str, octets: &[u8]) -> Result<()> {
     sync_folder(folder).map_err(|error| failed(&error))
 }
 
-fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
@@ -117,142 +119,6 @@ fn numbers(folder: &Path) -> Result<Vec<u64>> {
     }
     found.sort_unstable();
     Ok(found)
-}
-
-fn read_range(path: &Path, range: Range<u64>) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    read_from(&mut file, range)
-}
-
-fn read_from(file: &mut File, range: Range<u64>) -> io::Result<Vec<u8>> {
-    file.seek(SeekFrom::Start(range.start))?;
-    let wanted = range.end.saturating_sub(range.start);
-    let mut octets = Vec::new();
-    file.take(wanted).read_to_end(&mut octets)?;
-    if octets.len() as u64 == wanted { Ok(octets) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-}
-
-/// What is whole of a segment, from an octet on.
-struct Scanned {
-    entries: Vec<Entry>,
-    /// The octet behind the last whole record.
-    end: u64,
-    sealed: bool,
-}
-
-/// Looks through the records of a segment from `at` on, each with its hash.
-fn scan(file: &mut File, length: u64, at: u64) -> io::Result<Scanned> {
-    let mut scanned = Scanned { entries: Vec::new(), end: at, sealed: false };
-    while scanned.end + RECORD_HEAD as u64 <= length {
-        let head = read_from(file, scanned.end..scanned.end + RECORD_HEAD as u64)?;
-        let Some(entry) = read_entry(&head) else {
-            let rest = read_from(file, scanned.end..length)?;
-            scanned.sealed = read_footer(&rest).is_some();
-            break;
-        };
-        let end = scanned.end + u64::from(entry.octets);
-        if end > length || !verify(&read_from(file, scanned.end..end)?) {
-            break;
-        }
-        scanned.entries.push(entry);
-        scanned.end = end;
-    }
-    Ok(scanned)
-}
-
-/// The entries of a segment by its footer, if it has one.
-fn by_footer(file: &mut File, length: u64, header: u64) -> io::Result<Option<Vec<Entry>>> {
-    let Some(tail) = length.checked_sub(FOOTER_TAIL).filter(|tail| *tail >= header) else { return Ok(None) };
-    let Some(size) = footer_length(&read_from(file, tail..length)?) else { return Ok(None) };
-    let Some(start) = length.checked_sub(size).filter(|start| *start >= header) else { return Ok(None) };
-    let Some(entries) = read_footer(&read_from(file, start..length)?) else { return Ok(None) };
-    let records: u64 = entries.iter().map(|entry| u64::from(entry.octets)).sum();
-    Ok((header + records == start).then_some(entries))
-}
-
-/// What a segment without a header is.
-enum Headless {
-    /// Its first group was never durable, so nothing of it was acknowledged. Its number is taken all the same.
-    Torn { header: Vec<u8> },
-    /// Something has changed it, and what it had is not known.
-    Damaged(Error),
-}
-
-/// Looks at a segment whose header cannot be read. A crash leaves a part of the header, zeros, or both; and only of the
-/// last segment.
-fn headless(file: &mut File, path: &Path, spool: &SpoolId, number: u64, last: bool) -> Result<Headless> {
-    let failed = |error: io::Error| Error::file("cannot read", path, &error);
-    let length = file.metadata().map_err(failed)?.len();
-    let header = Encoder::new()?.header(spool, number);
-    let head = read_from(file, 0..length.min(header.len() as u64)).map_err(failed)?;
-    let written = head.iter().rposition(|octet| *octet != 0).map_or(0, |at| at + 1);
-    let begins = head.get(..written).is_some_and(|written| header.starts_with(written));
-    if last && begins && only_zeros(file).map_err(failed)? {
-        return Ok(Headless::Torn { header });
-    }
-    let message = "the segment's header is damaged: put a copy of the file back, or move it away and lose its events";
-    Ok(Headless::Damaged(Error::Io { context: path.display().to_string(), message: message.into() }))
-}
-
-/// Whether only zeros follow in a file.
-fn only_zeros(file: &mut File) -> io::Result<bool> {
-    let mut octets = vec![0; 64 << 10];
-    loop {
-        let count = file.read(&mut octets)?;
-        if count == 0 {
-            return Ok(true);
-        }
-        if octets.iter().take(count).any(|octet| *octet != 0) {
-            return Ok(false);
-        }
-    }
-}
-
-/// Puts an empty segment in the place of one that a crash has left without a header, so that its number stays taken.
-fn set_aside(folder: &Path, number: u64, header: Vec<u8>) -> Result<Segment> {
-    let path = path_of(folder, number);
-    let torn = path.with_extension("torn");
-    tracing::warn!(segment = number, "a segment without a header is set aside: {}", torn.display());
-    fs::copy(&path, &torn).map_err(|error| Error::file("cannot copy", &path, &error))?;
-    let length = header.len() as u64;
-    let octets = [header, footer(&[])].concat();
-    replace(folder, &segment_name(number), &octets)?;
-    Ok(Segment { header: length, entries: Vec::new(), octets: octets.len() as u64, sealed: true })
-}
-
-fn check_spool(path: &Path, header: &Header, spool: &SpoolId, number: u64) -> Result<()> {
-    if header.spool == *spool && header.segment == number {
-        return Ok(());
-    }
-    Err(Error::Misuse(format!("{} belongs to another spool", path.display())))
-}
-
-/// Brings a segment into order after a crash: what is not whole is cut off, and it gets its footer.
-fn recover(folder: &Path, spool: &SpoolId, number: u64, last: bool) -> Result<Segment> {
-    let path = path_of(folder, number);
-    let failed = |error: io::Error| Error::file("cannot recover", &path, &error);
-    let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
-    let length = file.metadata().map_err(failed)?.len();
-    let head = read_from(&mut file, 0..length.min(MAX_HEADER)).map_err(failed)?;
-    let Some(header) = read_header(&head) else {
-        return match headless(&mut file, &path, spool, number, last)? {
-            Headless::Torn { header } => set_aside(folder, number, header),
-            Headless::Damaged(error) => Err(error),
-        };
-    };
-    check_spool(&path, &header, spool, number)?;
-    if let Some(entries) = by_footer(&mut file, length, header.length).map_err(failed)? {
-        return Ok(Segment { header: header.length, entries, octets: length, sealed: true });
-    }
-    let Scanned { entries, end, .. } = scan(&mut file, length, header.length).map_err(failed)?;
-    if end < length {
-        tracing::warn!(segment = number, octets = length - end, "a torn end of a segment is cut off");
-    }
-    let foot = footer(&entries);
-    file.set_len(end).map_err(failed)?;
-    file.seek(SeekFrom::Start(end)).map_err(failed)?;
-    file.write_all(&foot).and_then(|()| file.sync_all()).map_err(failed)?;
-    Ok(Segment { header: header.length, entries, octets: end + foot.len() as u64, sealed: true })
 }
 
 /// Reads what was taken lately, for events that are sent again.
@@ -275,7 +141,8 @@ fn remember(folder: &Path, segments: &BTreeMap<u64, Segment>) -> Result<Recent> 
             let octets = read_from(&mut file, at..at + u64::from(entry.octets)).map_err(failed)?;
             at += u64::from(entry.octets);
             row += u64::from(entry.rows);
-            if let Some(record) = read_record(&octets) {
+            // A record that was damaged since is nothing to compare with.
+            if let Some(record) = read_record(&octets).filter(|_| !entry.lost && verify(&octets)) {
                 recent.read(&record, Position { segment: number, row });
             }
         }
@@ -434,14 +301,17 @@ impl FolderStore {
         if let Some(entries) = by_footer(&mut file, length, segment.header).map_err(failed)? {
             segment = Segment { entries, sealed: true, octets: length, ..segment };
         } else {
-            let found = scan(&mut file, length, end).map_err(failed)?;
-            if !found.entries.is_empty() {
+            // What is not whole at its end may be being written.
+            let seed = HeadSeed::of(&self.spool, number);
+            let Scanned { entries, end: found, rest } =
+                scan(&mut file, seed, length, end, segment.rows()).map_err(failed)?;
+            if !entries.is_empty() {
                 // A position must outlive a power cut, and the writer may not have asked the disk yet.
                 file.sync_data().map_err(failed)?;
             }
-            segment.entries.extend(found.entries);
-            segment.sealed = found.sealed;
-            end = found.end;
+            segment.entries.extend(entries);
+            segment.sealed = rest == Rest::Footer;
+            end = found;
         }
         lock(&self.seen).insert(number, (segment.clone(), end));
         Ok(Some(segment))

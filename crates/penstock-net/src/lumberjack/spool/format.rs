@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! header  "PSPOOL2\n"  spool (16)  segment (8)  length of the schema (8)  schema: an Arrow IPC message  hash (8)
-//! record  "RECD" (4)  rows (4)  length of origin (4)  length of batch (4)  first row (8)  origin  batch: an Arrow IPC message
-//!         hash (8)
-//! end     "ENDC" (4)  0 (4)  length of origin (4)  0 (4)  first row (8)  origin  hash (8)
+//! record  "RECD" (4)  rows (4)  length of origin (4)  length of batch (4)  first row (8)  hash of the head (8)
+//!         origin  batch: an Arrow IPC message  hash (8)
+//! end     "ENDC" (4)  0 (4)  length of origin (4)  0 (4)  first row (8)  hash of the head (8)  origin  hash (8)
 //! footer  "FOOT" (4)  records (4)  { octets (4)  rows (4) } × records  length of the footer (8)  hash (8)
 //! ```
 //!
@@ -13,7 +13,9 @@
 //! 0 (4), hashes (8 each), name, zeros up to a multiple of 8. There may be more hashes than rows: events that were sent again
 //! have no row. So many events of the connection as `unconfirmed` says, up to the last of the record, may be sent again. An
 //! end says that none of a connection may be. The first row is the number in the segment of the record's own: behind a
-//! damaged record it tells where the next one is. The footer comes when a segment is full; without one the segment goes on, or its writer has died.
+//! damaged record it tells which rows were lost. The hash of a head has a seed of the segment's own, which no sender knows: so
+//! no event looks like a head, and behind damage the next record is found by it. In a footer the highest bit of a record's
+//! octets says that these were lost. The footer comes when a segment is full; without one the segment goes on, or its writer has died.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,10 +35,10 @@ const MAGIC: &[u8; 8] = b"PSPOOL2\n";
 const RECORD: &[u8; 4] = b"RECD";
 const END: &[u8; 4] = b"ENDC";
 const FOOTER: &[u8; 4] = b"FOOT";
-/// Octets of a record that tell its length.
-pub(super) const RECORD_HEAD: usize = 16;
-/// A record's first row.
-const FIRST: usize = 8;
+/// Octets of a record before its origin.
+pub(super) const RECORD_HEAD: usize = 32;
+/// In a footer: these octets are no record any more.
+const LOST: u32 = 1 << 31;
 /// A footer's length and its hash, at the end of a segment.
 pub(super) const FOOTER_TAIL: u64 = 16;
 const HASH: usize = 8;
@@ -53,6 +55,33 @@ pub(super) type SpoolId = [u8; 16];
 pub(super) struct Entry {
     pub(super) octets: u32,
     pub(super) rows: u32,
+    /// Whether it was damaged: there is nothing to read.
+    pub(super) lost: bool,
+}
+
+impl Entry {
+    /// As two numbers.
+    pub(super) fn pair(self) -> (u32, u32) {
+        (if self.lost { self.octets | LOST } else { self.octets }, self.rows)
+    }
+
+    pub(super) fn of_pair((octets, rows): (u32, u32)) -> Self {
+        Self { octets: octets & !LOST, rows, lost: octets & LOST != 0 }
+    }
+}
+
+/// The seed of the hashes of a segment's heads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeadSeed(u64);
+
+impl HeadSeed {
+    pub(super) fn of(spool: &SpoolId, segment: u64) -> Self {
+        Self(XxHash3_64::oneshot_with_seed(segment, spool))
+    }
+
+    fn hash(self, head: &[u8]) -> [u8; HASH] {
+        XxHash3_64::oneshot_with_seed(self.0, head).to_le_bytes()
+    }
 }
 
 /// Who sent a record's rows.
@@ -144,20 +173,26 @@ impl Encoder {
     }
 
     /// Appends a record whose rows are those from number `first` of the segment on; nothing is appended where it fails.
-    pub(super) fn record(&mut self, batch: &RecordBatch, first: u64, sent: &Sent, into: &mut Vec<u8>) -> Result<Entry> {
+    pub(super) fn record(
+        &mut self,
+        batch: &RecordBatch,
+        (seed, first): (HeadSeed, u64),
+        sent: &Sent,
+        into: &mut Vec<u8>,
+    ) -> Result<Entry> {
         let start = into.len();
         let buffers = self.stream.encode(batch).map_err(|error| arrow(&error))?;
         let body: usize = buffers.iter().map(Buffer::len).sum::<usize>().next_multiple_of(8);
-        let octets = RECORD_HEAD + FIRST + origin_length(sent) + body + HASH;
+        let octets = RECORD_HEAD + origin_length(sent) + body + HASH;
         if octets > MAX_RECORD {
             return Err(Error::Misuse(format!("a record of {octets} octets; a spool takes {MAX_RECORD} at a time")));
         }
         into.reserve(octets);
-        put_head(RECORD, batch.num_rows(), body, first, sent, into);
+        put_head(RECORD, [batch.num_rows(), body], (seed, first), sent, into);
         buffers.iter().for_each(|buffer| into.extend_from_slice(buffer.as_slice()));
         into.resize(start + octets - HASH, 0);
         seal(into, start);
-        Ok(Entry { octets: size(octets), rows: size(batch.num_rows()) })
+        Ok(Entry { octets: size(octets), rows: size(batch.num_rows()), lost: false })
     }
 }
 
@@ -165,28 +200,30 @@ fn origin_length(sent: &Sent) -> usize {
     (24 + sent.hashes.len() * 8 + sent.sender.len()).next_multiple_of(8)
 }
 
-fn put_head(kind: &[u8; 4], rows: usize, body: usize, first: u64, sent: &Sent, into: &mut Vec<u8>) {
+fn put_head(kind: &[u8; 4], [rows, body]: [usize; 2], (seed, first): (HeadSeed, u64), sent: &Sent, into: &mut Vec<u8>) {
     let (start, origin) = (into.len(), origin_length(sent));
     into.extend_from_slice(kind);
     for length in [rows, origin, body] {
         into.extend_from_slice(&size(length).to_le_bytes());
     }
     into.extend_from_slice(&first.to_le_bytes());
+    let hash = seed.hash(into.get(start..).unwrap_or_default());
+    into.extend_from_slice(&hash);
     into.extend_from_slice(&sent.connection.to_le_bytes());
     for number in [size(sent.hashes.len()), size(sent.sender.len()), sent.unconfirmed, 0] {
         into.extend_from_slice(&number.to_le_bytes());
     }
     put_hashes(&sent.hashes, into);
     into.extend_from_slice(sent.sender.as_bytes());
-    into.resize(start + RECORD_HEAD + FIRST + origin, 0);
+    into.resize(start + RECORD_HEAD + origin, 0);
 }
 
 /// Appends a record that says that nothing of a connection will be sent again.
-pub(super) fn end(first: u64, sent: &Sent, into: &mut Vec<u8>) -> Entry {
+pub(super) fn end(place: (HeadSeed, u64), sent: &Sent, into: &mut Vec<u8>) -> Entry {
     let start = into.len();
-    put_head(END, 0, 0, first, sent, into);
+    put_head(END, [0, 0], place, sent, into);
     seal(into, start);
-    Entry { octets: size(into.len() - start), rows: 0 }
+    Entry { octets: size(into.len() - start), rows: 0, lost: false }
 }
 
 /// All of them in a room that is made at once; one after another they took longer than the hash of the record.
@@ -200,9 +237,9 @@ fn put_hashes(hashes: &[u64], into: &mut Vec<u8>) {
 pub(super) fn footer(entries: &[Entry]) -> Vec<u8> {
     let mut octets = FOOTER.to_vec();
     octets.extend_from_slice(&size(entries.len()).to_le_bytes());
-    for entry in entries {
-        octets.extend_from_slice(&entry.octets.to_le_bytes());
-        octets.extend_from_slice(&entry.rows.to_le_bytes());
+    for (length, rows) in entries.iter().map(|entry| entry.pair()) {
+        octets.extend_from_slice(&length.to_le_bytes());
+        octets.extend_from_slice(&rows.to_le_bytes());
     }
     octets.extend_from_slice(&(octets.len() as u64 + FOOTER_TAIL).to_le_bytes());
     seal(&mut octets, 0);
@@ -221,7 +258,7 @@ pub(super) fn read_footer(octets: &[u8]) -> Option<Vec<Entry>> {
         return None;
     }
     let count = usize::try_from(u32_le(&mut reader)?).ok()?;
-    let entries = (0..count).map(|_| Some(Entry { octets: u32_le(&mut reader)?, rows: u32_le(&mut reader)? }));
+    let entries = (0..count).map(|_| Some(Entry::of_pair((u32_le(&mut reader)?, u32_le(&mut reader)?))));
     entries.collect()
 }
 
@@ -248,9 +285,17 @@ pub(super) fn read_entry(head: &[u8]) -> Option<Entry> {
     }
     let rows = u32_le(&mut reader)?;
     let (origin, body) = (u32_le(&mut reader)?, u32_le(&mut reader)?);
-    let octets = u64::from(origin) + u64::from(body) + (RECORD_HEAD + FIRST + HASH) as u64;
+    let octets = u64::from(origin) + u64::from(body) + (RECORD_HEAD + HASH) as u64;
     let fits = octets <= MAX_RECORD as u64;
-    Some(Entry { octets: u32::try_from(octets).ok().filter(|_| fits)?, rows })
+    Some(Entry { octets: u32::try_from(octets).ok().filter(|_| fits)?, rows, lost: false })
+}
+
+/// The entry of a record whose head is what was written, and its first row.
+pub(super) fn read_head(seed: HeadSeed, octets: &[u8]) -> Option<(Entry, u64)> {
+    let (head, hash) = octets.first_chunk::<RECORD_HEAD>()?.split_last_chunk::<HASH>()?;
+    let entry = read_entry(head)?;
+    let first = u64::from_le_bytes(*head.last_chunk()?);
+    (seed.hash(head) == *hash).then_some((entry, first))
 }
 
 /// Whether these octets are a whole record, or a whole footer.
@@ -263,9 +308,9 @@ pub(super) fn read_record(octets: &[u8]) -> Option<Record> {
     let entry = read_entry(octets)?;
     let mut reader = Reader::new(octets.get(8..)?);
     let (origin, body) = (usize::try_from(u32_le(&mut reader)?).ok()?, usize::try_from(u32_le(&mut reader)?).ok()?);
-    let start = (RECORD_HEAD + FIRST).checked_add(origin)?;
+    let start = RECORD_HEAD.checked_add(origin)?;
     let message = start..start.checked_add(body)?;
-    let (first, connection) = (u64_le(&mut reader)?, u64_le(&mut reader)?);
+    let (first, _, connection) = (u64_le(&mut reader)?, u64_le(&mut reader)?, u64_le(&mut reader)?);
     let (count, name) = (usize::try_from(u32_le(&mut reader)?).ok()?, usize::try_from(u32_le(&mut reader)?).ok()?);
     let (unconfirmed, _) = (u32_le(&mut reader)?, u32_le(&mut reader)?);
     let hashes = reader.take(count.checked_mul(8)?).ok()?;

@@ -18,6 +18,7 @@ mod index;
 mod objects;
 mod reading;
 mod recent;
+mod recovery;
 mod remote;
 mod service;
 mod writer;
@@ -119,6 +120,8 @@ pub struct SpoolCounters {
     pub syncs: u64,
     /// Batches that were refused, because disk or store failed.
     pub refused: u64,
+    /// Records that were found damaged when the spool was opened, and whose rows are lost.
+    pub damaged: u64,
     /// Octets that are kept.
     pub octets: u64,
 }
@@ -129,6 +132,7 @@ struct Counters {
     duplicates: AtomicU64,
     syncs: AtomicU64,
     refused: AtomicU64,
+    damaged: AtomicU64,
 }
 
 impl Counters {
@@ -182,7 +186,8 @@ impl fmt::Debug for Spool {
 }
 
 impl Spool {
-    /// Opens a spool, or makes one; what a crash has left half-written is cut off. Blocks.
+    /// Opens a spool, or makes one; what a crash has left half-written is cut off, and what was damaged is lost, but no more.
+    /// Blocks.
     ///
     /// Fails where somebody else writes it, or a segment is not of this spool.
     pub fn open(options: SpoolOptions) -> Result<Arc<Self>> {
@@ -209,10 +214,15 @@ impl Spool {
     pub fn counters(&self) -> Result<SpoolCounters> {
         let shared = &self.inner.get()?.shared;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { events, duplicates, syncs, refused } = &shared.counters;
-        let octets = shared.index.octets();
-        let (events, duplicates) = (read(events), read(duplicates));
-        Ok(SpoolCounters { events, duplicates, syncs: read(syncs), refused: read(refused), octets })
+        let Counters { events, duplicates, syncs, refused, damaged } = &shared.counters;
+        Ok(SpoolCounters {
+            events: read(events),
+            duplicates: read(duplicates),
+            syncs: read(syncs),
+            refused: read(refused),
+            damaged: read(damaged),
+            octets: shared.index.octets(),
+        })
     }
 
     /// Takes no more, and waits until what was taken is on disk. What waits for readers is not acknowledged.
@@ -279,6 +289,7 @@ impl Destination for Spool {
             ("duplicates", "Events sent again after a reconnect and left out.", counters.duplicates),
             ("syncs", "Times that the disk was asked to be sure, or objects written.", counters.syncs),
             ("refused_batches", "Batches refused, because disk or store failed.", counters.refused),
+            ("damaged", "Records found damaged, whose rows are lost.", counters.damaged),
         ] {
             page.counter(&format!("penstock_lumberjack_spool_{name}"), help, value)?;
         }

@@ -9,7 +9,7 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 
 use super::folder::{hex, parse_id, segment_name, segment_number};
-use super::format::{FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_footer, read_header, read_record};
+use super::format::{FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_footer, read_header, read_record, verify};
 use super::index::{Backing, Index, Segment, next_number};
 use super::reading::{SegmentInfo, Store};
 use super::recent::{OF_CONNECTION, Recent};
@@ -116,7 +116,7 @@ fn remember(store: &ObjectStore, sizes: &BTreeMap<u64, u64>) -> Result<Recent> {
             let octets = store.read(info.number, at..at + u64::from(entry.octets))?;
             at += u64::from(entry.octets);
             row += u64::from(entry.rows);
-            if let Some(record) = read_record(&octets) {
+            if let Some(record) = read_record(&octets).filter(|_| verify(&octets)) {
                 recent.read(&record, Position { segment: info.number, row });
             }
         }

@@ -10,6 +10,7 @@ use arrow_select::concat::concat_batches;
 use serde::{Deserialize, Serialize};
 
 use super::Position;
+use super::folder::segment_name;
 use super::format::{Decoder, Entry, RECORD_HEAD, Record, arrow, read_entry, read_header, read_record, verify};
 use crate::lumberjack::columns::{Layout, reshape};
 use crate::{Error, Result};
@@ -60,12 +61,12 @@ mod pairs {
     use super::Entry;
 
     pub(super) fn serialize<S: Serializer>(entries: &[Entry], serializer: S) -> Result<S::Ok, S::Error> {
-        entries.iter().map(|entry| (entry.octets, entry.rows)).collect::<Vec<_>>().serialize(serializer)
+        entries.iter().map(|entry| entry.pair()).collect::<Vec<_>>().serialize(serializer)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Entry>, D::Error> {
         let pairs = Vec::<(u32, u32)>::deserialize(deserializer)?;
-        Ok(pairs.into_iter().map(|(octets, rows)| Entry { octets, rows }).collect())
+        Ok(pairs.into_iter().map(Entry::of_pair).collect())
     }
 }
 
@@ -95,6 +96,8 @@ pub struct PlanLimits {
     pub octets: u64,
     /// Octets of a piece; a record that is larger makes one alone.
     pub piece: u64,
+    /// Whether rows that were lost are left out. Else they make pieces that cannot be read.
+    pub skip_damaged: bool,
 }
 
 /// What lies between two positions.
@@ -169,14 +172,18 @@ fn divide(
     let (mut at, mut row) = (info.header, 0);
     let first = if info.number == start.segment { start.row } else { 0 };
     let last = until.filter(|until| until.segment == info.number).map_or(u64::MAX, |until| until.row);
+    // Where a lost record ends, which shares its piece with no other.
+    let mut lost = 0;
     for entry in &info.entries {
         let (begin, end) = (row, row + u64::from(entry.rows));
         let octets = (at, at + u64::from(entry.octets));
         (at, row) = (octets.1, end);
         let (from, to) = (begin.max(first), end.min(last));
-        if from >= to {
+        if from >= to || (entry.lost && limits.skip_damaged) {
             // The end of a connection does not end a piece.
-            let between = |piece: &&mut Piece| entry.rows == 0 && piece.segment == info.number && piece.end == octets.0;
+            let between = |piece: &&mut Piece| {
+                entry.rows == 0 && !entry.lost && piece.segment == info.number && piece.end == octets.0
+            };
             if let Some(piece) = plan.pieces.last_mut().filter(between) {
                 piece.end = octets.1;
             }
@@ -191,7 +198,7 @@ fn divide(
         }
         *left = (left.0 - rows, left.1.saturating_sub(rows * each));
         let goes_on = |piece: &&mut Piece| {
-            let whole = piece.end == octets.0 && from == begin;
+            let whole = piece.end == octets.0 && from == begin && !entry.lost && octets.0 != lost;
             piece.segment == info.number && whole && octets.1 - piece.start <= limits.piece
         };
         match plan.pieces.last_mut().filter(goes_on) {
@@ -204,6 +211,9 @@ fn divide(
                 skip: from - begin,
                 rows,
             }),
+        }
+        if entry.lost {
+            lost = octets.1;
         }
         plan.end = Position { segment: info.number, row: from + rows };
         if rows < to - from {
@@ -257,7 +267,7 @@ impl Reader {
         let wanted = needed.saturating_sub(self.rest.len() as u64).max(CHUNK);
         let end = self.at.saturating_add(wanted).min(self.piece.end);
         if end == self.at {
-            return Err(self.damaged("there are fewer rows than were planned"));
+            return Err(self.lost(self.at - self.rest.len() as u64));
         }
         let more = self.store.read(self.piece.segment, self.at..end)?;
         let begins = self.at - self.rest.len() as u64;
@@ -268,7 +278,7 @@ impl Reader {
             let left = buffer.as_slice().get(used..).unwrap_or_default();
             let Some(entry) = left.get(..RECORD_HEAD).and_then(read_entry) else {
                 if left.len() >= RECORD_HEAD {
-                    return Err(self.damaged(&format!("no record begins at octet {}", begins + used as u64)));
+                    return Err(self.lost(begins + used as u64));
                 }
                 break;
             };
@@ -276,9 +286,7 @@ impl Reader {
             let Some(record) = left.get(..length) else { break };
             let parts = if verify(record) { read_record(record) } else { None };
             let Some(Record { message, .. }) = parts else {
-                return Err(
-                    self.damaged(&format!("the record at octet {} is not what was written", begins + used as u64))
-                );
+                return Err(self.lost(begins + used as u64));
             };
             // Without rows it tells the end of a connection.
             if entry.rows > 0 {
@@ -313,6 +321,27 @@ impl Reader {
         if taken > 0 {
             self.waiting.push(batch.slice(skip, taken));
         }
+    }
+
+    /// What cannot be read from an octet on.
+    fn lost(&self, octet: u64) -> Error {
+        let segment = self.piece.segment;
+        let info = self.store.segments(segment, 1).ok().and_then(|mut found| found.pop());
+        let (mut at, mut row) = (self.piece.header, 0);
+        for entry in info.filter(|info| info.number == segment).into_iter().flat_map(|info| info.entries) {
+            let (end, next) = (at + u64::from(entry.octets), row + u64::from(entry.rows));
+            if (at..end).contains(&octet) {
+                let file = segment_name(segment);
+                return self.damaged(&format!(
+                    "rows {row} to {} are lost: octets {at} to {end} of {file} are not what was written; what recovery found \
+                     lies beside it, as {}, and reading goes on from row {next}",
+                    next.saturating_sub(1),
+                    file.replace(".segment", ".damaged")
+                ));
+            }
+            (at, row) = (end, next);
+        }
+        self.damaged(&format!("the record at octet {octet} is not what was written"))
     }
 
     fn damaged(&self, what: &str) -> Error {

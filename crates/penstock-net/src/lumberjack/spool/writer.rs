@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::format::{self, Encoder, Entry, Sent, footer};
+use super::format::{self, Encoder, Entry, HeadSeed, Sent, footer};
 use super::recent::Recent;
 use super::{Ack, Counters, Keep, Position, Shared, SpoolOptions, Store, folder, lock, objects};
 use crate::lumberjack::delivery::{Delivery, Ended};
@@ -147,6 +147,10 @@ impl Writer {
         self.began.map(|began| self.options.segment_age.saturating_sub(began.elapsed()))
     }
 
+    fn head_seed(&self) -> HeadSeed {
+        HeadSeed::of(&self.shared.index.spool, self.segment)
+    }
+
     /// Takes what is there, in groups.
     fn groups(&mut self, first: Message, inbox: &Receiver<Message>) {
         let until = self.target.is_whole().then(|| Instant::now() + self.options.linger);
@@ -260,7 +264,7 @@ impl Writer {
             let then = Then::Safe { safe, seen: seen.map(|seen| seen.end), duplicates };
             return Some(Pending { sent, entry: None, then });
         }
-        match self.encoder.record(&batch.slice(duplicates, rows), row, &sent, octets) {
+        match self.encoder.record(&batch.slice(duplicates, rows), (self.head_seed(), row), &sent, octets) {
             Ok(entry) => Some(Pending { sent, entry: Some(entry), then: Then::Safe { safe, seen: None, duplicates } }),
             Err(error) => {
                 self.refuse([safe], &error);
@@ -276,7 +280,7 @@ impl Writer {
         let sent = Sent { sender, connection, hashes: Vec::new(), unconfirmed: 0 };
         let known = self.recent.knows(&sent.sender, connection)
             || earlier.iter().any(|earlier| earlier.sent.connection == connection);
-        let entry = (clean && known).then(|| format::end(row, &sent, octets));
+        let entry = (clean && known).then(|| format::end((self.head_seed(), row), &sent, octets));
         Pending { sent, entry, then: Then::Ended { clean } }
     }
 

@@ -1,0 +1,272 @@
+//! Damage on disk: what it costs, and what it must not.
+
+use std::path::PathBuf;
+
+use super::*;
+
+const NAME: &str = "00000000000000000001.segment";
+/// Rows of each record.
+const ROWS: [u32; 4] = [2, 1, 3, 2];
+
+/// An open segment of several records, with the octet at which each ends, and the spool's ID beside it.
+struct Image {
+    folder: tempfile::TempDir,
+    whole: Vec<u8>,
+    /// Where the header ends, and each record.
+    ends: Vec<usize>,
+}
+
+impl Image {
+    fn new() -> Self {
+        let (origin, folder) = (tempfile::tempdir().unwrap(), quick_folder());
+        let spool = Spool::open(options(origin.path())).unwrap();
+        let (mut first, mut ends, mut whole) = (0, Vec::new(), Vec::new());
+        for rows in ROWS {
+            take(&spool, 1, first..first + rows).unwrap();
+            first += rows;
+            whole = fs::read(origin.path().join(NAME)).unwrap();
+            ends.push(whole.len());
+        }
+        let header = spool.store().unwrap().segments(1, 1).unwrap()[0].header;
+        ends.insert(0, usize::try_from(header).unwrap());
+        fs::copy(origin.path().join("spool"), folder.path().join("spool")).unwrap();
+        Self { folder, whole, ends }
+    }
+
+    /// Leaves nothing but these octets of the segment.
+    fn put(&self, octets: &[u8]) {
+        for entry in fs::read_dir(self.folder.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some() {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        fs::write(self.folder.path().join(NAME), octets).unwrap();
+    }
+
+    fn copies(&self, suffix: &str) -> Vec<PathBuf> {
+        let names = fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let mut found: Vec<_> = names.filter(|path| path.to_string_lossy().contains(&format!(".{suffix}"))).collect();
+        found.sort();
+        found
+    }
+
+    fn open(&self) -> Arc<Spool> {
+        Spool::open(options(self.folder.path())).unwrap()
+    }
+
+    /// The rows of a record, and the numbers in them.
+    fn rows_of(record: usize) -> std::ops::Range<u32> {
+        let first = ROWS[..record].iter().sum();
+        first..first + ROWS[record]
+    }
+}
+
+/// What can be read, by its row, and the errors of what cannot.
+fn readable(store: &Arc<dyn Store>) -> (BTreeMap<u64, u32>, Vec<String>) {
+    let (mut found, mut errors, mut row) = (BTreeMap::new(), Vec::new(), 0);
+    // A piece for each record: the smallest that there is.
+    let limits = PlanLimits { piece: 1, ..ALL };
+    for piece in plan(&**store, Position::default(), None, limits).unwrap().pieces {
+        let mut reader = Reader::new(Arc::clone(store), piece, Layout::raw());
+        let mut at = row;
+        loop {
+            match reader.next_batch() {
+                Ok(None) => break,
+                Ok(Some(batch)) => {
+                    let sequence = batch.column_by_name("sequence").unwrap().as_primitive::<Int64Type>().clone();
+                    for number in sequence.values() {
+                        found.insert(at, u32::try_from(*number).unwrap());
+                        at += 1;
+                    }
+                }
+                Err(error) => {
+                    errors.push(error.to_string());
+                    break;
+                }
+            }
+        }
+        row += piece.rows;
+    }
+    (found, errors)
+}
+
+#[test]
+fn a_bit_that_changed_in_an_open_segment_costs_its_record_and_nothing_else() {
+    let image = Image::new();
+    let all_rows: u64 = ROWS.iter().map(|rows| u64::from(*rows)).sum();
+    for at in image.ends[0]..image.whole.len() {
+        let record = image.ends.iter().filter(|end| **end <= at).count() - 1;
+        let lost = Image::rows_of(record);
+        for bit in 0..8 {
+            let mut changed = image.whole.clone();
+            changed[at] ^= 1 << bit;
+            image.put(&changed);
+            let spool = image.open();
+            let store = spool.store().unwrap();
+            let (found, errors) = readable(&store);
+            for row in (0..all_rows).filter(|row| !lost.contains(&u32::try_from(*row).unwrap())) {
+                assert_eq!(found.get(&row), Some(&u32::try_from(row).unwrap()), "row {row}, bit {bit} of octet {at}");
+            }
+            assert_eq!(found.len(), usize::try_from(all_rows).unwrap() - ROWS[record] as usize);
+            assert_eq!(errors.len(), 1, "{errors:?}");
+            assert!(errors[0].contains("segment 1") && errors[0].contains("are lost"), "{}", errors[0]);
+            assert_eq!(image.copies("damaged").len(), 1);
+            assert_eq!(fs::read(&image.copies("damaged")[0]).unwrap(), changed);
+            assert!(image.copies("torn").is_empty());
+            assert_eq!(spool.counters().unwrap().damaged, 1);
+            if at % 97 == 0 && bit == 3 {
+                // What is left out is said to be, and what comes goes on behind it.
+                let skipping =
+                    plan(&*store, Position::default(), None, PlanLimits { skip_damaged: true, ..ALL }).unwrap();
+                assert_eq!(numbers_of(&store, &skipping.pieces), found.values().copied().collect::<Vec<_>>());
+                take(&spool, 2, 90..91).unwrap();
+                drop((store, spool));
+                let again = image.open();
+                assert_eq!(again.counters().unwrap().damaged, 0, "it was told once");
+                let (once_more, errors) = readable(&again.store().unwrap());
+                assert_eq!((once_more.len(), errors.len()), (found.len() + 1, 1));
+                assert_eq!(image.copies("damaged").len(), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn another_process_reads_around_damage_and_waits_for_what_is_being_written() {
+    let image = Image::new();
+    for record in 0..ROWS.len() {
+        let mut changed = image.whole.clone();
+        changed[image.ends[record] + 50] ^= 4;
+        image.put(&changed);
+        let (found, errors) = readable(&folder_store(image.folder.path()));
+        // The last one may be half-written as far as a reader knows.
+        let expected = usize::from(record + 1 < ROWS.len());
+        assert_eq!(errors.len(), expected, "{errors:?}");
+        let lost = Image::rows_of(record);
+        assert_eq!(
+            found.into_values().collect::<Vec<_>>(),
+            (0..8).filter(|row| !lost.contains(row)).collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn several_damaged_records_and_a_torn_end_are_told_apart() {
+    let image = Image::new();
+    let mut changed = image.whole.clone();
+    // The head of one, the middle of the next, and the last is cut off.
+    changed[image.ends[0] + 2] ^= 1;
+    changed[image.ends[1] + 100] ^= 1;
+    changed.truncate(image.ends[4] - 20);
+    image.put(&changed);
+    let spool = image.open();
+    let (found, errors) = readable(&spool.store().unwrap());
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), [(3, 3), (4, 4), (5, 5)]);
+    assert_eq!(errors.len(), 2);
+    assert!(errors[0].contains("rows 0 to 1 are lost") && errors[1].contains("rows 2 to 2 are lost"), "{errors:?}");
+    assert_eq!(spool.counters().unwrap().damaged, 2);
+    assert_eq!(fs::read(&image.copies("damaged")[0]).unwrap(), changed);
+    // A position in the midst of what was lost, and behind it.
+    let store = spool.store().unwrap();
+    for (row, numbers) in [(1, None), (3, Some(vec![3, 4, 5])), (5, Some(vec![5]))] {
+        let found = plan(&*store, Position { segment: 1, row }, None, ALL).unwrap();
+        if let Some(numbers) = numbers {
+            assert_eq!(numbers_of(&store, &found.pieces), numbers);
+        } else {
+            let error = Reader::new(Arc::clone(&store), found.pieces[0], Layout::raw()).next_batch().unwrap_err();
+            assert!(error.to_string().contains("rows 0 to 1 are lost"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_footer_that_changed_costs_nothing_and_an_earlier_copy_is_kept() {
+    let image = Image::new();
+    image.put(&image.whole);
+    drop(image.open());
+    let sealed = fs::read(image.folder.path().join(NAME)).unwrap();
+    for (times, at) in [image.whole.len() + 1, sealed.len() - 3].into_iter().enumerate() {
+        let mut changed = sealed.clone();
+        changed[at] ^= 8;
+        fs::write(image.folder.path().join(NAME), &changed).unwrap();
+        let spool = image.open();
+        assert_eq!(all(&spool.store().unwrap()), (0..8).collect::<Vec<_>>());
+        assert_eq!(fs::read(&image.copies("damaged")[times]).unwrap(), changed);
+        drop(spool);
+        assert_eq!(fs::read(image.folder.path().join(NAME)).unwrap(), sealed);
+    }
+}
+
+#[test]
+fn what_was_torn_is_copied_before_it_is_cut_off() {
+    let image = Image::new();
+    let torn = &image.whole[..image.ends[3] + 90];
+    image.put(torn);
+    let spool = image.open();
+    assert_eq!(all(&spool.store().unwrap()), (0..6).collect::<Vec<_>>());
+    assert_eq!(fs::read(&image.copies("torn")[0]).unwrap(), torn);
+    assert_eq!((image.copies("damaged").len(), spool.counters().unwrap().damaged), (0, 0));
+    drop(spool);
+    // Zeros at its end are of nobody.
+    image.put(&[&image.whole[..], &[0; 4_096]].concat());
+    assert_eq!(all(&image.open().store().unwrap()), (0..8).collect::<Vec<_>>());
+    assert!(image.copies("torn").is_empty());
+}
+
+#[test]
+fn events_that_look_like_records_are_not_taken_for_some() {
+    let (origin, image) = (tempfile::tempdir().unwrap(), quick_folder());
+    let other = Image::new();
+    let spool = Spool::open(options(origin.path())).unwrap();
+    // The octets of another spool's segment as an event, at every distance from a multiple of 8.
+    let mut builder = Builder::new(&Layout::raw());
+    for number in 0..8 {
+        builder.push_json(number, &[&b"        "[..number as usize], &other.whole].concat());
+    }
+    let batch = builder.finish(&Origin { peer: "192.0.2.1:9".into(), identity: None, received: 1 }).unwrap();
+    block_on(spool.take(Delivery { batch, hashes: Vec::new(), ..delivery(1, 0..1) })).unwrap().unwrap();
+    take(&spool, 1, 8..9).unwrap();
+    let mut changed = fs::read(origin.path().join(NAME)).unwrap();
+    fs::copy(origin.path().join("spool"), image.path().join("spool")).unwrap();
+    let header = usize::try_from(spool.store().unwrap().segments(1, 1).unwrap()[0].header).unwrap();
+    changed[header] ^= 1;
+    fs::write(image.path().join(NAME), changed).unwrap();
+    let spool = Spool::open(options(image.path())).unwrap();
+    let (found, errors) = readable(&spool.store().unwrap());
+    assert_eq!((found.into_iter().collect::<Vec<_>>(), errors.len()), (vec![(8, 8)], 1));
+}
+
+#[test]
+fn a_hole_is_the_same_for_readers_elsewhere() {
+    let image = Image::new();
+    let mut changed = image.whole.clone();
+    changed[image.ends[1] + 60] ^= 1;
+    image.put(&changed);
+    let spool = image.open();
+    let tls = ServerTls { identity: Identity::Development { dir: image.folder.path().join("tls") }, client_ca: None };
+    let key = ReadKey::new("sixteen octets..").unwrap();
+    let service = Service::bind("127.0.0.1:0".parse().unwrap(), &tls, key, spool.store().unwrap()).unwrap();
+    let client = ClientTls { trust: Trust::Fingerprint(service.fingerprint()), identity: None };
+    let remote = RemoteStore::new(&client, service.address(), "localhost", "sixteen octets..").unwrap();
+    let store: Arc<dyn Store> = Arc::new(remote);
+    let (found, errors) = readable(&store);
+    assert_eq!(found.len(), 7);
+    assert!(errors[0].contains("rows 2 to 2 are lost"), "{errors:?}");
+    service.close();
+}
+
+#[test]
+fn no_copy_takes_the_name_of_another() {
+    let image = Image::new();
+    let mut changed = image.whole.clone();
+    changed[image.ends[1] + 60] ^= 1;
+    image.put(&changed);
+    let taken = image.folder.path().join(NAME).with_extension("damaged");
+    fs::create_dir(&taken).unwrap();
+    fs::write(taken.with_extension("damaged.1"), b"an earlier copy").unwrap();
+    let spool = image.open();
+    assert_eq!(readable(&spool.store().unwrap()).0.len(), 7);
+    assert_eq!(fs::read(taken.with_extension("damaged.2")).unwrap(), changed);
+    assert_eq!(fs::read(taken.with_extension("damaged.1")).unwrap(), b"an earlier copy");
+}
