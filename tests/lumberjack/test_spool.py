@@ -2,14 +2,18 @@
 
 import json
 import socket
+import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from wire import Writer, compressed, data_frame, json_frame, window
 
-from penstock.lumberjack import Receiver, Sender, Spool, SpoolReader
+from penstock.errors import LumberjackError
+from penstock.lumberjack import Position, Receiver, Sender, Spool, SpoolPiece, SpoolReader
 
 from ..faults.small_disk import SmallDisk, disk
 from ..objects.s3 import S3, s3
@@ -161,6 +165,70 @@ def test_equal_events_hold_up_no_honest_sender(tmp_path):
             assert hostile.ack() == (2, many)
         counters = spool.counters()
         assert (counters.events, counters.duplicates) == (3 * many + 1, many)
+
+
+def killed_with(place: Path, events: int) -> Path:
+    """A spool whose receiver was killed, with a record for each of so many events; gives its open segment."""
+    command = [sys.executable, "-m", "penstock", "lumberjack", "receive", "--listen", "127.0.0.1:0", "--spool", place]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split()[1]
+            with Writer(address) as writer:
+                for number in range(events):
+                    writer.send(window(1) + json_frame(1, b'{"n":%d}' % number))
+                    assert writer.ack() == (2, 1)
+        finally:
+            process.kill()
+    return place / "00000000000000000001.segment"
+
+
+def change_record_of(segment: Path, number: int) -> bytes:
+    """Change a bit of an event's text; give what the file is now."""
+    octets = bytearray(segment.read_bytes())
+    octets[octets.index(b'{"n":%d}' % number) + 3] ^= 1
+    segment.write_bytes(octets)
+    return bytes(octets)
+
+
+def test_a_bit_that_changed_costs_its_event_and_is_told_to_everybody(tmp_path):
+    segment = killed_with(tmp_path / "spool", 20)
+    damaged = change_record_of(segment, 7)
+    with Spool(tmp_path / "spool") as spool:
+        assert spool.counters().damaged == 1
+        assert segment.with_suffix(".damaged").read_bytes() == damaged
+        with pytest.raises(LumberjackError, match=r"rows 7 to 7 are lost.*00000000000000000001\.damaged"):
+            numbers(tmp_path / "spool")
+        reader = SpoolReader(tmp_path / "spool")
+        rest = [row["event"] for row in read_pieces(reader, reader.plan(Position(1, 8))[0])]
+        assert rest == [f'{{"n":{number}}}' for number in range(8, 20)]
+        skipping = [row["event"] for row in read_pieces(reader, reader.plan()[0], skip_damaged=True)]
+        assert skipping == [f'{{"n":{number}}}' for number in range(20) if number != 7]
+        # The receiver goes on, and tells it to who asks for metrics.
+        with Receiver(spool=spool, metrics="127.0.0.1:0") as receiver:
+            say_the_same(receiver.address)
+            with urllib.request.urlopen(f"http://{receiver.metrics_address}/metrics") as answer:
+                assert b"penstock_lumberjack_spool_damaged_total 1" in answer.read()
+        assert reader.end() == Position(2, 1)
+
+
+def read_pieces(reader: SpoolReader, pieces: list[SpoolPiece], **how: bool) -> list[dict[str, object]]:
+    return [row for batch in reader.read(pieces, **how) for row in batch.to_pylist()]
+
+
+def test_without_room_for_a_copy_a_damaged_spool_stays_as_it_is(disk: SmallDisk):
+    place = disk.mount / "spool"
+    segment = killed_with(place, 20)
+    damaged = change_record_of(segment, 7)
+    disk.fill()
+    with pytest.raises(LumberjackError, match="cannot copy, so nothing is changed"):
+        Spool(place)
+    assert segment.read_bytes() == damaged
+    disk.free()
+    with Spool(place) as spool:
+        assert spool.counters().damaged == 1
+    assert segment.with_suffix(".damaged").read_bytes() == damaged
+    assert [path.name for path in place.iterdir() if path.name.startswith(".tmp")] == []
 
 
 def test_without_dedup_everything_is_stored(tmp_path):

@@ -553,3 +553,20 @@ def committed(out: Path) -> list[int]:
     for log in (out / "_spark_metadata").glob("[0-9]*"):
         names |= {json.loads(line)["path"].rpartition("/")[2] for line in log.read_text().splitlines()[1:]}
     return [number for name in names for number in pq.read_table(out / name).column("n").to_pylist()]
+
+
+def test_lost_events_fail_a_query_until_it_is_told_to_leave_them_out(spark, tmp_path):
+    with Spool(tmp_path / "spool") as spool:
+        fill(spool, *({"n": number} for number in range(6)), window=1)
+    (segment,) = (tmp_path / "spool").glob("*.segment")
+    octets = bytearray(segment.read_bytes())
+    octets[octets.index(b'{"n":3}') + 3] ^= 1
+    segment.write_bytes(octets)
+    read = spark.read.format("lumberjack").option("path", str(tmp_path / "spool"))
+    with pytest.raises(
+        Exception,
+        match=r"rows 3 to 3 are lost: octets \d+ to \d+ of 00000000000000000001.segment are not what was written",
+    ):
+        read.load().collect()
+    found = read.option("skipDamaged", "true").load().collect()
+    assert [json.loads(row.event)["n"] for row in found] == [0, 1, 2, 4, 5]

@@ -129,7 +129,6 @@ class _Planned:
         rows: int = _ALL,
         octets: int = _ALL,
         piece: int = _PIECE,
-        skip_damaged: bool = False,
     ) -> tuple[list[SpoolPiece], Position]:
         """Divide what lies behind a position; give the pieces and where they end.
 
@@ -139,17 +138,13 @@ class _Planned:
             rows: Events of all pieces.
             octets: Octets of all pieces; an event that has more comes alone.
             piece: Octets of a piece.
-            skip_damaged: Whether events that were lost to damage on disk are left out. By default they make pieces of
-                their own, which cannot be read: `read` raises an error that names them.
 
         Raises:
             LumberjackError: Of kind "misuse" where a segment behind ``start`` has been removed, or the spool does not
                 reach to ``start`` or ``until``; "io" where the spool cannot be read.
         """
         last = None if until is None else (until.segment, until.row)
-        pieces, end = self._core_of().plan(
-            (start.segment, start.row), last, rows, octets, piece, skip_damaged
-        )
+        pieces, end = self._core_of().plan((start.segment, start.row), last, rows, octets, piece)
         return [SpoolPiece(*found) for found in pieces], Position(*end)
 
     def end(self, start: Position = Position()) -> Position:
@@ -195,7 +190,7 @@ class Spool(_Planned):
     ) -> None:
         """Open a spool, or make one. What a crash has left half-written is cut off; it was never acknowledged.
 
-        A record that was damaged on disk loses its own events and no others: see `plan` and ``skip_damaged``. The file
+        A record that was damaged on disk loses its own events and no others (see `SpoolReader.read`). The file
         as it was found is kept beside the segment, as ``.damaged``.
 
         Args:
@@ -374,7 +369,11 @@ class SpoolReader(_Planned):
         return self._opened.get()
 
     def read(
-        self, pieces: Iterable[SpoolPiece] | None = None, *, schema: pa.Schema | None = None
+        self,
+        pieces: Iterable[SpoolPiece] | None = None,
+        *,
+        schema: pa.Schema | None = None,
+        skip_damaged: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Give the events of pieces, by default all there are, as record batches.
 
@@ -383,14 +382,16 @@ class SpoolReader(_Planned):
             schema: The columns that the fields of events are parsed into; by default they stay as they came,
                 `EVENT_SCHEMA`. ``_received``, ``_peer``, ``_identity``, ``_sequence``, ``_raw``, ``_tags`` and
                 ``_rescue`` (what did not fit, as a JSON object) are no fields.
+            skip_damaged: Leave out events that were lost to damage on disk, with a warning in the log.
 
         Raises:
-            LumberjackError: Of kind "io" where the spool cannot be read, or is not what was written.
+            LumberjackError: Of kind "io" where the spool cannot be read, or is not what was written: it names the
+                segment and the rows that are lost.
         """
         native = self._core_of()
         for piece in self.plan()[0] if pieces is None else pieces:
             place = (piece.segment, piece.header, piece.start, piece.end, piece.skip, piece.rows)
-            yield from native.rows(place, schema)
+            yield from native.rows(place, schema, skip_damaged)
 
     def __eq__(self, other: object) -> bool:
         """Compare what is read, and how."""

@@ -68,8 +68,7 @@ impl SpoolReader {
         detached(py, || self.store.spool())
     }
 
-    #[pyo3(signature = (start, until, rows, octets, piece, skip_damaged))]
-    #[expect(clippy::too_many_arguments, reason = "they are Python's")]
+    #[pyo3(signature = (start, until, rows, octets, piece))]
     fn plan(
         &self,
         py: Python<'_>,
@@ -78,9 +77,8 @@ impl SpoolReader {
         rows: u64,
         octets: u64,
         piece: u64,
-        skip_damaged: bool,
     ) -> PyResult<(Vec<PieceTuple>, PositionTuple)> {
-        divide(py, &*self.store, start, until, PlanLimits { rows, octets, piece, skip_damaged })
+        divide(py, &*self.store, start, until, PlanLimits { rows, octets, piece })
     }
 
     fn commit(&self, py: Python<'_>, reader: &str, at: PositionTuple) -> PyResult<()> {
@@ -88,11 +86,12 @@ impl SpoolReader {
     }
 
     /// The rows of a piece, in the columns of a schema; without one in those of the raw layout.
-    #[pyo3(signature = (piece, schema=None))]
-    fn rows(&self, piece: PieceTuple, schema: Option<PySchema>) -> PyResult<SpoolRows> {
+    #[pyo3(signature = (piece, schema=None, skip_damaged=false))]
+    fn rows(&self, piece: PieceTuple, schema: Option<PySchema>, skip_damaged: bool) -> PyResult<SpoolRows> {
         let (segment, header, start, end, skip, rows) = piece;
         let piece = Piece { segment, header, start, end, skip, rows };
         let reader = Reader::new(Arc::clone(&self.store), piece, layout(schema)?);
+        let reader = if skip_damaged { reader.skip_damaged() } else { reader };
         Ok(SpoolRows { reader: Mutex::new(reader) })
     }
 }

@@ -94,8 +94,7 @@ impl Spool {
         detached(py, || self.spool.store()?.spool())
     }
 
-    #[pyo3(signature = (start, until, rows, octets, piece, skip_damaged))]
-    #[expect(clippy::too_many_arguments, reason = "they are Python's")]
+    #[pyo3(signature = (start, until, rows, octets, piece))]
     fn plan(
         &self,
         py: Python<'_>,
@@ -104,10 +103,9 @@ impl Spool {
         rows: u64,
         octets: u64,
         piece: u64,
-        skip_damaged: bool,
     ) -> PyResult<(Vec<PieceTuple>, PositionTuple)> {
         let store = self.spool.store().map_err(|error| raised(&error))?;
-        divide(py, &*store, start, until, PlanLimits { rows, octets, piece, skip_damaged })
+        divide(py, &*store, start, until, PlanLimits { rows, octets, piece })
     }
 
     fn commit(&self, py: Python<'_>, reader: &str, at: PositionTuple) -> PyResult<()> {

@@ -29,7 +29,7 @@ class LumberjackReader(DataSourceReader):
         options = Options(given, "source", "lumberjack")
         spool, shares = read_spool(options), Shares.read(options)
         options.finish(*SPOOL_OPTIONS)
-        return cls(spool, Columns.of(schema), shares)
+        return cls(spool, Columns.of(schema, options), shares)
 
     def partitions(self) -> list[LumberjackPartition]:
         """Divide what is there now into partitions of about the same weight."""

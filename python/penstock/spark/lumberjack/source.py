@@ -39,24 +39,26 @@ class Columns:
     """Of the former, all if ``None``."""
     typed: pa.Schema | None = None
     """The latter."""
+    skip_damaged: bool = False
+    """Whether events that were lost to damage on disk are left out."""
 
     @classmethod
-    def of(cls, schema: StructType) -> "Columns":
-        """Read a schema: of columns of raw events alone, or of fields.
+    def of(cls, schema: StructType, options: Options) -> "Columns":
+        """Read a schema, of columns of raw events alone or of fields, and ``skipDamaged``.
 
         Raises:
             SparkError: A column has a type that events are not made into.
         """
-        names = tuple(schema.fieldNames())
+        names, skip = tuple(schema.fieldNames()), options.flag("skipDamaged", default=False)
         if len(set(names)) != len(names):
             raise SparkError("the lumberjack source has no column twice")
         if all(name in EVENT_COLUMNS.names and schema[name].dataType == EVENT_COLUMNS[name].dataType for name in names):
-            return cls(None if list(names) == EVENT_COLUMNS.names else names)
-        return cls(None, to_arrow_schema(schema, timezone="UTC"))
+            return cls(None if list(names) == EVENT_COLUMNS.names else names, skip_damaged=skip)
+        return cls(None, to_arrow_schema(schema, timezone="UTC"), skip)
 
     def read(self, spool: SpoolReader, pieces: tuple[SpoolPiece, ...]) -> Iterator[pa.RecordBatch]:
         """Give events."""
-        batches = spool.read(pieces, schema=self.typed)
+        batches = spool.read(pieces, schema=self.typed, skip_damaged=self.skip_damaged)
         return batches if self.names is None else (batch.select(list(self.names)) for batch in batches)
 
 

@@ -95,7 +95,9 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             raise options.error(
                 "reader", "wants the HOST:PORT of the receiver (--read-listen): nothing is committed to files"
             )
-        return cls(spool, Columns.of(schema), shares, listen, name, checkpoint, max_rows=max_rows, max_bytes=max_bytes)
+        return cls(
+            spool, Columns.of(schema, options), shares, listen, name, checkpoint, max_rows=max_rows, max_bytes=max_bytes
+        )
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Give the beginning of the spool, whichever it is."""

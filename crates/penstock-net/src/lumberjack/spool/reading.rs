@@ -96,8 +96,6 @@ pub struct PlanLimits {
     pub octets: u64,
     /// Octets of a piece; a record that is larger makes one alone.
     pub piece: u64,
-    /// Whether rows that were lost are left out. Else they make pieces that cannot be read.
-    pub skip_damaged: bool,
 }
 
 /// What lies between two positions.
@@ -179,7 +177,7 @@ fn divide(
         let octets = (at, at + u64::from(entry.octets));
         (at, row) = (octets.1, end);
         let (from, to) = (begin.max(first), end.min(last));
-        if from >= to || (entry.lost && limits.skip_damaged) {
+        if from >= to {
             // The end of a connection does not end a piece.
             let between = |piece: &&mut Piece| {
                 entry.rows == 0 && !entry.lost && piece.segment == info.number && piece.end == octets.0
@@ -230,6 +228,7 @@ pub struct Reader {
     store: Arc<dyn Store>,
     layout: Layout,
     piece: Piece,
+    skips_damaged: bool,
     /// The next octet that is to be read, and what was read before and is no whole record.
     at: u64,
     rest: Vec<u8>,
@@ -240,7 +239,15 @@ pub struct Reader {
 impl Reader {
     /// In a layout of its own.
     pub fn new(store: Arc<dyn Store>, piece: Piece, layout: Layout) -> Self {
-        Self { store, layout, at: piece.start, piece, rest: Vec::new(), decoder: None, waiting: Vec::new() }
+        let at = piece.start;
+        Self { store, layout, piece, skips_damaged: false, at, rest: Vec::new(), decoder: None, waiting: Vec::new() }
+    }
+
+    /// Leaves rows out that were damaged, with a warning. Else they are an error, every time.
+    #[must_use]
+    pub const fn skip_damaged(mut self) -> Self {
+        self.skips_damaged = true;
+        self
     }
 
     /// The next rows; `None` at the end. Blocks.
@@ -267,7 +274,7 @@ impl Reader {
         let wanted = needed.saturating_sub(self.rest.len() as u64).max(CHUNK);
         let end = self.at.saturating_add(wanted).min(self.piece.end);
         if end == self.at {
-            return Err(self.lost(self.at - self.rest.len() as u64));
+            return self.pass_over(self.at - self.rest.len() as u64);
         }
         let more = self.store.read(self.piece.segment, self.at..end)?;
         let begins = self.at - self.rest.len() as u64;
@@ -278,7 +285,7 @@ impl Reader {
             let left = buffer.as_slice().get(used..).unwrap_or_default();
             let Some(entry) = left.get(..RECORD_HEAD).and_then(read_entry) else {
                 if left.len() >= RECORD_HEAD {
-                    return Err(self.lost(begins + used as u64));
+                    return self.pass_over(begins + used as u64);
                 }
                 break;
             };
@@ -286,7 +293,7 @@ impl Reader {
             let Some(record) = left.get(..length) else { break };
             let parts = if verify(record) { read_record(record) } else { None };
             let Some(Record { message, .. }) = parts else {
-                return Err(self.lost(begins + used as u64));
+                return self.pass_over(begins + used as u64);
             };
             // Without rows it tells the end of a connection.
             if entry.rows > 0 {
@@ -311,37 +318,49 @@ impl Reader {
         }
     }
 
-    /// Keeps what is of the piece.
-    fn keep(&mut self, batch: RecordBatch) {
-        let rows = batch.num_rows() as u64;
+    /// Counts the rows of a record off; gives how many at its beginning are not of the piece, and how many behind them are.
+    fn take_off(&mut self, rows: u64) -> (u64, u64) {
         let skip = std::mem::take(&mut self.piece.skip).min(rows);
         let taken = (rows - skip).min(self.piece.rows);
         self.piece.rows -= taken;
+        (skip, taken)
+    }
+
+    /// Keeps what is of the piece.
+    fn keep(&mut self, batch: RecordBatch) {
+        let (skip, taken) = self.take_off(batch.num_rows() as u64);
         let (skip, taken) = (usize::try_from(skip).unwrap_or(usize::MAX), usize::try_from(taken).unwrap_or(0));
         if taken > 0 {
             self.waiting.push(batch.slice(skip, taken));
         }
     }
 
-    /// What cannot be read from an octet on.
-    fn lost(&self, octet: u64) -> Error {
+    /// Goes on behind the record that has an octet and is not what was written, if that is wanted.
+    fn pass_over(&mut self, octet: u64) -> Result<usize> {
         let segment = self.piece.segment;
-        let info = self.store.segments(segment, 1).ok().and_then(|mut found| found.pop());
+        let info = self.store.segments(segment, 1)?.pop().filter(|info| info.number == segment);
         let (mut at, mut row) = (self.piece.header, 0);
-        for entry in info.filter(|info| info.number == segment).into_iter().flat_map(|info| info.entries) {
+        for entry in info.into_iter().flat_map(|info| info.entries) {
             let (end, next) = (at + u64::from(entry.octets), row + u64::from(entry.rows));
-            if (at..end).contains(&octet) {
-                let file = segment_name(segment);
-                return self.damaged(&format!(
-                    "rows {row} to {} are lost: octets {at} to {end} of {file} are not what was written; what recovery found \
-                     lies beside it, as {}, and reading goes on from row {next}",
-                    next.saturating_sub(1),
-                    file.replace(".segment", ".damaged")
-                ));
+            if !(at..end).contains(&octet) {
+                (at, row) = (end, next);
+                continue;
             }
-            (at, row) = (end, next);
+            let (file, last) = (segment_name(segment), next.saturating_sub(1));
+            let mut what =
+                format!("rows {row} to {last} are lost: octets {at} to {end} of {file} are not what was written");
+            if entry.lost {
+                what += &format!("; the file as it was found is {}", file.replace(".segment", ".damaged"));
+            }
+            if !self.skips_damaged {
+                return Err(self.damaged(&what));
+            }
+            tracing::warn!(segment, "events are left out: {what}");
+            self.take_off(u64::from(entry.rows));
+            (self.at, self.rest) = (end, Vec::new());
+            return Ok(0);
         }
-        self.damaged(&format!("the record at octet {octet} is not what was written"))
+        Err(self.damaged(&format!("the record at octet {octet} is not what was written")))
     }
 
     fn damaged(&self, what: &str) -> Error {

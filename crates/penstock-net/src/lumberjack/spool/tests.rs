@@ -54,7 +54,7 @@ fn take(spool: &Spool, connection: u64, events: std::ops::Range<u32>) -> Result<
     block_on(spool.take(delivery(connection, events))).unwrap()
 }
 
-const ALL: PlanLimits = PlanLimits { rows: u64::MAX, octets: u64::MAX, piece: 1 << 20, skip_damaged: false };
+const ALL: PlanLimits = PlanLimits { rows: u64::MAX, octets: u64::MAX, piece: 1 << 20 };
 
 fn numbers_of(store: &Arc<dyn Store>, pieces: &[Piece]) -> Vec<u32> {
     let mut found = Vec::new();
