@@ -291,15 +291,18 @@ def test_a_spool_in_an_object_store_is_acknowledged_when_the_store_has_it(s3: S3
         sender.send([{"n": 120}], wait=False)
         sender.flush(120)
         assert refused
+        with Writer(receiver.address) as writer:
+            writer.send(window(1) + json_frame(1, b'{"n":121}'))
+            assert writer.socket.recv(6, socket.MSG_PEEK)
     kept.close()
     # Another process writes it on, and leaves out what comes again.
     with Spool(s3.uri("logs/spool"), storage=s3.storage, linger=0.02) as again, Receiver(spool=again) as receiver:
         with Writer(receiver.address) as writer:
-            writer.send(window(2) + json_frame(1, b'{"n":120}') + json_frame(2, b'{"n":121}'))
+            writer.send(window(2) + json_frame(1, b'{"n":121}') + json_frame(2, b'{"n":122}'))
             assert writer.ack() == (2, 2)
         assert again.counters().duplicates == 1
         again.commit("nightly", again.end())
-    assert numbers(s3.uri("logs/spool"), storage=s3.storage)[-2:] == [120, 121]
+    assert numbers(s3.uri("logs/spool"), storage=s3.storage)[-2:] == [121, 122]
     assert json.loads(s3.get("logs/spool/readers.json"))["nightly"][1] > 0
 
 

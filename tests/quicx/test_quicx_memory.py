@@ -116,3 +116,23 @@ def test_a_flood_behind_a_journal_that_is_stuck_is_read_no_further_than_its_answ
     assert [last.hear()[0] for _ in range(14)] == ["OK", *["PONG"] * 10, *["DEAD_TASKS"] * 2, "PONG"]
     for each in flooding:
         each.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="NOT TESTED: there is no /dev/full")
+def test_a_log_that_takes_nothing_ends_nothing(tmp_path):
+    """Each dead task is a line of the log, written by the thread that also writes the journal."""
+    command = [sys.executable, "-m", "penstock", "quicx", "start", "--listen", "127.0.0.1:0", "--max-attempts", "1"]
+    command += ["--journal", "journal", "--log-level", "debug"]
+    with Path("/dev/full").open("wb") as full:
+        process = subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=full)
+    try:
+        address = process.stdout.readline().split()[1]
+        for _ in range(3):
+            _dead_tasks(address, 50)
+        peer = Peer(address)
+        peer.socket.sendall(_SUBMIT + _PING)
+        assert [peer.hear()[0], peer.hear()[0]] == ["OK", "PONG"]
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate(timeout=30)

@@ -25,7 +25,8 @@ pub(crate) fn init_logging(level: &str, format: &str) -> PyResult<()> {
 }
 
 fn install(filter: EnvFilter, json: bool) {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    // Where stderr takes nothing, on a full disk say, there is nowhere to say so: to try would panic.
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).log_internal_errors(false);
     // An error means that somebody embedding this module has installed a subscriber of their own: theirs stands.
     let _ = if json { builder.json().flatten_event(true).try_init() } else { builder.with_ansi(false).try_init() };
 }

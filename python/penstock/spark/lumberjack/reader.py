@@ -27,9 +27,9 @@ class LumberjackReader(DataSourceReader):
     def of(cls, given: dict[str, str], schema: StructType) -> "LumberjackReader":
         """Read the options. Nothing is opened but the file of the read key."""
         options = Options(given, "source", "lumberjack")
-        spool, shares = read_spool(options), Shares.read(options)
+        spool, columns, shares = read_spool(options), Columns.of(schema, options), Shares.read(options)
         options.finish(*SPOOL_OPTIONS)
-        return cls(spool, Columns.of(schema, options), shares)
+        return cls(spool, columns, shares)
 
     def partitions(self) -> list[LumberjackPartition]:
         """Divide what is there now into partitions of about the same weight."""

@@ -87,7 +87,7 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         name = options.text("reader")
         checkpoint = options.text("checkpointLocation")
         max_rows, max_bytes = read_limits(options)
-        shares = Shares.read(options)
+        columns, shares = Columns.of(schema, options), Shares.read(options)
         options.finish(*SPOOL_OPTIONS)
         if name is None and listen is not None:
             name = "spark"
@@ -95,9 +95,7 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             raise options.error(
                 "reader", "wants the HOST:PORT of the receiver (--read-listen): nothing is committed to files"
             )
-        return cls(
-            spool, Columns.of(schema, options), shares, listen, name, checkpoint, max_rows=max_rows, max_bytes=max_bytes
-        )
+        return cls(spool, columns, shares, listen, name, checkpoint, max_rows=max_rows, max_bytes=max_bytes)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Give the beginning of the spool, whichever it is."""

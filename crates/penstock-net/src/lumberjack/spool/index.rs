@@ -7,7 +7,7 @@ use super::format::{Entry, SpoolId};
 use super::{Position, lock};
 use crate::{Error, Result};
 
-/// Segments that are kept whatever readers say: the hashes in them tell what is sent again after a restart.
+/// Segments with rows that are kept whatever readers say: the hashes in them tell what is sent again after a restart.
 const KEPT: usize = 2;
 
 /// A segment, as far as it is durable.
@@ -98,7 +98,7 @@ impl Index {
         let mut state = lock(&self.state);
         let mut told = false;
         // What is kept for the sake of duplicates alone must not keep the last one out.
-        while !state.closed && state.octets.saturating_add(wanted) > max && state.segments.len() > KEPT {
+        while !state.closed && state.octets.saturating_add(wanted) > max && state.segments.len() > state.kept() {
             if !told {
                 tracing::warn!(octets = state.octets, max, "the spool is full: senders wait until readers commit");
                 told = true;
@@ -132,7 +132,7 @@ impl Index {
             *known = position;
             self.backing.keep_readers(&state.readers)?;
             let oldest = state.oldest();
-            let removable = state.segments.len().saturating_sub(KEPT);
+            let removable = state.segments.len().saturating_sub(state.kept());
             let done = |(number, segment): &(&u64, &Segment)| segment.sealed && **number < oldest.segment;
             let surplus: Vec<u64> = state.segments.iter().take(removable).take_while(done).map(|(n, _)| *n).collect();
             (oldest, surplus)
@@ -149,6 +149,22 @@ impl Index {
 }
 
 impl State {
+    /// How many segments at the end are kept.
+    fn kept(&self) -> usize {
+        // One that nobody has looked at may have rows.
+        let has_rows = |segment: &Segment| segment.entries.is_empty() || segment.rows() > 0;
+        let mut left = KEPT;
+        self.segments
+            .values()
+            .rev()
+            .take_while(|segment| {
+                let more = left > 0;
+                left -= usize::from(more && has_rows(segment));
+                more
+            })
+            .count()
+    }
+
     /// Where the spool ends.
     pub(super) fn end(&self) -> Position {
         let last = self.segments.last_key_value();

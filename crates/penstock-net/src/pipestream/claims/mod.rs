@@ -10,6 +10,7 @@ mod types;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -167,16 +168,19 @@ impl Claims {
             }
         }
         for (by, claims) in redeemed {
-            let path = sink.join(by.to_string()).join(LOG);
-            let Ok(list) = File::open(&path) else { continue };
             let mut found = HashMap::new();
-            for line in BufReader::new(list).split(b'\n') {
-                let line = line.map_err(|error| Error::file("cannot read", &path, &error))?;
-                // A list that was cut off ends with a line that is none.
-                let Ok(line) = Line::parse(&line) else { continue };
-                if let Some(id) = line.metadata.get(CLAIM).and_then(|claim| claims.get(claim)) {
-                    // The last line of an entity counts.
-                    found.insert(*id, line.status.into_owned());
+            // A session whose ID was used before has a folder with a number.
+            let names = iter::once(by.to_string()).chain((1_u64..).map(|again| format!("{by}.{again}")));
+            let lists = names.map(|name| sink.join(name).join(LOG));
+            for (path, list) in lists.map_while(|path| File::open(&path).ok().map(|list| (path, list))) {
+                for line in BufReader::new(list).split(b'\n') {
+                    let line = line.map_err(|error| Error::file("cannot read", &path, &error))?;
+                    // A list that was cut off ends with a line that is none.
+                    let Ok(line) = Line::parse(&line) else { continue };
+                    if let Some(id) = line.metadata.get(CLAIM).and_then(|claim| claims.get(claim)) {
+                        // The last line of an entity counts.
+                        found.insert(*id, line.status.into_owned());
+                    }
                 }
             }
             for (id, name) in found {
