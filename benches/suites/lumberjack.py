@@ -58,8 +58,8 @@ from penstock import _core
 from penstock.lumberjack._receiver import receive_options
 way, folder = sys.argv[1:]
 options = receive_options("127.0.0.1:0", tls=False, cert=None, key=None, client_ca=None, client_certificates="required",
-    max_connections=16384, max_octets=256 << 20, max_age=None, frame_timeout=30.0, idle_timeout=None, keepalive=3.0,
-    repeat_ack=False, pause=1.0, limits=None, metrics=None, state_dir=folder)
+    max_connections=16384, max_connections_per_address=None, max_octets=256 << 20, max_age=None, frame_timeout=30.0,
+    idle_timeout=None, keepalive=3.0, repeat_ack=False, pause=1.0, limits=None, metrics=None, state_dir=folder)
 log = pa.struct([("level", pa.string()), ("offset", pa.int64())])
 typed = pa.schema([("@timestamp", pa.timestamp("us", "UTC")), ("log", log), ("message", pa.string()),
     ("status", pa.int32())])

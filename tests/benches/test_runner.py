@@ -10,6 +10,7 @@ from benches.runner import Bench, at_least, at_most
 from benches.runner.builds import Builds
 from benches.runner.page import render
 from benches.runner.results import SuiteResults
+from benches.suites import lumberjack
 from rich.console import Console
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -72,6 +73,17 @@ def test_a_suite_runs_from_end_to_end(tmp_path):
     assert results.quick
     peers = {"priority-queue", "priority-queue, foldhash", "indexed heap, eight children a node"}
     assert {record.peer.name for record in results.results} == peers
+
+
+@pytest.mark.parametrize("way", ["drop", "arrow", "typed", "spool"])
+def test_the_receiver_of_the_suite_lumberjack_starts(tmp_path, way):
+    """It takes every option of the receiver by name, and its errors go nowhere while the suite runs."""
+    command = [sys.executable, "-c", lumberjack._RECEIVER, way, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as receiver:
+        try:
+            assert receiver.stdout.readline().startswith("listening 127.0.0.1:")
+        finally:
+            receiver.kill()
 
 
 def test_a_suite_that_does_not_exist_is_refused():

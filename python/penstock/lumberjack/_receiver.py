@@ -135,7 +135,7 @@ class Receiver(Listening):
         max_connections: Connections beyond these are closed at once. Where the system has fewer descriptors the
             receiver takes fewer, and says so in the log.
         max_connections_per_address: Connections of one address beyond these are closed at once, an IPv6 address
-            standing for its /64; by default half of ``max_connections``, or 64 where that is more.
+            standing for its /64; by default seven eighths of ``max_connections``, or 64 where that is more.
         max_octets: Octets of what is not acknowledged, of all connections together; who would send more waits.
         max_age: Seconds after which a connection ends at its window's edge; by default never.
         frame_timeout: Seconds that a frame may take to arrive.

@@ -24,7 +24,7 @@ class Buffer(Listening):
         max_connections: Connections at once; others wait in the system. Where the system has fewer descriptors the
             buffer takes fewer, and says so in the log.
         max_connections_per_address: Connections of one address beyond these are closed at once, an IPv6 address
-            standing for its /64; by default half of ``max_connections``, or 64 where that is more.
+            standing for its /64; by default seven eighths of ``max_connections``, or 64 where that is more.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
         state_dir: For development certificates; by default the state folder of the command line.
 

@@ -67,7 +67,7 @@ class Daemon:
         max_connections: Connections beyond these are closed at once. Where the system has fewer descriptors the daemon
             takes fewer, and says so in the log.
         max_connections_per_address: Connections of one address beyond these are closed at once, an IPv6 address
-            standing for its /64; by default half of ``max_connections``, or 64 where that is more.
+            standing for its /64; by default seven eighths of ``max_connections``, or 64 where that is more.
         idle_timeout: Seconds of silence after which a connection ends that has neither submitted nor taken anything; 0:
             never. The first byte must come within 10 seconds of the connection, the handshake included.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.

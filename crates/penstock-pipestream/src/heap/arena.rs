@@ -80,12 +80,15 @@ impl<K: Copy, V: Copy> Arena<K, V> {
         Ok(Handle { index, generation: 1 })
     }
 
-    /// Frees a node, whose handle is stale from now on.
+    /// Frees a node, whose handle is stale from now on. A node that has had every generation is not used again: its next
+    /// handle would equal its first.
     #[inline]
     pub(super) fn release(&mut self, index: u32) -> Option<(K, V)> {
         let node = self.nodes.get_mut(index as usize)?;
         node.generation = node.generation.wrapping_add(1);
-        node.parent = std::mem::replace(&mut self.free, index);
+        if node.generation != 0 {
+            node.parent = std::mem::replace(&mut self.free, index);
+        }
         Some((node.key, node.value))
     }
 

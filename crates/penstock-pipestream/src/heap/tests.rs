@@ -49,6 +49,45 @@ fn a_stale_handle_is_refused_even_when_its_item_is_used_again() {
 }
 
 #[test]
+fn a_node_whose_generations_are_used_up_is_not_used_again() {
+    let mut heap = FibonacciHeap::new();
+    let first = heap.insert(1, 'a').expect("room");
+    heap.arena.get_mut(first.index()).expect("a node").generation = u32::MAX;
+    assert_eq!(heap.extract_min(), Some((1, 'a')));
+    let second = heap.insert(2, 'b').expect("room");
+    assert_ne!(second.index(), first.index());
+    assert!(heap.key(first).is_none() && heap.decrease_key(first, 0).is_err());
+    assert_eq!(heap.extract_min(), Some((2, 'b')));
+}
+
+/// Ranks above 16 have blocks of their own, and only a heap of more than 2^17 items has such ranks.
+#[test]
+fn a_root_of_eighteen_children_loses_them_one_by_one() {
+    const ITEMS: u32 = 1 << 18;
+    let mut heap = FibonacciHeap::new();
+    let handles: Vec<_> = (0..=ITEMS).map(|item| heap.insert(item + 100, item).expect("room")).collect();
+    assert_eq!(heap.extract_min(), Some((100, 0)));
+    let root = heap.least.expect("a root").node;
+    for lost in 0..18_u8 {
+        let node = heap.arena.get(root).expect("a node");
+        assert_eq!((node.rank, node.parent), (18 - lost, NIL));
+        let (head, rank) = (node.head, node.rank);
+        // From the front, the middle and the end in turn.
+        let place = [0, rank / 2, rank - 1][usize::from(lost % 3)];
+        let child = heap.blocks.links(&head, rank)[usize::from(place)];
+        heap.decrease_key(handles[child as usize], u32::from(90 - lost)).expect("a child");
+        if lost < 4 {
+            check(&heap);
+        }
+    }
+    check(&heap);
+    let keys: Vec<_> = std::iter::from_fn(|| heap.extract_min()).map(|(key, _)| key).collect();
+    assert_eq!(keys.len(), ITEMS as usize);
+    assert!(keys.is_sorted() && keys[..18].iter().copied().eq(73..=90));
+    check(&heap);
+}
+
+#[test]
 fn a_heap_that_was_as_full_before_takes_no_more_room() {
     let mut heap = FibonacciHeap::new();
     let room = |heap: &FibonacciHeap<u32, u32>| heap.arena.slots();
@@ -334,7 +373,10 @@ proptest! {
         for operation in operations {
             let items = both.items.len() as u32;
             match operation {
-                Operation::Insert(keys) => keys.into_iter().for_each(|key| both.insert(u32::from(key))),
+                Operation::Insert(keys) => keys.into_iter().for_each(|key| {
+                    both.insert(u32::from(key));
+                    both.check_all();
+                }),
                 Operation::Decrease(pick, by) if items > 0 => both.decrease(pick % items, u32::from(by)),
                 Operation::Extract => both.extract(),
                 Operation::Remove(pick) if items > 0 => both.remove(pick % items),
