@@ -115,6 +115,29 @@ def test_equal_events_of_connections_that_ended_are_all_stored(tmp_path, tls):
     assert numbers(tmp_path / "spool") == [7] * 10
 
 
+@pytest.mark.parametrize("end", ["idle", "age", "close"])
+@pytest.mark.parametrize("tls", [False, True])
+def test_equal_events_of_a_connection_that_the_receiver_closed_are_stored(tmp_path, end, tls):
+    """A writer that is idle does not read, as Filebeat, so it does not see that the other end has closed."""
+    options = {"idle": {"idle_timeout": 0.1}, "age": {"max_age": 0.1}, "close": {}}[end]
+    with Spool(tmp_path / "spool") as spool:
+        first = Receiver(spool=spool, tls=tls, **options)
+        with Writer(first.address, tls=tls) as writer:
+            if end == "age":
+                # The edge of a window at which it is too old.
+                time.sleep(0.2)
+            writer.send(window(1) + json_frame(1, b'{"n":7}'))
+            assert writer.ack() == (2, 1)
+            if end == "close":
+                first.close()
+            all_have_ended(first)
+        first.close()
+        with Receiver(spool=spool) as second:
+            say_the_same(second.address)
+            assert spool.counters().duplicates == 0
+    assert numbers(tmp_path / "spool") == [7, 7]
+
+
 def test_equal_events_of_hosts_behind_one_address_are_all_stored(tmp_path):
     with Spool(tmp_path / "spool") as spool, Receiver(spool=spool) as receiver:
         # All at once; each says the same twice, and half of them close their end before they have the answer.
@@ -148,28 +171,45 @@ def test_what_a_restart_finds_unacknowledged_is_left_out_once(tmp_path):
 
 
 def test_equal_events_hold_up_no_honest_sender(tmp_path):
-    """The search is linear: its cost is counted in Rust; here it only has to end."""
+    """Beside a search through as many equal events as are remembered, a sender waits at most 0.5 s longer."""
+    many = 65_536
+    equal = window(many) + compressed(b"".join(json_frame(at + 1, b"{}") for at in range(many)))
+
+    def acknowledged_after() -> float:
+        began = time.monotonic()
+        with Sender(receiver.address) as sender:
+            sender.send([{"n": 1}], timeout=60)
+        return time.monotonic() - began
+
+    alone, beside = [], []
     with Spool(tmp_path / "spool") as spool, Receiver(spool=spool) as receiver:
-        many = 65_536
-        equal = window(many) + compressed(b"".join(json_frame(at + 1, b"{}") for at in range(many)))
-        with Writer(receiver.address) as writer:
-            writer.send(equal + equal)
-            assert (writer.ack(), writer.ack()) == ((2, many), (2, many))
-            writer.send(equal)
-            assert writer.socket.recv(6, socket.MSG_PEEK)
-        all_have_ended(receiver)
-        with Writer(receiver.address) as hostile:
-            hostile.send(equal)
-            with Sender(receiver.address) as sender:
-                sender.send([{"n": 1}], timeout=60)
-            assert hostile.ack() == (2, many)
+        for _ in range(3):
+            alone.append(acknowledged_after())
+            with Writer(receiver.address) as writer:
+                writer.send(equal + equal)
+                assert (writer.ack(), writer.ack()) == ((2, many), (2, many))
+                writer.send(equal)
+                assert writer.socket.recv(6, socket.MSG_PEEK)
+            all_have_ended(receiver)
+            with Writer(receiver.address) as hostile:
+                hostile.send(equal)
+                beside.append(acknowledged_after())
+                assert hostile.ack() == (2, many)
+            all_have_ended(receiver)
         counters = spool.counters()
-        assert (counters.events, counters.duplicates) == (3 * many + 1, many)
+    assert (counters.events, counters.duplicates) == (3 * (3 * many + 2), 3 * many)
+    assert min(beside) - min(alone) < 0.5, (alone, beside)
+
+
+def receive_into(place: Path) -> list[str]:
+    """The command line of a receiver."""
+    listen = ["--listen", "127.0.0.1:0", "--spool", str(place)]
+    return [sys.executable, "-m", "penstock", "lumberjack", "receive", *listen]
 
 
 def killed_with(place: Path, events: int) -> Path:
     """A spool whose receiver was killed, with a record for each of so many events; gives its open segment."""
-    command = [sys.executable, "-m", "penstock", "lumberjack", "receive", "--listen", "127.0.0.1:0", "--spool", place]
+    command = receive_into(place)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
@@ -210,6 +250,23 @@ def test_a_bit_that_changed_costs_its_event_and_is_told_to_everybody(tmp_path):
             with urllib.request.urlopen(f"http://{receiver.metrics_address}/metrics") as answer:
                 assert b"penstock_lumberjack_spool_damaged_total 1" in answer.read()
         assert reader.end() == Position(2, 1)
+
+
+def test_the_log_says_which_rows_are_lost(tmp_path):
+    segment = killed_with(tmp_path / "spool", 20)
+    change_record_of(segment, 7)
+    change_record_of(segment, 9)
+    with subprocess.Popen(
+        receive_into(tmp_path / "spool"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.terminate()
+        _, log = process.communicate(timeout=60)
+    errors = [line for line in log.splitlines() if "ERROR" in line]
+    assert len(errors) == 1, log
+    assert "7 to 7, 9 to 9" in errors[0]
+    assert ".damaged" in errors[0]
 
 
 def read_pieces(reader: SpoolReader, pieces: list[SpoolPiece], **how: bool) -> list[dict[str, object]]:

@@ -1,6 +1,7 @@
 """Frames by hand, apart from our own code."""
 
 import socket
+import ssl
 import struct
 import zlib
 from collections.abc import Iterable
@@ -33,9 +34,14 @@ def whole_window(count: int, version: int = 2, *, first: int = 1) -> bytes:
 class Writer:
     """A connection whose octets are made by hand."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, tls: bool = False) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=20)
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            self.socket = context.wrap_socket(self.socket)
 
     def __enter__(self) -> "Writer":
         return self

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
-use penstock_lumberjack::Server;
+use penstock_lumberjack::{ErrorKind, Server};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep_until, timeout};
@@ -67,6 +67,17 @@ enum Ending {
     Failed(Error),
 }
 
+impl Ending {
+    /// Whether this end closes the connection, while the writer may be silent, and think that it goes on.
+    fn is_ours(&self) -> bool {
+        match self {
+            Self::Stopped | Self::Aged => true,
+            Self::Finished => false,
+            Self::Failed(error) => error.kind() == ErrorKind::Deadline,
+        }
+    }
+}
+
 struct Run<S> {
     of: Connection<S>,
     server: Server,
@@ -84,6 +95,8 @@ struct Run<S> {
     more: bool,
     ending: Option<Ending>,
     began: Instant,
+    /// When the last octet was written.
+    wrote: Instant,
     account: Account,
 }
 
@@ -108,6 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             more: false,
             ending: None,
             began: now,
+            wrote: now,
             account: Account::default(),
         };
         let result = run.serve(stop).await;
@@ -308,18 +322,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         add(&self.of.shared.counters.keepalives, alive);
         let limit = self.of.shared.options.server.frame_timeout;
         let late = || Error::Deadline("the writer takes no acknowledgements".into());
-        write(&mut self.of.stream, octets.freeze(), limit).await.unwrap_or_else(|| Err(late()))
+        let written = write(&mut self.of.stream, octets.freeze(), limit).await.unwrap_or_else(|| Err(late()));
+        self.wrote = Instant::now();
+        written
     }
 
     /// Everything that was taken is acknowledged.
     async fn end(&mut self) -> Result<&'static str> {
+        let is_ours = self.ending.as_ref().is_some_and(Ending::is_ours);
+        let all = self.server.received() == self.server.acknowledged();
         let result = match self.ending.take() {
             None | Some(Ending::Finished) => Ok("the writer closed it"),
             Some(Ending::Stopped) => Ok("the receiver stops"),
             Some(Ending::Aged) => Ok("its age limit"),
             Some(Ending::Failed(error)) => Err(error),
         };
-        let clean = timeout(LINGER, self.farewell()).await.is_ok_and(|settled| settled.unwrap_or(false));
+        let clean = match timeout(LINGER, self.farewell()).await {
+            Ok(settled) => settled.unwrap_or(false),
+            // A writer that does not read does not know that this end is closed; it has its acknowledgements all the same.
+            Err(_) => is_ours && all && self.of.socket.is_confirmed_within(FAREWELL, self.wrote).await,
+        };
         if let Some(standing) = self.standing.as_mut().filter(|_| clean) {
             standing.is_clean();
         }

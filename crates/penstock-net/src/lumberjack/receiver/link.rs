@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -14,10 +14,17 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{sleep, timeout};
 
+#[cfg(target_os = "linux")]
+use super::confirmed::unconfirmed;
+
 /// How long the system waits for a writer's machine to confirm an acknowledgement. A writer that gives up a reader
 /// waits longer, so its connection is known to have broken when it comes again.
 #[cfg(target_os = "linux")]
 const UNCONFIRMED: Duration = Duration::from_secs(15);
+
+/// After so long everything that was written has been confirmed, or the socket has failed: the system counts the time from
+/// the first time that it sends again, which is at most a few seconds later.
+const CONFIRMED: Duration = Duration::from_secs(30);
 
 /// A socket that is read and written by one task.
 #[derive(Debug)]
@@ -101,6 +108,19 @@ impl Socket {
         let settled = is_true_within(limit, || self.stream().peer_addr().is_err()).await;
         settled && matches!(self.stream().take_error(), Ok(None))
     }
+
+    /// Whether the writer's machine has confirmed all that was sent, the end of the stream as well; `last` is when it was
+    /// sent. The system is asked for a while, as a confirmation may be on its way.
+    pub(super) async fn is_confirmed_within(&self, limit: Duration, last: Instant) -> bool {
+        let stream = self.stream();
+        let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return false };
+        let confirmed = match unconfirmed(local, peer) {
+            Some(0) => true,
+            Some(_) => is_true_within(limit, || unconfirmed(local, peer) == Some(0)).await,
+            None => cfg!(target_os = "linux") && last.elapsed() > CONFIRMED,
+        };
+        confirmed && matches!(stream.take_error(), Ok(None))
+    }
 }
 
 impl WeakSocket {
@@ -134,6 +154,12 @@ pub(super) fn gone(sockets: &[Socket]) -> Vec<usize> {
         return Vec::new();
     }
     looked.iter().enumerate().filter(|(_, looked)| !looked.revents().is_empty()).map(|(at, _)| at).collect()
+}
+
+/// Elsewhere nobody tells.
+#[cfg(not(target_os = "linux"))]
+fn unconfirmed(_: std::net::SocketAddr, _: std::net::SocketAddr) -> Option<u32> {
+    None
 }
 
 /// Elsewhere the end is known when it is read.

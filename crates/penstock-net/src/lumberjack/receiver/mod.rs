@@ -1,6 +1,8 @@
 //! The receiver: listens, and serves each connection by a task of its own.
 
 mod budget;
+#[cfg(target_os = "linux")]
+mod confirmed;
 mod connection;
 mod counters;
 mod foreign;

@@ -1,0 +1,100 @@
+//! Asks the system whether a writer's machine has confirmed everything that a socket has sent (decision 12).
+//!
+//! A writer that is idle does not read, so it does not see that this end has closed, and its own end stays open for as
+//! long as it likes. What its machine has confirmed has arrived all the same. Linux tells that by `sock_diag`: a question
+//! names one socket by its addresses, the answer has the octets that nobody has confirmed, the end of the stream among
+//! them.
+
+use std::net::SocketAddr;
+
+use rustix::net::netlink::SOCK_DIAG;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+
+/// The kind of the question, and of an answer that is no error.
+const BY_FAMILY: u16 = 20;
+const REQUEST: u16 = 1;
+const TCP: u8 = 6;
+const QUESTION: u32 = 72;
+/// Where an answer has its kind, and the count of unconfirmed octets: behind the header (16), the state (4), the
+/// addresses (48), the timer (4) and what was received (4).
+const KIND: usize = 4;
+const UNCONFIRMED: usize = 76;
+
+/// How many octets of a connection its peer's machine has not confirmed. `None`: the system does not say.
+pub(super) fn unconfirmed(local: SocketAddr, peer: SocketAddr) -> Option<u32> {
+    let kind = SocketType::DGRAM;
+    let asking = socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, Some(SOCK_DIAG)).ok()?;
+    send(&asking, &question(local, peer), SendFlags::DONTWAIT).ok()?;
+    // The system answers before the call returns.
+    let mut answer = [0_u8; 1 << 10];
+    let (_, count) = recv(&asking, &mut answer[..], RecvFlags::DONTWAIT).ok()?;
+    read(answer.get(..count)?)
+}
+
+fn question(local: SocketAddr, peer: SocketAddr) -> Vec<u8> {
+    let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let interface = if let SocketAddr::V6(peer) = peer { peer.scope_id() } else { 0 };
+    let mut octets = Vec::new();
+    octets.extend_from_slice(&QUESTION.to_ne_bytes());
+    octets.extend_from_slice(&BY_FAMILY.to_ne_bytes());
+    octets.extend_from_slice(&REQUEST.to_ne_bytes());
+    octets.extend_from_slice(&[0; 8]);
+    octets.extend_from_slice(&[u8::try_from(family.as_raw()).unwrap_or(0), TCP, 0, 0]);
+    // Whatever its state is.
+    octets.extend_from_slice(&u32::MAX.to_ne_bytes());
+    octets.extend_from_slice(&local.port().to_be_bytes());
+    octets.extend_from_slice(&peer.port().to_be_bytes());
+    for address in [local, peer] {
+        let mut place = [0_u8; 16];
+        match address {
+            SocketAddr::V4(address) => {
+                place.iter_mut().zip(address.ip().octets()).for_each(|(place, octet)| *place = octet);
+            }
+            SocketAddr::V6(address) => place = address.ip().octets(),
+        }
+        octets.extend_from_slice(&place);
+    }
+    octets.extend_from_slice(&interface.to_ne_bytes());
+    // The socket with these addresses, whichever it is.
+    octets.extend_from_slice(&[0xFF; 8]);
+    octets
+}
+
+fn read(answer: &[u8]) -> Option<u32> {
+    let kind = u16::from_ne_bytes(*answer.get(KIND..)?.first_chunk()?);
+    let count = u32::from_ne_bytes(*answer.get(UNCONFIRMED..)?.first_chunk()?);
+    (kind == BY_FAMILY).then_some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn what_is_unconfirmed_is_counted_or_nothing_is_said() {
+        for listen in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
+            let Ok(listener) = TcpListener::bind(listen) else { continue };
+            let port = listener.local_addr().unwrap().port();
+            let to = if listen.starts_with("[::1]") { "[::1]" } else { "127.0.0.1" };
+            let writer = TcpStream::connect(format!("{to}:{port}")).unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            let places = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+            let ask = || unconfirmed(places.0, places.1);
+            // A system without `sock_diag` says nothing.
+            let Some(0) = ask() else { continue };
+            stream.write_all(b"2A\0\0\0\x01").unwrap();
+            while ask() != Some(0) {}
+            // More than the buffers of a writer hold that does not read.
+            stream.set_nonblocking(true).unwrap();
+            while stream.write(&[0; 64 << 10]).is_ok() {}
+            assert!(ask().unwrap() > 0);
+            drop(writer);
+        }
+        let nobody = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(unconfirmed(nobody, nobody), None);
+        assert_eq!(read(&[0; 16]), None);
+    }
+}
