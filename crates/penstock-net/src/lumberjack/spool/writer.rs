@@ -193,12 +193,14 @@ impl Writer {
         let header = octets.len() as u64;
         let mut rows = self.rows;
         for message in group {
-            let prepared = match message {
-                Message::Batch { delivery, safe } => self.prepare(delivery, safe, rows, octets),
-                Message::Ended(ended) => Some(self.prepare_end(ended, &pending, rows, octets)),
-            };
-            rows += prepared.as_ref().map_or(0, Pending::rows);
-            pending.extend(prepared);
+            match message {
+                Message::Batch { delivery, safe } => {
+                    let prepared = self.prepare(delivery, safe, rows, octets);
+                    rows += prepared.as_ref().map_or(0, Pending::rows);
+                    pending.extend(prepared);
+                }
+                Message::Ended(ended) => self.prepare_end(ended, rows, octets, &mut pending),
+            }
         }
         let entries: Vec<Entry> = pending.iter().filter_map(|pending| pending.entry).collect();
         if !entries.is_empty() {
@@ -273,15 +275,19 @@ impl Writer {
         }
     }
 
-    /// Appends that a connection has ended, if anything is remembered of it that a restart should forget.
-    fn prepare_end(&self, ended: Ended, earlier: &[Pending], row: u64, octets: &mut Vec<u8>) -> Pending {
+    /// Appends that a connection has ended, if anything is remembered of it that a restart should forget; and so have those
+    /// whose events it has sent again.
+    fn prepare_end(&self, ended: Ended, row: u64, octets: &mut Vec<u8>, pending: &mut Vec<Pending>) {
         let Ended { sender, connection, clean } = ended;
         let connection = connection.wrapping_add(self.epoch);
-        let sent = Sent { sender, connection, hashes: Vec::new(), unconfirmed: 0 };
-        let known = self.recent.knows(&sent.sender, connection)
-            || earlier.iter().any(|earlier| earlier.sent.connection == connection);
-        let entry = (clean && known).then(|| format::end((self.head_seed(), row), &sent, octets));
-        Pending { sent, entry, then: Then::Ended { clean } }
+        let finished = if clean { self.recent.finished_by(&sender, connection) } else { Vec::new() };
+        let known = self.recent.knows(&sender, connection)
+            || pending.iter().any(|earlier| earlier.sent.connection == connection);
+        for (connection, known) in finished.into_iter().map(|number| (number, true)).chain([(connection, known)]) {
+            let sent = Sent { sender: Arc::clone(&sender), connection, hashes: Vec::new(), unconfirmed: 0 };
+            let entry = (clean && known).then(|| format::end((self.head_seed(), row), &sent, octets));
+            pending.push(Pending { sent, entry, then: Then::Ended { clean } });
+        }
     }
 
     fn publish(&mut self, pending: Vec<Pending>) {
