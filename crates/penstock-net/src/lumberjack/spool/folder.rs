@@ -291,7 +291,13 @@ impl FolderStore {
                 let Some(header) = read_header(&head) else {
                     return match headless(&mut file, &path, &self.spool, number, last)? {
                         Headless::Torn { .. } => Ok(None),
-                        Headless::Damaged(error) => Err(error),
+                        Headless::Damaged { .. } => Err(Error::Io {
+                            context: path.display().to_string(),
+                            message:
+                                "the segment's header is damaged; a receiver writes it again when it opens the spool"
+                                    .into(),
+                        }),
+                        Headless::Unknown(error) => Err(error),
                     };
                 };
                 check_spool(&path, &header, &self.spool, number)?;
@@ -303,8 +309,15 @@ impl FolderStore {
         } else {
             // What is not whole at its end may be being written.
             let seed = HeadSeed::of(&self.spool, number);
-            let Scanned { entries, end: found, rest } =
-                scan(&mut file, seed, length, end, segment.rows()).map_err(failed)?;
+            let Scanned { mut entries, end: mut found, rest } =
+                scan(&mut file, seed, length, (end, segment.rows()), last).map_err(failed)?;
+            if let Rest::Damaged(entry) = rest
+                && !last
+            {
+                // Nobody writes here any more, so its rows must not be passed over.
+                entries.push(entry);
+                found = length;
+            }
             if !entries.is_empty() {
                 // A position must outlive a power cut, and the writer may not have asked the disk yet.
                 file.sync_data().map_err(failed)?;

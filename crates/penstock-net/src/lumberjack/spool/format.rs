@@ -32,6 +32,8 @@ use crate::lumberjack::columns::Layout;
 use crate::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"PSPOOL2\n";
+/// The first format, which is read to be written again.
+const FIRST_MAGIC: &[u8; 8] = b"PSPOOL1\n";
 const RECORD: &[u8; 4] = b"RECD";
 const END: &[u8; 4] = b"ENDC";
 const FOOTER: &[u8; 4] = b"FOOT";
@@ -132,11 +134,11 @@ fn is_whole(octets: &[u8]) -> bool {
     octets.split_last_chunk::<HASH>().is_some_and(|(rest, hash)| XxHash3_64::oneshot(rest).to_le_bytes() == *hash)
 }
 
-fn u32_le(reader: &mut Reader<'_>) -> Option<u32> {
+pub(super) fn u32_le(reader: &mut Reader<'_>) -> Option<u32> {
     Some(u32::from_le_bytes(reader.take(4).ok()?.try_into().ok()?))
 }
 
-fn u64_le(reader: &mut Reader<'_>) -> Option<u64> {
+pub(super) fn u64_le(reader: &mut Reader<'_>) -> Option<u64> {
     Some(u64::from_le_bytes(reader.take(8).ok()?.try_into().ok()?))
 }
 
@@ -162,14 +164,7 @@ impl Encoder {
     }
 
     pub(super) fn header(&self, spool: &SpoolId, segment: u64) -> Vec<u8> {
-        let mut octets = MAGIC.to_vec();
-        octets.extend_from_slice(spool);
-        octets.extend_from_slice(&segment.to_le_bytes());
-        octets.extend_from_slice(&(self.schema.len() as u64).to_le_bytes());
-        octets.extend_from_slice(&self.schema);
-        octets.resize(octets.len().next_multiple_of(8), 0);
-        seal(&mut octets, 0);
-        octets
+        header_with(&self.schema, spool, segment)
     }
 
     /// Appends a record whose rows are those from number `first` of the segment on; nothing is appended where it fails.
@@ -194,6 +189,32 @@ impl Encoder {
         seal(into, start);
         Ok(Entry { octets: size(octets), rows: size(batch.num_rows()), lost: false })
     }
+}
+
+/// A header with the schema of a segment that was written earlier.
+pub(super) fn header_with(schema: &[u8], spool: &SpoolId, segment: u64) -> Vec<u8> {
+    let mut octets = MAGIC.to_vec();
+    octets.extend_from_slice(spool);
+    octets.extend_from_slice(&segment.to_le_bytes());
+    octets.extend_from_slice(&(schema.len() as u64).to_le_bytes());
+    octets.extend_from_slice(schema);
+    octets.resize(octets.len().next_multiple_of(8), 0);
+    seal(&mut octets, 0);
+    octets
+}
+
+/// Appends a record with the message of a batch of so many rows, which is a multiple of 8 octets long.
+pub(super) fn record_with(
+    (message, rows): (&[u8], u32),
+    place: (HeadSeed, u64),
+    sent: &Sent,
+    into: &mut Vec<u8>,
+) -> Entry {
+    let start = into.len();
+    put_head(RECORD, [usize::try_from(rows).unwrap_or(usize::MAX), message.len()], place, sent, into);
+    into.extend_from_slice(message);
+    seal(into, start);
+    Entry { octets: size(into.len() - start), rows, lost: false }
 }
 
 fn origin_length(sent: &Sent) -> usize {
@@ -264,8 +285,17 @@ pub(super) fn read_footer(octets: &[u8]) -> Option<Vec<Entry>> {
 
 /// A header at the beginning of these octets; `None` where they are too few, or are none.
 pub(super) fn read_header(octets: &[u8]) -> Option<Header> {
+    read_header_of(MAGIC, octets)
+}
+
+/// The header of a segment of the first format.
+pub(super) fn read_first_header(octets: &[u8]) -> Option<Header> {
+    read_header_of(FIRST_MAGIC, octets)
+}
+
+fn read_header_of(magic: &[u8; 8], octets: &[u8]) -> Option<Header> {
     let mut reader = Reader::new(octets);
-    if reader.take(8).ok()? != MAGIC {
+    if reader.take(8).ok()? != magic {
         return None;
     }
     let spool = reader.take(16).ok()?.try_into().ok()?;
@@ -296,6 +326,21 @@ pub(super) fn read_head(seed: HeadSeed, octets: &[u8]) -> Option<(Entry, u64)> {
     let entry = read_entry(head)?;
     let first = u64::from_le_bytes(*head.last_chunk()?);
     (seed.hash(head) == *hash).then_some((entry, first))
+}
+
+/// As [`read_head`], of a head in which one bit has changed. No other bit makes the hash fit.
+pub(super) fn mend_head(seed: HeadSeed, octets: &[u8]) -> Option<(Entry, u64)> {
+    let head = octets.first_chunk::<RECORD_HEAD>()?;
+    (0..RECORD_HEAD * 8).find_map(|bit| {
+        let mut mended = *head;
+        *mended.get_mut(bit / 8)? ^= 1 << (bit % 8);
+        read_head(seed, &mended)
+    })
+}
+
+/// Whether octets begin as a footer does, but for one of them.
+pub(super) fn begins_as_footer(octets: &[u8]) -> bool {
+    octets.iter().zip(FOOTER).filter(|(a, b)| a == b).count() + 1 >= FOOTER.len()
 }
 
 /// Whether these octets are a whole record, or a whole footer.

@@ -12,6 +12,7 @@
 //! on, rows from 0 in each; a [`Position`] names the next row, and what lies between two positions never changes. A
 //! segment is removed when every named reader has committed a position behind it; without readers none is.
 
+mod earlier;
 mod folder;
 mod format;
 mod index;

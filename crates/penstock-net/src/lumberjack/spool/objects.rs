@@ -9,7 +9,9 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 
 use super::folder::{hex, parse_id, segment_name, segment_number};
-use super::format::{FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_footer, read_header, read_record, verify};
+use super::format::{
+    FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_first_header, read_footer, read_header, read_record, verify,
+};
 use super::index::{Backing, Index, Segment, next_number};
 use super::reading::{SegmentInfo, Store};
 use super::recent::{OF_CONNECTION, Recent};
@@ -196,6 +198,12 @@ impl ObjectStore {
             message: "it is not what was written".to_owned(),
         };
         let head = range(0..size.min(MAX_HEADER)).await?;
+        if read_first_header(&head).is_some() {
+            return Err(Error::Io {
+                context: format!("segment {number} of the spool {}", self.place.uri()),
+                message: "it was written by an earlier build (format 1), and only that one reads it".to_owned(),
+            });
+        }
         let header = read_header(&head).ok_or_else(wrong)?;
         let tail = range(size.saturating_sub(FOOTER_TAIL)..size).await?;
         let length = footer_length(&tail).filter(|length| *length <= size).ok_or_else(wrong)?;

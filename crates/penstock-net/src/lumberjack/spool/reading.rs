@@ -49,6 +49,11 @@ pub struct SegmentInfo {
 }
 
 impl SegmentInfo {
+    /// Whether a row was in it. Where the last record is lost, nobody may know how many rows it had.
+    fn reaches(&self, row: u64) -> bool {
+        row <= self.rows() || self.entries.last().is_some_and(|entry| entry.lost)
+    }
+
     fn rows(&self) -> u64 {
         self.entries.iter().map(|entry| u64::from(entry.rows)).sum()
     }
@@ -125,7 +130,7 @@ pub fn plan(store: &dyn Store, start: Position, until: Option<Position>, limits:
             if until.is_some_and(|until| info.number > until.segment) {
                 break 'segments;
             }
-            missing = missing.filter(|until| info.number != until.segment || info.rows() < until.row);
+            missing = missing.filter(|until| info.number != until.segment || !info.reaches(until.row));
             if !divide(info, start, until, limits, &mut left, &mut plan) {
                 return Ok(plan);
             }
@@ -142,7 +147,7 @@ pub fn plan(store: &dyn Store, start: Position, until: Option<Position>, limits:
 fn check_start(store: &dyn Store, start: Position, first: Option<&SegmentInfo>) -> Result<()> {
     let Position { segment, row } = start;
     let fits = match first {
-        Some(info) if info.number == segment => row <= info.rows(),
+        Some(info) if info.number == segment => info.reaches(row),
         _ if segment == 0 => row == 0,
         Some(_) => {
             return Err(Error::Misuse(format!("segment {segment} of the spool is gone, and not all of it was read")));

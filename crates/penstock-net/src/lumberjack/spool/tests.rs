@@ -95,6 +95,20 @@ fn what_is_acknowledged_is_there_after_a_restart_and_for_other_processes() {
 }
 
 #[test]
+fn what_was_sent_again_is_forgotten_on_disk_too() {
+    let folder = tempfile::tempdir().unwrap();
+    // It broke; it was sent again; what is equal then is new, and so it is after another restart.
+    for (connection, clean, duplicates) in [(1, false, 0), (2, true, 2), (3, true, 0), (4, true, 0)] {
+        let spool = Spool::open(options(folder.path())).unwrap();
+        take(&spool, connection, 0..2).unwrap();
+        spool.ended(Ended { sender: "192.0.2.1".into(), connection, clean });
+        spool.close().unwrap();
+        assert_eq!(spool.counters().unwrap().duplicates, duplicates, "connection {connection}");
+    }
+    assert_eq!(all(&folder_store(folder.path())), [0, 1, 0, 1, 0, 1]);
+}
+
+#[test]
 fn a_segment_that_is_torn_at_any_octet_has_its_whole_records() {
     let (origin, image) = (tempfile::tempdir().unwrap(), quick_folder());
     let spool = Spool::open(options(origin.path())).unwrap();
@@ -518,4 +532,5 @@ fn an_object_store_keeps_the_same_spool() {
     assert!(elsewhere.commit("query", end).is_err());
 }
 
+mod earlier;
 mod recovery;

@@ -4,20 +4,20 @@ use std::path::PathBuf;
 
 use super::*;
 
-const NAME: &str = "00000000000000000001.segment";
+pub(super) const NAME: &str = "00000000000000000001.segment";
 /// Rows of each record.
 const ROWS: [u32; 4] = [2, 1, 3, 2];
 
 /// An open segment of several records, with the octet at which each ends, and the spool's ID beside it.
-struct Image {
-    folder: tempfile::TempDir,
-    whole: Vec<u8>,
+pub(super) struct Image {
+    pub(super) folder: tempfile::TempDir,
+    pub(super) whole: Vec<u8>,
     /// Where the header ends, and each record.
-    ends: Vec<usize>,
+    pub(super) ends: Vec<usize>,
 }
 
 impl Image {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (origin, folder) = (tempfile::tempdir().unwrap(), quick_folder());
         let spool = Spool::open(options(origin.path())).unwrap();
         let (mut first, mut ends, mut whole) = (0, Vec::new(), Vec::new());
@@ -34,7 +34,7 @@ impl Image {
     }
 
     /// Leaves nothing but these octets of the segment.
-    fn put(&self, octets: &[u8]) {
+    pub(super) fn put(&self, octets: &[u8]) {
         for entry in fs::read_dir(self.folder.path()).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some() {
@@ -44,14 +44,14 @@ impl Image {
         fs::write(self.folder.path().join(NAME), octets).unwrap();
     }
 
-    fn copies(&self, suffix: &str) -> Vec<PathBuf> {
+    pub(super) fn copies(&self, suffix: &str) -> Vec<PathBuf> {
         let names = fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
         let mut found: Vec<_> = names.filter(|path| path.to_string_lossy().contains(&format!(".{suffix}"))).collect();
         found.sort();
         found
     }
 
-    fn open(&self) -> Arc<Spool> {
+    pub(super) fn open(&self) -> Arc<Spool> {
         Spool::open(options(self.folder.path())).unwrap()
     }
 
@@ -63,7 +63,7 @@ impl Image {
 }
 
 /// What can be read, by its row, and the errors of what cannot.
-fn readable(store: &Arc<dyn Store>) -> (BTreeMap<u64, u32>, Vec<String>) {
+pub(super) fn readable(store: &Arc<dyn Store>) -> (BTreeMap<u64, u32>, Vec<String>) {
     let (mut found, mut errors, mut row) = (BTreeMap::new(), Vec::new(), 0);
     // A piece for each record: the smallest that there is.
     let limits = PlanLimits { piece: 1, ..ALL };
@@ -95,9 +95,10 @@ fn readable(store: &Arc<dyn Store>) -> (BTreeMap<u64, u32>, Vec<String>) {
 fn a_bit_that_changed_in_an_open_segment_costs_its_record_and_nothing_else() {
     let image = Image::new();
     let all_rows: u64 = ROWS.iter().map(|rows| u64::from(*rows)).sum();
-    for at in image.ends[0]..image.whole.len() {
-        let record = image.ends.iter().filter(|end| **end <= at).count() - 1;
-        let lost = Image::rows_of(record);
+    for at in 0..image.whole.len() {
+        let record = image.ends.iter().filter(|end| **end <= at).count().checked_sub(1);
+        // The header costs nothing.
+        let lost = record.map_or(0..0, Image::rows_of);
         for bit in 0..8 {
             let mut changed = image.whole.clone();
             changed[at] ^= 1 << bit;
@@ -108,9 +109,10 @@ fn a_bit_that_changed_in_an_open_segment_costs_its_record_and_nothing_else() {
             for row in (0..all_rows).filter(|row| !lost.contains(&u32::try_from(*row).unwrap())) {
                 assert_eq!(found.get(&row), Some(&u32::try_from(row).unwrap()), "row {row}, bit {bit} of octet {at}");
             }
-            assert_eq!(found.len(), usize::try_from(all_rows).unwrap() - ROWS[record] as usize);
-            assert_eq!(errors.len(), 1, "{errors:?}");
-            assert!(errors[0].contains("segment 1") && errors[0].contains("are lost"), "{}", errors[0]);
+            assert_eq!(found.len(), usize::try_from(all_rows).unwrap() - lost.len());
+            let told = lost.clone().last().map(|last| format!("rows {} to {last} are lost", lost.start));
+            assert_eq!(errors.len(), usize::from(told.is_some()), "{errors:?}");
+            assert!(told.is_none_or(|told| errors[0].contains("segment 1") && errors[0].contains(&told)), "{errors:?}");
             assert_eq!(image.copies("damaged").len(), 1);
             assert_eq!(fs::read(&image.copies("damaged")[0]).unwrap(), changed);
             assert!(image.copies("torn").is_empty());
@@ -132,7 +134,7 @@ fn a_bit_that_changed_in_an_open_segment_costs_its_record_and_nothing_else() {
                 let again = image.open();
                 assert_eq!(again.counters().unwrap().damaged, 0, "it was told once");
                 let (once_more, errors) = readable(&again.store().unwrap());
-                assert_eq!((once_more.len(), errors.len()), (found.len() + 1, 1));
+                assert_eq!((once_more.len(), errors.len()), (found.len() + 1, usize::from(!lost.is_empty())));
                 assert_eq!(image.copies("damaged").len(), 1);
             }
         }
@@ -215,10 +217,113 @@ fn what_was_torn_is_copied_before_it_is_cut_off() {
     assert_eq!(fs::read(&image.copies("torn")[0]).unwrap(), torn);
     assert_eq!((image.copies("damaged").len(), spool.counters().unwrap().damaged), (0, 0));
     drop(spool);
-    // Zeros at its end are of nobody.
+    // So are zeros at its end.
     image.put(&[&image.whole[..], &[0; 4_096]].concat());
     assert_eq!(all(&image.open().store().unwrap()), (0..8).collect::<Vec<_>>());
-    assert!(image.copies("torn").is_empty());
+    assert_eq!(image.copies("torn").len(), 1);
+}
+
+#[test]
+fn a_header_is_written_again_where_its_pages_are_zeros() {
+    let image = Image::new();
+    let mut changed = image.whole.clone();
+    changed[..image.ends[0] + 40].fill(0);
+    image.put(&changed);
+    let (found, errors) = readable(&image.open().store().unwrap());
+    assert_eq!(found.into_keys().collect::<Vec<_>>(), (2..8).collect::<Vec<_>>());
+    assert!(errors[0].contains("rows 0 to 1 are lost"), "{errors:?}");
+    // Nothing behind it is of this spool.
+    image.put(&[&b"PSPOOL2\n"[..], &[7; 4_096]].concat());
+    let told = "put a copy of the file back";
+    let error = Spool::open(options(image.folder.path())).unwrap_err().to_string();
+    assert!(error.contains(told) && !error.contains("lose"), "{error}");
+    assert!(folder_store(image.folder.path()).segments(1, 1).unwrap_err().to_string().contains(told));
+}
+
+#[test]
+fn a_last_record_that_is_damaged_is_a_hole_once_whatever_is_behind_it() {
+    let image = Image::new();
+    image.put(&image.whole);
+    drop(image.open());
+    let sealed = fs::read(image.folder.path().join(NAME)).unwrap();
+    let with = |octets: &[u8], places: &[usize]| {
+        let mut octets = octets.to_vec();
+        places.iter().for_each(|at| octets[*at] ^= 4);
+        octets
+    };
+    let (head, middle) = (image.ends[3] + 5, image.ends[3] + 70);
+    for changed in [
+        [with(&image.whole, &[middle]), vec![0; 4_096]].concat(),
+        [with(&image.whole, &[head]), vec![0; 4_096]].concat(),
+        [with(&image.whole, &[middle]), vec![1; 20]].concat(),
+        with(&sealed, &[middle, sealed.len() - 3]),
+        with(&sealed, &[middle, image.whole.len() + 1, image.whole.len() + 9]),
+    ] {
+        image.put(&changed);
+        for _ in 0..2 {
+            let spool = image.open();
+            for store in [spool.store().unwrap(), folder_store(image.folder.path())] {
+                let (found, errors) = readable(&store);
+                assert_eq!(found.into_values().collect::<Vec<_>>(), (0..6).collect::<Vec<_>>());
+                assert!(errors.len() == 1 && errors[0].contains("rows 6 to 7 are lost"), "{errors:?}");
+            }
+        }
+        assert_eq!(image.copies("damaged").len(), 1);
+        assert_eq!(fs::read(&image.copies("damaged")[0]).unwrap(), changed);
+    }
+}
+
+#[test]
+fn a_reader_that_was_behind_a_last_record_goes_on_though_nobody_knows_its_rows() {
+    let image = Image::new();
+    let mut changed = image.whole.clone();
+    changed[image.ends[3]..image.ends[3] + 12].fill(0xA5);
+    image.put(&changed);
+    let spool = image.open();
+    take(&spool, 2, 90..91).unwrap();
+    for store in [spool.store().unwrap(), folder_store(image.folder.path())] {
+        let read = Position { segment: 1, row: 8 };
+        assert_eq!(numbers_of(&store, &plan(&*store, read, None, ALL).unwrap().pieces), [90]);
+        plan(&*store, Position::default(), Some(read), ALL).unwrap();
+        assert!(readable(&store).1[0].contains("are lost"));
+    }
+}
+
+#[test]
+fn only_the_last_segment_may_be_torn() {
+    let image = Image::new();
+    image.put(&image.whole);
+    let spool = image.open();
+    take(&spool, 2, 90..91).unwrap();
+    drop(spool);
+    let (second, first) = (image.folder.path().join("00000000000000000002.segment"), image.folder.path().join(NAME));
+    let (second_octets, sealed) = (fs::read(second).unwrap(), fs::read(first).unwrap());
+    let last = image.ends[3];
+    // The octets from somewhere on are zeros, with the footer or without.
+    for (from, length, named) in [
+        (last + 100, sealed.len(), "rows 6 to 7"),
+        (last, sealed.len(), "rows 6 to 6"),
+        (last + 8, image.whole.len(), "rows 6 to 6"),
+    ] {
+        let mut changed = sealed[..length].to_vec();
+        changed[from..].fill(0);
+        image.put(&changed);
+        fs::write(image.folder.path().join("00000000000000000002.segment"), &second_octets).unwrap();
+        // Who reads before a receiver has opened it does not pass over it either.
+        let (_, errors) = readable(&folder_store(image.folder.path()));
+        assert!(errors.len() == 1, "{errors:?}");
+        for _ in 0..2 {
+            let (found, errors) = readable(&image.open().store().unwrap());
+            assert_eq!(found.into_values().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 90]);
+            assert!(errors.len() == 1 && errors[0].contains(named), "{errors:?}");
+        }
+        assert_eq!((image.copies("damaged").len(), image.copies("torn").len()), (1, 0));
+    }
+    // A footer that is half-written loses nothing.
+    image.put(&sealed[..image.whole.len() + 9]);
+    fs::write(image.folder.path().join("00000000000000000002.segment"), &second_octets).unwrap();
+    assert_eq!(all(&image.open().store().unwrap()), [0, 1, 2, 3, 4, 5, 6, 7, 90]);
+    assert_eq!((image.copies("damaged").len(), image.copies("torn").len()), (0, 1));
 }
 
 #[test]
