@@ -93,19 +93,23 @@ impl Index {
         result
     }
 
-    /// Waits until so many octets more fit. False: the spool is closed.
+    /// Waits until so many octets more fit. False: the spool is closed, and they do not. What fits is written after that
+    /// too, as the ends of connections come last.
     pub(super) fn wait_for_room(&self, wanted: u64, max: u64) -> bool {
         let mut state = lock(&self.state);
         let mut told = false;
         // What is kept for the sake of duplicates alone must not keep the last one out.
-        while !state.closed && state.octets.saturating_add(wanted) > max && state.segments.len() > state.kept() {
+        while state.octets.saturating_add(wanted) > max && state.segments.len() > state.kept() {
+            if state.closed {
+                return false;
+            }
             if !told {
                 tracing::warn!(octets = state.octets, max, "the spool is full: senders wait until readers commit");
                 told = true;
             }
             state = self.room.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        !state.closed
+        true
     }
 
     pub(super) fn close(&self) {

@@ -257,7 +257,7 @@ fn the_search_finds_what_a_plain_one_finds() {
     for _ in 0..20_000 {
         let mut some = |most| (0..random.usize(1..most)).map(|_| random.u64(0..3)).collect::<Vec<_>>();
         let (pattern, text, places) = (some(8), some(16), random.u64(..));
-        let begins = |at: usize| places >> at & 1 == 1;
+        let begins = |at: usize| (places >> at) & 1 == 1;
         let runs = (0..text.len()).filter_map(|at| {
             let run = pattern.iter().zip(&text[at..]).take_while(|(a, b)| a == b).count();
             (begins(at) && run > 0 && (run == pattern.len() || at + run == text.len())).then_some((at, run))
