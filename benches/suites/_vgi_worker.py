@@ -1,15 +1,19 @@
 """Both sides of a measurement of vgi: a worker, and a caller that prints figures as JSON.
 
 Runs with penstock or with the reference, whichever the first argument names, in the Python that has it:
-``_vgi_worker.py penstock.vgi worker``, ``_vgi_worker.py penstock.vgi serve`` (HTTP) and
-``_vgi_worker.py penstock.vgi call pipe add 2000 0``.
+``_vgi_worker.py penstock.vgi worker``, ``_vgi_worker.py penstock.vgi serve`` (HTTP), ``_vgi_worker.py penstock.vgi unix
+PATH`` and ``_vgi_worker.py penstock.vgi call pipe add 2000 0``.
 """
 
 import importlib
 import json
+import os
 import resource
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from array import array
 from collections.abc import Iterator
@@ -77,8 +81,31 @@ def random_batch(octets: int) -> pa.RecordBatch:
 
 
 @contextmanager
+def stranger(this: list[str]) -> Iterator[Any]:
+    """A transport to a worker on a Unix socket that is no child of this process: a shell between them is its parent."""
+    rpc = importlib.import_module(f"{sys.argv[1]}.rpc")
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "socket"))
+        command = ["sh", "-c", '"$@" & wait', "sh", *this, "unix", path]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as shell:
+            try:
+                assert shell.stdout is not None  # noqa: S101 -- a pipe was asked for
+                shell.stdout.readline()
+                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                connection.connect(path)
+                transport = rpc.UnixTransport(connection)
+                yield transport
+                transport.close()
+            finally:
+                os.killpg(shell.pid, signal.SIGKILL)
+
+
+@contextmanager
 def connected(transport: str, octets: int) -> Iterator[Any]:
-    """A worker of its own, reached over its standard input and output, with shared memory beside them, or HTTP."""
+    """A worker of its own, reached over its standard input and output, with shared memory beside them, or HTTP.
+
+    Or over a Unix socket, as a process that is neither child nor parent, and with shared memory that is copied then.
+    """
     this = [sys.executable, str(Path(__file__)), sys.argv[1]]
     if transport == "pipe":
         with vgi.connect(Service, [*this, "worker"]) as service:
@@ -96,8 +123,19 @@ def connected(transport: str, octets: int) -> Iterator[Any]:
                 server.kill()
         return
     rpc, shm = importlib.import_module(f"{sys.argv[1]}.rpc"), importlib.import_module(f"{sys.argv[1]}.shm")
+    if transport == "unix":
+        with stranger(this) as unix, rpc.RpcConnection(Service, unix) as service:
+            yield service
+        return
     # There, back, and those that are still looked at; with what lies around the octets.
     segment = shm.ShmSegment.create(8 * (octets + (64 << 10)))
+    if transport == "shm-copied":
+        try:
+            with stranger(this) as unix, rpc.RpcConnection(Service, rpc.ShmPipeTransport(unix, segment)) as service:
+                yield service
+        finally:
+            segment.unlink()
+        return
     child = rpc.SubprocessTransport([*this, "worker"])
     try:
         with rpc.RpcConnection(Service, rpc.ShmPipeTransport(child, segment)) as service:
@@ -148,5 +186,9 @@ if __name__ == "__main__":
         vgi.run_server(Service, ServiceImpl())
     elif sys.argv[2] == "serve":
         importlib.import_module(f"{sys.argv[1]}.http").serve_http(vgi.RpcServer(Service, ServiceImpl()))
+    elif sys.argv[2] == "unix":
+        server = vgi.RpcServer(Service, ServiceImpl())
+        unix = importlib.import_module(f"{sys.argv[1]}.rpc").serve_unix
+        unix(server, sys.argv[3], announce=lambda: print("ready", flush=True))
     else:
         print(json.dumps(call(sys.argv[3], sys.argv[4], int(sys.argv[5]), int(sys.argv[6]))))

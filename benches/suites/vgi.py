@@ -14,6 +14,7 @@ def run(bench: Bench) -> None:
         _pipe(bench, sides, octets)
     for octets in (64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20):
         _shared_memory(bench, sides, octets)
+        _copied(bench, sides, octets)
 
 
 def _add(bench: Bench, sides: Sides) -> None:
@@ -59,6 +60,16 @@ def _shared_memory(bench: Bench, sides: Sides, octets: int) -> None:
         bar=at_least(0.95),
         missed=_MISSED.get(("own pipe", octets)),
     )
+
+
+def _copied(bench: Bench, sides: Sides, octets: int) -> None:
+    """What it costs that the segment of a process that is neither child nor parent is copied before it is checked."""
+    copied, unix, viewed = (OURS, "shm-copied"), (OURS, "unix"), (OURS, "shm")
+    runs = sides.runs([copied, unix, viewed], "echo", bench.sized(min(2_000, (1 << 30) // octets), 2), octets)
+    what = f"exchange of {sized_name(octets)} through shared memory that is copied"
+    for other, words in ((unix, "against the Unix socket alone"), (viewed, "against views of it")):
+        record(bench, f"{what}, {words}", "batches/s", "per_second", runs, (copied, other))
+        record(bench, f"{what}, {words}, both ends", _CPU, "cpu_us", runs, (copied, other))
 
 
 _PIPE = """On a quiet machine an exchange of 1 MiB takes 416 µs with 580 µs of CPU at both ends, as both copy at a

@@ -95,6 +95,7 @@ def service(request: pytest.FixtureRequest, segment: SharedMemorySegment) -> Ite
         thread.join()
 
 
+@pytest.mark.parametrize("service", [make_unix_pair], indirect=True)
 def test_neither_side_copies_a_batch_out_of_shared_memory(service: Any, segment: SharedMemorySegment) -> None:
     before = pa.total_allocated_bytes()
     with service.echo() as stream:
@@ -127,6 +128,17 @@ def test_a_unary_result_is_copied_into_its_python_object_alone(service: Any, seg
     assert segment.allocator.num_allocs == 0
 
 
+@pytest.mark.parametrize("service", [make_pipe_pair], indirect=True)
+def test_a_pipe_does_not_say_who_is_there_so_batches_are_copied(service: Any, segment: SharedMemorySegment) -> None:
+    with service.echo() as stream:
+        answer = stream.exchange(AnnotatedBatch(LARGE))
+        assert answer.batch.equals(LARGE)
+        assert answer.custom_metadata[b"vgi_rpc.shm_source"] == segment.name.encode()
+        assert [(size, shared) for size, shared, _ in SEEN] == [(LARGE.nbytes, False)]
+        assert not lies_in(answer.batch, segment.name)
+
+
+@pytest.mark.parametrize("service", [make_unix_pair], indirect=True)
 def test_a_region_goes_back_when_the_last_view_does(service: Any, segment: SharedMemorySegment) -> None:
     with service.echo() as stream:
         kept = stream.exchange(AnnotatedBatch(LARGE)).batch.slice(5, 3)

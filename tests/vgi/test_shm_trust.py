@@ -39,7 +39,7 @@ def serving(path: Path) -> "Iterator[subprocess.Popen[str]]":
             server.kill()
 
 
-@pytest.mark.parametrize("how", ["truncate", "rewrite"])
+@pytest.mark.parametrize("how", ["truncate", "rewrite", "sparse"])
 def test_a_segment_that_its_owner_breaks_ends_nothing_but_its_own_calls(tmp_path: Path, how: str) -> None:
     path = tmp_path / "socket"
     with serving(path) as server:
@@ -117,6 +117,108 @@ def test_a_segment_that_others_may_open_or_own_is_refused(wrong: str) -> None:
     finally:
         segment.unlink()
         segment.close()
+
+
+_LOOKING = """
+import os, sys
+from penstock.errors import VgiError
+from penstock.vgi import SharedMemorySegment
+from penstock.vgi.shm import ShmAllocator
+segment = SharedMemorySegment.attach(sys.argv[1], int(sys.argv[2]))
+before = segment.buf
+assert before.readonly and ShmAllocator(before, segment.size).num_allocs == 1
+os.truncate("/dev/shm/" + segment.name, 0)
+assert before[:4] == b"VGIS" and before[-1] == 0
+try:
+    segment.buf
+except VgiError as error:
+    assert "truncated" in str(error), error
+    print("done")
+"""
+
+
+def test_the_octets_of_an_attached_segment_are_a_copy() -> None:
+    segment = SharedMemorySegment.create(1 << 20)
+    try:
+        assert segment.allocate_and_write(LARGE)
+        # A fault would end the process that looks.
+        command = [sys.executable, "-c", _LOOKING, segment.name, str(segment.size)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    finally:
+        segment.unlink()
+        segment.close()
+
+
+def test_a_segment_with_a_mapping_of_its_octets_goes_beside_no_strangers_connection(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    program = (
+        "import socket, sys; from hostile_shm import *\n"
+        "segment = SharedMemorySegment.create(SIZE)\n"
+        "assert not segment.buf.readonly\n"
+        "client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM); client.connect(sys.argv[1])\n"
+        "try:\n"
+        "    with RpcConnection(Service, ShmPipeTransport(UnixTransport(client), segment)) as service:\n"
+        "        service.add(a=1.0)\n"
+        "except VgiError as error:\n"
+        "    print(error)\n"
+        "segment.unlink()\n"
+    )
+    with serving(path):
+        command = [sys.executable, "-c", program, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "is for no other process" in done.stdout
+
+
+def test_a_link_is_no_segment(tmp_path: Path) -> None:
+    segment = SharedMemorySegment.create(1 << 20)
+    link = FOLDER / f"{segment.name}-{tmp_path.parent.name}"
+    link.symlink_to(FOLDER / segment.name)
+    try:
+        with pytest.raises(VgiError, match="cannot attach"):
+            SharedMemorySegment.attach(link.name, segment.size)
+    finally:
+        link.unlink()
+        segment.unlink()
+        segment.close()
+
+
+def test_a_server_opens_no_segment_for_a_caller_over_tcp() -> None:
+    segment = SharedMemorySegment.create(1 << 20)
+    place = segment.allocate_and_write(LARGE)
+    assert place is not None
+    # Had it been opened, the error would be about its mode.
+    (FOLDER / segment.name).chmod(0o644)
+    named = {
+        b"vgi_rpc.method": b"scale",
+        b"vgi_rpc.request_version": b"1",
+        b"vgi_rpc.shm_segment_name": segment.name.encode(),
+        b"vgi_rpc.shm_segment_size": str(segment.size).encode(),
+    }
+    pointer = dict(
+        zip((b"vgi_rpc.shm_offset", b"vgi_rpc.shm_length"), (str(each).encode() for each in place), strict=True)
+    )
+    request = pa.record_batch({"factor": [2.0]}, schema=pa.schema([pa.field("factor", pa.float64(), nullable=False)]))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        server = RpcServer(Service, ServiceImpl())
+        thread = threading.Thread(target=server.serve, args=(UnixTransport(listener.accept()[0]),))
+        thread.start()
+        try:
+            with client, client.makefile("rwb") as file:
+                for batch, metadata in ((request, named), (LARGE.slice(0, 0), pointer)):
+                    with pa.ipc.new_stream(file, batch.schema) as stream:
+                        stream.write_batch(batch, custom_metadata=pa.KeyValueMetadata(metadata))
+                file.flush()
+                _, said = pa.ipc.open_stream(file).read_next_batch_with_custom_metadata()
+            assert said[b"vgi_rpc.log_level"] == b"EXCEPTION"
+            assert b"a process on this machine" in said[b"vgi_rpc.log_message"]
+        finally:
+            client.close()
+            thread.join()
+            segment.unlink()
+            segment.close()
 
 
 def test_there_is_no_shared_memory_over_tcp() -> None:

@@ -9,7 +9,7 @@
     reason = "helpers of tests stand outside of the test functions that clippy.toml lets do this"
 )]
 
-use std::io::pipe;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 
@@ -97,12 +97,12 @@ fn serve(channel: Channel) -> Vec<(&'static str, u64)> {
 
 #[test]
 fn a_batch_in_shared_memory_is_copied_by_nobody_who_receives_it() {
-    let ((to_server, from_client), (to_client, from_server)) = (pipe().unwrap(), pipe().unwrap());
-    let theirs = Channel::descriptors(to_server.into(), from_server.into());
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let theirs = Channel::descriptors(theirs.try_clone().unwrap().into(), theirs.into());
     let server = thread::spawn(move || serve(theirs));
     let segment = Segment::create(64 << 20).unwrap();
-    let ours = Channel::descriptors(to_client.into(), from_client.into());
-    let mut client = ClientConnection::new(Limits::default(), ours, Some(Arc::clone(&segment))).expect("a pipe");
+    let ours = Channel::descriptors(ours.try_clone().unwrap().into(), ours.into());
+    let mut client = ClientConnection::new(Limits::default(), ours, Some(Arc::clone(&segment))).expect("a child's");
     let go = &mut || Ok(());
     let nothing = || Batch::new(Arc::new(Schema::empty()), Vec::new(), 1);
 

@@ -168,8 +168,15 @@ class SharedMemorySegment:
 
     @property
     def buf(self) -> memoryview:
-        """All its octets, the header included, as this process maps them a second time; for looking at it."""
+        """All its octets, the header included; for looking at it.
+
+        Of a segment that only this process, its parent and its children have they are a mapping, and from then on no
+        other process may have it. Another one's maker may truncate it, which would end who looks at a mapping: of an
+        attached segment, or one beside another process's connection, they are a copy that can only be read.
+        """
         if self._buf is None:
+            if not self.core.view():
+                return memoryview(self.core.snapshot())
             with Path("/dev/shm", self.name).open("r+b") as file:  # noqa: S108 -- where the system has it
                 self._buf = memoryview(mmap.mmap(file.fileno(), self.size))
         return self._buf

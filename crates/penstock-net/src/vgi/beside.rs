@@ -12,6 +12,8 @@ pub(super) struct Beside {
     segment: Arc<Segment>,
     chooser: Chooser,
     since: Instant,
+    /// How many octets of a batch are copied out of the segment at most.
+    limit: u64,
 }
 
 impl fmt::Debug for Beside {
@@ -22,8 +24,8 @@ impl fmt::Debug for Beside {
 
 impl Beside {
     /// Nothing was measured yet.
-    pub(super) fn new(segment: Arc<Segment>, end: End) -> Self {
-        Self { segment, chooser: Chooser::new(end), since: Instant::now() }
+    pub(super) fn new(segment: Arc<Segment>, end: End, limit: u64) -> Self {
+        Self { segment, chooser: Chooser::new(end), since: Instant::now(), limit }
     }
 
     pub(super) const fn segment(&self) -> &Arc<Segment> {
@@ -42,6 +44,11 @@ impl Beside {
                 Ok(batch)
             }
         }
+    }
+
+    /// The batch instead of a pointer to it; anything else as it is.
+    pub(super) fn resolve(&self, batch: Batch) -> Result<Batch> {
+        self.segment.resolve(batch, self.limit)
     }
 
     /// What was shared last is answered.

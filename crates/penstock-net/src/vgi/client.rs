@@ -30,7 +30,7 @@ impl ClientConnection {
         if let Some(segment) = &segment {
             segment.share_with(channel.peer())?;
         }
-        let beside = segment.map(|segment| Beside::new(segment, End::Client));
+        let beside = segment.map(|segment| Beside::new(segment, End::Client, limits.body));
         Ok(Self { machine: Client::new(limits), channel, beside, broken: None })
     }
 
@@ -115,7 +115,7 @@ impl ClientConnection {
                 return match (answer, &mut self.beside) {
                     (Answer::Batch(batch), Some(beside)) => {
                         beside.answered();
-                        beside.segment().resolve(batch).map(Answer::Batch)
+                        beside.resolve(batch).map(Answer::Batch)
                     }
                     (answer, _) => Ok(answer),
                 };

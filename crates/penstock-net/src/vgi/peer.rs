@@ -9,9 +9,9 @@ use rustix::process::{Pid, geteuid, getpid, getppid};
 /// The process at the other end.
 ///
 /// ```text
-///  pipe, socket pair, Unix socket of the parent or a child ─▶ Kin     segments are mapped, batches read where they lie
-///  Unix socket of another process ──────────────────────────▶ Local   segments of its user, 0600, are read by copying
-///  TCP, TLS, files, anything else ──────────────────────────▶ Remote  no segments
+///  socket pair, Unix socket of the parent or a child ─▶ Kin     segments are mapped, batches read where they lie
+///  Unix socket of another process, anonymous pipe ────▶ Local   segments of its user, 0600, are read by copying
+///  TCP, TLS, files, anything else ────────────────────▶ Remote  no segments
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
@@ -44,7 +44,8 @@ impl Peer {
         let Ok(stat) = fstat(descriptor) else { return Self::Remote };
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Fifo && is_anonymous(descriptor) {
-            return Self::Kin(geteuid().as_raw());
+            // A pipe does not say who holds its other end: in a shell's pipeline that is a sibling.
+            return Self::of_this_user();
         }
         let is_unix = || getsockname(descriptor).is_ok_and(|at| at.address_family() == AddressFamily::UNIX);
         if kind != FileType::Socket || !is_unix() {
@@ -82,11 +83,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_is_kin_and_tcp_is_remote() {
+    fn a_pair_is_kin_a_pipe_is_local_and_tcp_is_remote() {
         let (one, other) = UnixStream::pair().expect("a pair");
         assert_eq!(Peer::of(&one, &other), Peer::Kin(geteuid().as_raw()));
         let (read, write) = std::io::pipe().expect("a pipe");
-        assert_eq!(Peer::of(&read, &write), Peer::Kin(geteuid().as_raw()));
+        assert_eq!(Peer::of(&read, &write), Peer::Local(geteuid().as_raw()));
+        assert_eq!(Peer::of(&read, &one), Peer::Local(geteuid().as_raw()));
         let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
         let stream = TcpStream::connect(listener.local_addr().expect("an address")).expect("connects");
         assert_eq!(Peer::of(&stream, &stream), Peer::Remote);

@@ -1,7 +1,7 @@
 //! A shared memory segment (section 11): created by the client, attached by the server.
 
 use std::fmt;
-use std::fs::{File, read_dir};
+use std::fs::read_dir;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +12,9 @@ use penstock_vgi::ipc::{self, Output};
 use penstock_vgi::shm_layout::{FIXED, HEADER, Region, Table, pointer};
 use penstock_vgi::{Batch, Error, ErrorKind, Metadata, Result, key};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, fallocate, flock, fstat, ftruncate};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, flock, fstat, ftruncate, open};
 use rustix::io::{pread, pwrite, retry_on_intr};
-use rustix::shm::{self, OFlags};
+use rustix::shm;
 
 use super::mapping::Mapping;
 use super::peer::Peer;
@@ -25,6 +25,8 @@ const PREFIX: &str = "penstock-vgi-";
 const OWNER: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Where the system keeps them.
 const FOLDER: &str = "/dev/shm";
+/// What `st_blocks` counts in, whatever the file system.
+const BLOCK: u64 = 512;
 
 /// A mapped segment.
 pub struct Segment {
@@ -46,6 +48,8 @@ struct State {
     freed: Vec<u64>,
     /// Up to here memory was reserved by this side.
     reserved: u64,
+    /// Somebody has views of the mapping, or is trusted with them: it is too late to begin copying.
+    viewed: bool,
 }
 
 impl fmt::Debug for Segment {
@@ -81,8 +85,8 @@ impl Segment {
         let table = Table::new(size)?;
         let name = format!("{PREFIX}{}-{:016x}", std::process::id(), fastrand::u64(..));
         let failed = |error: rustix::io::Errno| failed("cannot create a shared memory segment", &error.into());
-        let object =
-            shm::open(format!("/{name}"), OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, OWNER).map_err(failed)?;
+        let object = shm::open(format!("/{name}"), shm::OFlags::CREATE | shm::OFlags::EXCL | shm::OFlags::RDWR, OWNER)
+            .map_err(failed)?;
         let made = (|| -> Result<Self> {
             flock(&object, FlockOperation::NonBlockingLockExclusive).map_err(failed)?;
             ftruncate(&object, size).map_err(failed)?;
@@ -108,9 +112,12 @@ impl Segment {
         if name.is_empty() || name.len() > 250 || name.starts_with('.') || !name.bytes().all(legal) {
             return Err(Error::new(ErrorKind::Violation, "a segment name that names no segment"));
         }
-        let opened = shm::open(format!("/{name}"), OFlags::RDWR, Mode::empty());
+        let opened = open_named(name, OFlags::RDWR);
         let object = opened.map_err(|error| failed(&format!("cannot attach the segment {name}"), &error.into()))?;
         let stat = fstat(&object).map_err(|error| failed(&format!("the segment {name}"), &error.into()))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Error::new(ErrorKind::Violation, format!("the segment {name} is no regular file")));
+        }
         let mode = Mode::from_raw_mode(stat.st_mode);
         if stat.st_uid != uid || mode != OWNER {
             let message = format!(
@@ -142,11 +149,20 @@ impl Segment {
         Mapping::new(object, length).map_err(|error| failed("cannot map a segment", &error))
     }
 
-    /// Puts the segment beside a connection: from the first peer on that is no kin, its bytes are copied.
+    /// Puts the segment beside a connection: from the first peer on that is no kin, its bytes are copied. Where there may be
+    /// views of it already, such a peer is refused, as it could take the memory away from under them.
     pub fn share_with(&self, peer: Peer) -> Result<()> {
         match peer {
-            Peer::Kin(_) => Ok(()),
+            Peer::Kin(_) => {
+                self.view();
+                Ok(())
+            }
             Peer::Local(_) => {
+                let state = self.state();
+                if state.viewed {
+                    let message = "a segment that has views, or a parent or child beside it, is for no other process";
+                    return Err(Error::new(ErrorKind::Misuse, message));
+                }
                 self.copies.store(true, Ordering::Release);
                 Ok(())
             }
@@ -154,27 +170,68 @@ impl Segment {
         }
     }
 
+    /// Whether bytes may be viewed where they lie. They may be from then on.
+    pub fn view(&self) -> bool {
+        let mut state = self.state();
+        let views = self.mapped().is_some();
+        state.viewed |= views;
+        views
+    }
+
     /// The mapping, unless bytes are to be copied.
     fn mapped(&self) -> Option<&Mapping> {
         self.mapping.as_ref().filter(|_| !self.copies.load(Ordering::Acquire))
     }
 
-    /// Copies bytes out; `None` if they are not all inside.
-    fn read(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
-        offset.checked_add(length).filter(|end| *end <= self.size)?;
+    /// Copies bytes out, which must all be inside.
+    fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+        let outside = || Error::new(ErrorKind::Malformed, "octets outside their segment");
+        offset.checked_add(length).filter(|end| *end <= self.size).ok_or_else(outside)?;
+        let size = usize::try_from(length).map_err(|_| beyond_memory(length))?;
         if let Some(mapping) = self.mapped() {
-            return mapping.read(usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
+            let start = usize::try_from(offset).map_err(|_| beyond_memory(offset))?;
+            return mapping.read(start, size).ok_or_else(outside);
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(length).ok()?);
-        while (bytes.len() as u64) < length {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(size).map_err(|_| beyond_memory(length))?;
+        while bytes.len() < size {
             let at = offset.saturating_add(bytes.len() as u64);
             match retry_on_intr(|| pread(&self.object, spare_capacity(&mut bytes), at)) {
-                // The peer has truncated it.
-                Ok(0) | Err(_) => return None,
+                Ok(0) | Err(_) => {
+                    return Err(Error::new(ErrorKind::Malformed, format!("the segment {} was truncated", self.name)));
+                }
                 Ok(_) => {}
             }
         }
-        Some(bytes)
+        // The system may give more memory than was asked for, and all of it is read into.
+        bytes.truncate(size);
+        Ok(bytes)
+    }
+
+    /// Copies a region out. Its length is the peer's word: it is held against the limit, and against the memory that the
+    /// segment really has, as a file with holes can say any length.
+    fn copy(&self, region: Region, limit: u64) -> Result<Vec<u8>> {
+        let Region { offset, length } = region;
+        if length > limit {
+            let message = format!("{length} octets in shared memory, above the limit of {limit}");
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
+        let stat = fstat(&self.object).map_err(|error| failed("a segment", &error.into()))?;
+        let present = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
+        if present < length {
+            let message = format!("{length} octets in a segment that has memory for {present}");
+            return Err(Error::new(ErrorKind::Malformed, message));
+        }
+        self.read(offset, length)
+    }
+
+    /// A copy of all its bytes, as they are now.
+    pub fn snapshot(&self, limit: u64) -> Result<Vec<u8>> {
+        if self.size > limit {
+            let message = format!("a segment of {} octets, above the limit of {limit}", self.size);
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
+        self.read(0, self.size)
     }
 
     /// Copies bytes in; `None` if they do not fit.
@@ -221,10 +278,9 @@ impl Segment {
 
     /// The allocations as they stand.
     pub fn load(&self) -> Result<Table> {
-        let outside = || Error::new(ErrorKind::Malformed, "a segment without a header");
-        let fixed = self.read(0, FIXED as u64).ok_or_else(outside)?;
+        let fixed = self.read(0, FIXED as u64)?;
         let bytes = Table::octets(&fixed, self.size)?;
-        Table::read(&self.read(0, bytes as u64).ok_or_else(outside)?, self.size)
+        Table::read(&self.read(0, bytes as u64)?, self.size)
     }
 
     fn store(&self, table: &Table) -> Result<()> {
@@ -278,7 +334,9 @@ impl Segment {
     fn reserve(&self, region: Region) -> bool {
         let mut state = self.state();
         let end = region.offset.saturating_add(region.length);
-        let from = state.reserved.max(HEADER);
+        // Where bytes are copied a hole is an error, no fault, and the peer is not to choose how much memory is taken for it.
+        let least = if self.mapped().is_some() { HEADER } else { region.offset };
+        let from = state.reserved.max(least);
         if end <= from {
             return true;
         }
@@ -290,16 +348,15 @@ impl Segment {
     }
 
     /// The bytes of a region: where they lie, and the region is given back when the last buffer into them goes; or a copy, and
-    /// it is given back at once.
-    pub fn lease(self: &Arc<Self>, region: Region) -> Result<Bytes> {
+    /// it is given back at once. A copy has at most `limit` octets.
+    pub fn lease(self: &Arc<Self>, region: Region, limit: u64) -> Result<Bytes> {
         self.load()?.check(region)?;
-        if self.mapped().is_some() {
+        if self.view() {
             return Ok(Bytes::from_owner(Lease { segment: Arc::clone(self), region }));
         }
-        let bytes = self.read(region.offset, region.length);
+        let bytes = self.copy(region, limit);
         self.state().freed.push(region.offset);
-        let gone = || Error::new(ErrorKind::Malformed, format!("the segment {} was truncated", self.name));
-        bytes.map(Bytes::from).ok_or_else(gone)
+        bytes.map(Bytes::from)
     }
 
     /// Whether a batch stands for one in shared memory (section 7).
@@ -307,13 +364,13 @@ impl Segment {
         batch.rows == 0 && batch.metadata.contains(key::SHM_OFFSET) && !batch.metadata.contains(key::LOG_LEVEL)
     }
 
-    /// The batch instead of a pointer to it (section 11); anything else as it is.
-    pub fn resolve(self: &Arc<Self>, batch: Batch) -> Result<Batch> {
+    /// The batch instead of a pointer to it (section 11); anything else as it is. One that is copied has at most `limit` octets.
+    pub fn resolve(self: &Arc<Self>, batch: Batch, limit: u64) -> Result<Batch> {
         if !Self::is_pointer(&batch) {
             return Ok(batch);
         }
         let region = pointer(&batch.metadata)?;
-        let octets = self.lease(region)?;
+        let octets = self.lease(region, limit)?;
         let mut metadata = batch.metadata;
         metadata.remove(key::SHM_OFFSET);
         metadata.remove(key::SHM_LENGTH);
@@ -342,6 +399,16 @@ fn remote() -> Error {
     Error::new(ErrorKind::Misuse, "shared memory is for a process on this machine, over a pipe or a Unix socket")
 }
 
+/// Opens what has that name, and nothing that a link of the name leads to. A pipe is not waited for.
+fn open_named(name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    open(format!("{FOLDER}/{name}"), flags, Mode::empty())
+}
+
+fn beyond_memory(length: u64) -> Error {
+    Error::new(ErrorKind::Limit, format!("{length} octets in shared memory are more than this process can copy"))
+}
+
 fn unlink(name: &str) {
     // It may be gone already.
     let _ = shm::unlink(format!("/{name}"));
@@ -352,10 +419,10 @@ fn sweep() {
     for entry in read_dir(FOLDER).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
-        let Ok(object) = File::open(entry.path()) else { continue };
+        let Ok(object) = open_named(name, OFlags::RDONLY) else { continue };
         let locked = flock(&object, FlockOperation::NonBlockingLockExclusive).is_ok();
         // One that was just created has no header yet, and its owner is about to lock it.
-        if locked && object.metadata().is_ok_and(|metadata| metadata.len() > HEADER) {
+        if locked && fstat(&object).is_ok_and(|stat| u64::try_from(stat.st_size).is_ok_and(|size| size > HEADER)) {
             unlink(name);
         }
     }
@@ -363,4 +430,102 @@ fn sweep() {
 
 fn failed(doing: &str, error: &io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("{doing}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    use rustix::process::geteuid;
+
+    use super::*;
+
+    const SIZE: u64 = 1 << 20;
+
+    fn local() -> Peer {
+        Peer::of_this_user()
+    }
+
+    fn kin() -> Peer {
+        Peer::Kin(geteuid().as_raw())
+    }
+
+    fn path(name: &str) -> PathBuf {
+        PathBuf::from(FOLDER).join(name)
+    }
+
+    /// A region that the owner has written something into, as a pointer names it.
+    fn region(segment: &Segment) -> Region {
+        let region = segment.with_table(|table| table.allocate(4_096)).expect("a table").expect("room");
+        segment.write(region.offset, &[7; 4_096]).expect("inside");
+        region
+    }
+
+    #[test]
+    fn a_file_with_holes_takes_no_memory_for_the_length_that_it_says() {
+        let segment = Segment::create(SIZE).expect("created");
+        let size = 1 << 46;
+        ftruncate(&segment.object, size).expect("holes cost nothing");
+        let mut table = Table::new(size).expect("large enough");
+        let huge = table.allocate(size / 2).expect("room");
+        segment.write(0, &table.write()).expect("a header");
+        let attached = Segment::attach(segment.name(), size, local()).expect("its header is right");
+        assert_eq!(attached.lease(huge, 2 << 30).expect_err("too long").kind(), ErrorKind::Limit);
+        assert_eq!(attached.lease(huge, u64::MAX).expect_err("no memory").kind(), ErrorKind::Malformed);
+        assert_eq!(attached.read(huge.offset, huge.length).expect_err("no memory").kind(), ErrorKind::Limit);
+        assert_eq!(attached.snapshot(2 << 30).expect_err("too long").kind(), ErrorKind::Limit);
+    }
+
+    #[test]
+    fn a_copy_has_at_most_the_octets_of_the_limit() {
+        let segment = Segment::create(SIZE).expect("created");
+        let region = region(&segment);
+        let attached = Segment::attach(segment.name(), SIZE, local()).expect("attached");
+        assert_eq!(attached.lease(region, 4_095).expect_err("too long").kind(), ErrorKind::Limit);
+        assert_eq!(attached.lease(region, 4_096).expect("allowed"), vec![7; 4_096]);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_of_that_name_is_no_segment() {
+        let segment = Segment::create(SIZE).expect("created");
+        let link = format!("{}-link", segment.name());
+        symlink(path(segment.name()), path(&link)).expect("a link");
+        let linked = Segment::attach(&link, SIZE, local());
+        fs::remove_file(path(&link)).expect("removed");
+        assert_eq!(linked.expect_err("a link").kind(), ErrorKind::Io);
+
+        let pipe = format!("{}-pipe", segment.name());
+        rustix::fs::mkfifoat(rustix::fs::CWD, path(&pipe), OWNER).expect("a pipe");
+        let opened = Segment::attach(&pipe, SIZE, local());
+        // Nobody writes into it, and who looks for what was left behind does not wait for that.
+        sweep();
+        fs::remove_file(path(&pipe)).expect("removed");
+        assert!(opened.expect_err("a pipe").message().contains("no regular file"));
+    }
+
+    #[test]
+    fn a_segment_that_may_be_viewed_is_for_no_other_process() {
+        let viewed = Segment::create(SIZE).expect("created");
+        let octets = viewed.lease(region(&viewed), SIZE).expect("a view");
+        assert_eq!(viewed.share_with(local()).expect_err("viewed").kind(), ErrorKind::Misuse);
+        assert_eq!(octets, vec![7; 4_096]);
+
+        let shared = Segment::create(SIZE).expect("created");
+        shared.share_with(kin()).expect("kin");
+        assert_eq!(shared.share_with(local()).expect_err("shared").kind(), ErrorKind::Misuse);
+
+        // The other way about everything is copied.
+        let copied = Segment::create(SIZE).expect("created");
+        copied.share_with(local()).and_then(|()| copied.share_with(kin())).expect("copied");
+        assert!(copied.share_with(local()).is_ok() && !copied.view());
+    }
+
+    #[test]
+    fn a_segment_is_never_opened_for_a_remote_peer() {
+        // There is none of that name: had it been looked for, the error would say so.
+        let error = Segment::attach("there-is-none", SIZE, Peer::Remote).expect_err("remote");
+        assert_eq!((error.kind(), error.message()), (remote().kind(), remote().message()));
+    }
 }

@@ -12,6 +12,8 @@ use super::segment::Segment;
 pub struct ServerConnection {
     machine: Server,
     channel: Channel,
+    /// How many octets of a batch are copied out of a segment at most.
+    limit: u64,
     beside: Option<Beside>,
     /// Why the segment is not used that the client has named.
     refused: Option<Error>,
@@ -34,8 +36,9 @@ impl ServerConnection {
         if let Some(segment) = &segment {
             segment.share_with(channel.peer())?;
         }
-        let beside = segment.map(|segment| Beside::new(segment, End::Server));
-        Ok(Self { machine: Server::new(protocol, config), channel, beside, refused: None })
+        let limit = config.limits.body;
+        let beside = segment.map(|segment| Beside::new(segment, End::Server, limit));
+        Ok(Self { machine: Server::new(protocol, config), channel, limit, beside, refused: None })
     }
 
     /// The machine, for answers; [`flush`](Self::flush) sends them.
@@ -54,7 +57,7 @@ impl ServerConnection {
         }
         let Some(Event::Input(batch)) = &event else { return Ok(event) };
         let resolved = match (&self.beside, &self.refused) {
-            (Some(beside), _) => beside.segment().resolve(batch.clone()),
+            (Some(beside), _) => beside.resolve(batch.clone()),
             // The method must not take the pointer for an empty batch.
             (None, Some(refused)) if Segment::is_pointer(batch) => Err(refused.clone()),
             (None, _) => return Ok(event),
@@ -80,7 +83,7 @@ impl ServerConnection {
             return;
         }
         (self.beside, self.refused) = match Segment::attach(name, size, self.channel.peer()) {
-            Ok(segment) => (Some(Beside::new(segment, End::Server)), None),
+            Ok(segment) => (Some(Beside::new(segment, End::Server, self.limit)), None),
             Err(error) => {
                 tracing::warn!(segment = name, %error, "the client's shared memory is not used");
                 (None, Some(error))

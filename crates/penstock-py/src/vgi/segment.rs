@@ -6,9 +6,11 @@ use arrow_array::{ArrayRef, UInt8Array};
 use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::{DataType, Field};
 use penstock_net::vgi::{Peer, Segment};
+use penstock_vgi::Limits;
 use penstock_vgi::shm_layout::{MOST, Region};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::batches::{PyBatch, array_to_python};
 use super::client::{IntoVgiErr, misuse};
@@ -109,11 +111,27 @@ impl VgiSegment {
 
     /// The octets of a region as they lie; it is given back when the last view of them goes.
     fn read_buffer<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyAny>> {
-        let octets = self.segment()?.lease(Region { offset, length }).map_err(IntoVgiErr::into_vgi_err)?;
+        let octets = self
+            .segment()?
+            .lease(Region { offset, length }, Limits::default().body)
+            .map_err(IntoVgiErr::into_vgi_err)?;
         let values = ScalarBuffer::from(Buffer::from(octets));
         let array: ArrayRef = Arc::new(UInt8Array::new(values, None));
         let field = Arc::new(Field::new("", DataType::UInt8, false));
         array_to_python(py, &array, &field)?.call_method0("buffers")?.get_item(1)
+    }
+
+    /// Whether the octets may be mapped: the segment is ours, and for us, our parent and our children alone, as it is from
+    /// then on.
+    fn view(&self) -> PyResult<bool> {
+        Ok(self.segment()?.view())
+    }
+
+    /// A copy of all octets.
+    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let segment = self.segment()?;
+        let octets = py.detach(|| segment.snapshot(Limits::default().body)).map_err(IntoVgiErr::into_vgi_err)?;
+        Ok(PyBytes::new(py, &octets))
     }
 
     /// Lets the mapping go, once no batch points into it any more.
