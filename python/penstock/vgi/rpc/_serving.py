@@ -240,9 +240,7 @@ def serve_unix(
     others wait. A connection without a byte for 10 s is closed, and later one whose client is silent for
     ``idle_timeout`` seconds (900), between two requests or within one. ``announce`` is called once it listens.
     """
-    listening = Listening(
-        server, threaded=threaded, max_connections=max_connections, idle_timeout=idle_timeout
-    )
+    listening = Listening(server, threaded=threaded, max_connections=max_connections, idle_timeout=idle_timeout)
     with unix_listener(path) as listener:
         if announce is not None:
             announce()
