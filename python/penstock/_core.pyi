@@ -43,6 +43,7 @@ __all__ = [
     "Content",
     "ContentTree",
     "Dehydrator",
+    "Descriptors",
     "DocumentOutcome",
     "DocumentSender",
     "EntityIdSpace",
@@ -151,7 +152,6 @@ __all__ = [
     "pimp_take_over",
     "pimp_trigger",
     "pipe_doc_of_entry",
-    "provide_descriptors",
     "quicx_dead",
     "quicx_dead_list",
     "quicx_done_before",
@@ -179,9 +179,16 @@ __all__ = [
 
 __version__: Final[str]
 
-def provide_descriptors(what: str, connections: int) -> int: ...
 def init_logging(level: str, format: Literal["text", "json"]) -> None:  # noqa: A002
     """Send the logs of the Rust side to stderr; the first call of a process decides."""
+
+@final
+class Descriptors:
+    """Descriptors that a server whose sockets are Python's was promised, until this goes."""
+
+    def __new__(cls, what: str, connections: int, each: int) -> Descriptors: ...
+    @property
+    def connections(self) -> int: ...
 
 # PipeStream: frames and messages. Encoders read the attributes of the dataclasses in penstock.pipestream; decoders
 # give their fields by name.
@@ -1363,6 +1370,7 @@ class VgiServer:
         segment: VgiSegment | None = None,
         tls: VgiTls | None = None,
         first_byte: float | None = None,
+        idle: float | None = None,
     ) -> VgiConnection: ...
     def refused(self) -> None: ...
     def http(self, options: CoreOptions) -> VgiHttp: ...

@@ -1,11 +1,13 @@
 """Servers of vgi-rpc beside clients that say nothing: over TCP, Unix sockets and HTTP the others are served."""
 
 import contextlib
+import errno
 import os
 import re
 import signal
 import socket
 import stat
+import statistics
 import subprocess
 import sys
 import threading
@@ -216,6 +218,125 @@ def test_a_system_without_threads_is_survived(tmp_path: Path, monkeypatch: pytes
         assert service.add(a=1.0) == 3.0
 
 
+class Troubled:
+    """A listener whose accept fails in these ways, one after the other, before it gives connections."""
+
+    def __init__(self, listener: socket.socket, troubles: list[int]) -> None:
+        self._listener, self._troubles = listener, troubles
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self._troubles:
+            code = self._troubles.pop(0)
+            raise OSError(code, os.strerror(code))
+        return self._listener.accept()
+
+
+@contextlib.contextmanager
+def served(troubles: list[int]) -> Iterator[tuple[str, int]]:
+    """Serve in a thread behind a listener that fails so; gives its address."""
+    listening = _listening.Listening(RpcServer(Service, ServiceImpl()), threaded=True)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=listening.serve, args=(Troubled(listener, troubles),), daemon=True).start()
+        yield listener.getsockname()
+
+
+def lines_of(caplog: pytest.LogCaptureFixture, text: str) -> int:
+    """Count the lines of a log that have a text."""
+    return sum(text in record.getMessage() for record in caplog.records)
+
+
+def test_no_trouble_of_accept_ends_a_server_and_each_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    lasting = [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH]
+    lasting.append(errno.ETIMEDOUT)
+    gone = [errno.ECONNABORTED, errno.EPROTO]
+    with served([*lasting, *gone] * 3) as (host, port), tcp_connect(Service, host, port) as service:
+        assert service.add(a=1.0) == 3.0
+    for code in lasting:
+        assert lines_of(caplog, f"no connection can be accepted: {os.strerror(code)};") == 1, os.strerror(code)
+    assert lines_of(caplog, "trying again") == len(lasting)
+
+
+@pytest.mark.parametrize("code", [errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP])
+def test_a_socket_that_will_never_accept_ends_its_server(code: int) -> None:
+    listening = _listening.Listening(RpcServer(Service, ServiceImpl()), threaded=True)
+    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(OSError, match=re.escape(os.strerror(code))):
+        listening.serve(Troubled(listener, [code]))  # type: ignore[arg-type]
+
+
+def test_threads_that_cannot_start_are_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start, refused = threading.Thread.start, []
+
+    def cannot_start(self: threading.Thread) -> None:
+        if self.name == "vgi-serve" and len(refused) < 10:
+            refused.append(self)
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", cannot_start)
+    with served([]) as (host, port):
+        for _ in range(10):
+            with tcp_connect(Service, host, port) as service, pytest.raises(RpcError):
+                service.add(a=1.0)
+        with tcp_connect(Service, host, port) as service:
+            assert service.add(a=1.0) == 3.0
+    assert (len(refused), lines_of(caplog, "a connection cannot be served")) == (10, 1)
+
+
+def test_a_server_takes_1024_connections_unless_it_is_told_otherwise() -> None:
+    assert _listening.CONNECTIONS == 1_024
+    listening = _listening.Listening(RpcServer(Service, ServiceImpl()), threaded=True)
+    taken = iter(lambda: listening._room.acquire(blocking=False), False)
+    assert (sum(taken), listening._share) == (1_024, 896)
+
+
+def test_a_socket_whose_queue_is_full_is_alive(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as busy, contextlib.ExitStack() as clients:
+        busy.bind(str(path))
+        busy.listen(0)
+        refused = 0
+        while refused != errno.EAGAIN:
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            refused = client.connect_ex(str(path))
+            assert refused in (0, errno.EAGAIN)
+        with pytest.raises(FileExistsError, match="another server"), _listening.unix_listener(str(path)):
+            pass
+        assert path.is_socket()
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
+def test_a_client_that_falls_silent_loses_its_place(tmp_path: Path, encrypted: bool) -> None:
+    fingerprint = write_certificates(tmp_path) if encrypted else None
+    files = [str(tmp_path / name) for name in ("cert.pem", "key.pem", "ca.pem")] if encrypted else []
+    trusted = {"fingerprint": fingerprint, "cert": files[0], "key": files[1]} if encrypted else {}
+    idle = TCP.replace("serve_tcp(server,", "serve_tcp(server, max_connections=1, idle_timeout=1.0,")
+    with running(idle, *files) as (line, end):
+        host, port = line.removeprefix("TCP:").split(" ")[0].split(":")
+        # Within a request, and between two of them.
+        with contextlib.ExitStack() as stack:
+            if not encrypted:
+                half = stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+                half.sendall(b"\xff")
+                assert half.recv(1 << 16) == b""
+            silent = stack.enter_context(tcp_connect(Service, host, int(port), **trusted))
+            assert silent.add(a=1.0) == 3.0
+            # The only place: another one waits until it is free.
+            with tcp_connect(Service, host, int(port), **trusted) as service:
+                assert service.add(a=1.0) == 3.0
+        log = end()
+    assert is_calm(log), log
+    assert "the peer has sent or taken nothing for 1 s" in log
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+def test_a_silence_of_no_time_is_no_limit(tmp_path: Path, seconds: float) -> None:
+    with pytest.raises(ValueError, match="idle_timeout"):
+        serve_unix(RpcServer(Service, ServiceImpl()), str(tmp_path / "socket"), idle_timeout=seconds)
+
+
 LARGE = 268_435_456
 HEAD = "POST /vgi/add HTTP/1.1\r\nHost: x\r\nContent-Type: application/vnd.apache.arrow.stream\r\n"
 
@@ -232,14 +353,41 @@ def test_silent_uploads_keep_nobody_waiting(length: str, known: bool) -> None:
         HttpServer(server, authenticate=authenticate, max_request_bytes=LARGE) as running,
         contextlib.ExitStack() as uploads,
     ):
+        before = median(running)
         # More of them than there are threads for calls.
         for _ in range(16):
             upload = uploads.enter_context(socket.create_connection(("127.0.0.1", running.port)))
             upload.sendall(f"{HEAD}{token}{length}\r\n\r\n".encode() + (b"1\r\nx" if "chunked" in length else b"x"))
         with urllib.request.urlopen(f"{running.url}/vgi/health", timeout=5) as health:  # noqa: S310 -- a server of ours
             assert health.status == 200
-        with http_connect(Service, running.url, headers={"Authorization": "Bearer secret"}) as service:
-            for _ in range(20):
+        assert median(running) <= 2 * before + 0.005
+
+
+def median(running: HttpServer) -> float:
+    """Give how long a call takes."""
+    times = []
+    with http_connect(Service, running.url, headers={"Authorization": "Bearer secret"}) as service:
+        for _ in range(40):
+            began = time.perf_counter()
+            assert service.add(a=1.0) == 3.0
+            times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def test_uploads_that_take_all_the_room_for_bodies_leave_small_calls_alone() -> None:
+    server = RpcServer(Service, ServiceImpl(), dialect="spec")
+    with HttpServer(server, max_request_bytes=4 << 20) as running, contextlib.ExitStack() as uploads:
+        for octets in [(4 << 20) - 1] * 4 + [(1 << 20) + 1] * 2:
+            upload = uploads.enter_context(socket.create_connection(("127.0.0.1", running.port)))
+            upload.sendall(f"{HEAD}Content-Length: {octets + 1}\r\n\r\n".encode())
+            # What waits for room is not read: it must not keep this test waiting.
+            upload.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while octets := octets - upload.send(bytes(octets)):
+                    pass
+        time.sleep(1)
+        with http_connect(Service, running.url) as service:
+            for _ in range(5):
                 assert service.add(a=1.0) == 3.0
 
 

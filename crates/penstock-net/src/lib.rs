@@ -23,5 +23,5 @@ pub mod tls;
 #[cfg(unix)]
 pub mod vgi;
 
-pub use admission::{ConnectionLimits, IDLE_TIMEOUT, provide_descriptors};
+pub use admission::{ConnectionLimits, Descriptors, IDLE_TIMEOUT, provide_descriptors};
 pub use error::{Error, Result};

@@ -29,7 +29,9 @@ use crate::http::{Answers, HttpServer, RequestBody, Secured, Serving};
 const SERVING: Serving = Serving {
     what: "metrics",
     connections: 8,
-    per_address: None,
+    // So that one address does not take all of them.
+    per_address: Some(4),
+    descriptors: 1,
     keep_alive: false,
     patience: Duration::from_secs(10),
     stall: Duration::from_secs(10),

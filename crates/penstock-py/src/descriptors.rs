@@ -3,8 +3,23 @@
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
-/// Raises the limit of descriptors to what so many connections need; gives how many there can be.
-#[pyfunction]
-pub(crate) fn provide_descriptors(what: &str, connections: u64) -> PyResult<u64> {
-    penstock_net::provide_descriptors(what, connections).map_err(|error| PyOSError::new_err(error.to_string()))
+/// Descriptors that a server was promised, until this goes.
+#[pyclass(module = "penstock._core", frozen)]
+#[derive(Debug)]
+pub(crate) struct Descriptors(penstock_net::Descriptors);
+
+#[pymethods]
+impl Descriptors {
+    /// Raises the limit of descriptors to what so many connections need, each of which needs so many.
+    #[new]
+    fn new(what: &str, connections: u64, each: u64) -> PyResult<Self> {
+        let promised = penstock_net::provide_descriptors(what, connections, each);
+        promised.map(Self).map_err(|error| PyOSError::new_err(error.to_string()))
+    }
+
+    /// Connections that there are descriptors for.
+    #[getter]
+    fn connections(&self) -> u64 {
+        self.0.connections()
+    }
 }

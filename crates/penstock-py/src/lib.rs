@@ -27,7 +27,7 @@ mod _core {
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
     #[pymodule_export]
-    use super::descriptors::provide_descriptors;
+    use super::descriptors::Descriptors;
 
     #[pymodule_export]
     use super::logging::init_logging;

@@ -25,9 +25,6 @@ commands = typer.Typer(
     name="vgi", help="Arrow functions in other processes: serve them, call them.", no_args_is_help=True
 )
 
-# Callers over a socket for which there are descriptors.
-_CONNECTIONS = 1_024
-
 _Target = Annotated[
     str, typer.Argument(metavar="TARGET", help="A URL, unix:PATH, tcp:HOST:PORT, or the command of a worker in quotes.")
 ]
@@ -143,11 +140,8 @@ def _serve_pipe(
     key: Path | None,
     client_ca: Path | None,
 ) -> None:
-    from penstock._descriptors import provide_descriptors
     from penstock.vgi.rpc import serve_stdio, serve_tcp, serve_unix
 
-    if unix is not None or tcp is not None:
-        provide_descriptors("vgi", _CONNECTIONS)
     if unix is not None:
         serve_unix(server, unix, threaded=True, announce=lambda: print(f"UNIX:{unix}", flush=True))  # noqa: T201
     elif tcp is not None:

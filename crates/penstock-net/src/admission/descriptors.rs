@@ -2,21 +2,57 @@
 
 #[cfg(unix)]
 use std::os::fd::{AsFd, AsRawFd as _};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::RESERVED;
 use crate::{Error, Result};
 
-/// Lets the process have descriptors for so many connections, each of which needs so many, beside what is open and what is
-/// reserved. Gives how many connections there can be: all, or fewer where the hard limit is lower, which the log says.
-///
-/// Fails where there could be none.
+/// Descriptors that servers of this process were promised: one that is idle now may need all of its own later.
+static PROMISED: AtomicU64 = AtomicU64::new(0);
+
+/// Descriptors of one server, its own until this is dropped.
+#[derive(Debug)]
+pub struct Descriptors {
+    connections: u64,
+    promised: u64,
+}
+
+impl Descriptors {
+    /// Lets the process have descriptors for so many connections, each of which needs so many, beside what is open, what
+    /// other servers were promised, and what is reserved. Where the hard limit is lower, there are fewer connections, which the
+    /// log says.
+    ///
+    /// Fails where there could be none.
+    pub(super) fn provide(what: &str, connections: u64, each: u64) -> Result<Self> {
+        let each = each.max(1);
+        let asked = connections.saturating_mul(each);
+        let others = PROMISED.fetch_add(asked, Ordering::Relaxed);
+        let mut promised = Self { connections, promised: asked };
+        promised.connections = possible(what, connections, each, others)?;
+        let needed = promised.connections.saturating_mul(each);
+        PROMISED.fetch_sub(asked.saturating_sub(needed), Ordering::Relaxed);
+        promised.promised = needed;
+        Ok(promised)
+    }
+
+    /// Connections that there are descriptors for.
+    pub const fn connections(&self) -> u64 {
+        self.connections
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        PROMISED.fetch_sub(self.promised, Ordering::Relaxed);
+    }
+}
+
 #[cfg(unix)]
-pub(super) fn provide(what: &str, connections: u64, each: u64) -> Result<u64> {
+fn possible(what: &str, connections: u64, each: u64, others: u64) -> Result<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    let each = each.max(1);
     let own = open().saturating_add(RESERVED);
-    let needed = connections.saturating_mul(each).saturating_add(own);
+    let needed = connections.saturating_mul(each).saturating_add(own).saturating_add(others);
     let limit = getrlimit(Resource::Nofile);
     // No number means that there is no limit.
     let Some(soft) = limit.current else { return Ok(connections) };
@@ -28,7 +64,7 @@ pub(super) fn provide(what: &str, connections: u64, each: u64) -> Result<u64> {
         Ok(()) => raised,
         Err(_) => soft,
     };
-    let possible = fewer(soft, own, each, connections);
+    let possible = fewer(soft, own, others, each, connections);
     if possible == 0 {
         let message = format!("{what} needs at least {} descriptors, and the system gives {soft}", own + each);
         return Err(Error::Io { context: "raise the limit of descriptors (ulimit -n)".to_owned(), message });
@@ -46,9 +82,15 @@ pub(super) fn provide(what: &str, connections: u64, each: u64) -> Result<u64> {
     Ok(possible)
 }
 
-/// Connections that a limit has room for.
-fn fewer(soft: u64, own: u64, each: u64, connections: u64) -> u64 {
-    (soft.saturating_sub(own) / each).min(connections)
+/// Connections that a limit has room for which is too low. An eighth of what is left is for servers that come later, metrics
+/// for instance. One for which the others have left nothing has what they do not use now.
+fn fewer(soft: u64, own: u64, others: u64, each: u64, connections: u64) -> u64 {
+    let free = soft.saturating_sub(own);
+    let left = free.saturating_sub(others);
+    let most = |descriptors: u64| (descriptors - descriptors / 8) / each;
+    let possible = if left < each { most(free) } else { most(left) };
+    // An eighth of what is just enough for one connection leaves none.
+    possible.max(u64::from(free >= each)).min(connections)
 }
 
 /// Descriptors that are open now; a guess where the system does not say.
@@ -71,7 +113,7 @@ pub(super) fn is_in_reserve(descriptor: &impl AsFd, reserved: u64) -> bool {
 }
 
 #[cfg(not(unix))]
-pub(super) fn provide(_what: &str, connections: u64, _each: u64) -> Result<u64> {
+fn possible(_what: &str, connections: u64, _each: u64, _others: u64) -> Result<u64> {
     Ok(connections)
 }
 
@@ -85,10 +127,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_low_limit_leaves_what_is_reserved_to_files() {
-        assert_eq!(fewer(128, 10 + RESERVED, 1, 16_384), 86);
-        assert_eq!(fewer(128, 10 + RESERVED, 2, 16_384), 43);
-        assert_eq!(fewer(128, 10 + RESERVED, 1, 64), 64);
-        assert_eq!(fewer(40, 10 + RESERVED, 1, 64), 0);
+    fn a_low_limit_leaves_what_is_reserved_to_files_and_an_eighth_to_later_servers() {
+        assert_eq!(fewer(128, 10 + RESERVED, 0, 1, 16_384), 76);
+        assert_eq!(fewer(128, 10 + RESERVED, 0, 2, 16_384), 38);
+        assert_eq!(fewer(128, 10 + RESERVED, 0, 1, 64), 64);
+        assert_eq!(fewer(128, 10 + RESERVED, 76, 1, 8), 8, "metrics, beside a server that has taken what it could");
+        assert_eq!(fewer(128, 10 + RESERVED, 86, 1, 8), 8, "the others do not use what they were promised");
+        assert_eq!(fewer(43, 10 + RESERVED, 0, 1, 64), 1);
+        assert_eq!(fewer(40, 10 + RESERVED, 0, 1, 64), 0);
+    }
+
+    #[test]
+    fn what_was_promised_is_given_back() {
+        // Other tests of this process are servers too: only what is large is seen.
+        const MANY: u64 = 1 << 40;
+        let promised = Descriptors { connections: MANY, promised: MANY };
+        PROMISED.fetch_add(MANY, Ordering::Relaxed);
+        assert!(PROMISED.load(Ordering::Relaxed) >= MANY);
+        drop(promised);
+        assert!(PROMISED.load(Ordering::Relaxed) < MANY);
     }
 }

@@ -7,8 +7,8 @@
 //!                 └── EMFILE, ENFILE, ENOBUFS, ENOMEM: one line in the log, a pause, again
 //! ```
 //!
-//! A server makes one [`Admission`], which raises the limit of descriptors to what its connections need and keeps
-//! [`RESERVED`] of them for files. Every connection holds a [`Permit`] as long as it lives.
+//! A server makes one [`Admission`], which raises the limit of descriptors to what the connections of all servers need and
+//! keeps [`RESERVED`] of them for files. Every connection holds a [`Permit`] as long as it lives.
 
 mod accept;
 mod counters;
@@ -18,6 +18,7 @@ mod permits;
 
 pub(crate) use accept::Listen;
 pub(crate) use counters::Counters;
+pub use descriptors::Descriptors;
 pub(crate) use first_byte::FirstByte;
 pub(crate) use permits::{Admission, Config, Permit, WhenFull, network};
 
@@ -28,16 +29,17 @@ use std::time::Duration;
 
 use crate::Result;
 
-/// Raises the limit of descriptors to what so many connections need, beside what is open and what is kept for files. Gives how
-/// many connections there can be; where they are fewer than asked for, the log says so.
+/// Raises the limit of descriptors to what so many connections need, each of which needs so many, beside what is open, what
+/// other servers were promised, and what is kept for files. Says how many connections there can be; where they are fewer than
+/// asked for, the log says so.
 ///
 /// For servers that do not accept by this crate: those that do have it done.
 ///
 /// # Errors
 ///
 /// IO where there could be none.
-pub fn provide_descriptors(what: &str, connections: u64) -> Result<u64> {
-    descriptors::provide(what, connections, 1)
+pub fn provide_descriptors(what: &str, connections: u64, each: u64) -> Result<Descriptors> {
+    Descriptors::provide(what, connections, each)
 }
 
 /// How many connections a server takes.

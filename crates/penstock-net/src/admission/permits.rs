@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
 use super::counters::{Counters, count};
-use super::{PATIENCE, descriptors};
+use super::{Descriptors, PATIENCE};
 use crate::{Error, Result};
 
 /// An address may have so many connections where nobody says otherwise, however few the server takes: a part of a handful would
@@ -92,6 +92,8 @@ pub(crate) struct Admission {
     /// A connection has ended.
     ended: Notify,
     counters: Arc<Counters>,
+    /// Its own as long as it may let somebody in.
+    _descriptors: Descriptors,
 }
 
 impl Admission {
@@ -108,9 +110,10 @@ impl Admission {
                 )));
             }
         }
-        config.connections = descriptors::provide(config.what, config.connections, config.descriptors)?;
-        let share = config.share();
-        Ok(Arc::new(Self { config, share, open: Mutex::default(), ended: Notify::new(), counters }))
+        let descriptors = Descriptors::provide(config.what, config.connections, config.descriptors)?;
+        config.connections = descriptors.connections();
+        let (share, open, ended) = (config.share(), Mutex::default(), Notify::new());
+        Ok(Arc::new(Self { config, share, open, ended, counters, _descriptors: descriptors }))
     }
 
     pub(super) const fn config(&self) -> &Config {

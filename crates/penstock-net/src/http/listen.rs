@@ -46,6 +46,8 @@ pub(crate) struct Serving {
     pub(crate) connections: u64,
     /// Of one address; by default seven eighths of them.
     pub(crate) per_address: Option<u64>,
+    /// Descriptors that a connection needs.
+    pub(crate) descriptors: u64,
     /// Whether a connection has more than one request.
     pub(crate) keep_alive: bool,
     /// How long a head may take, and the silence before it. The first byte of all comes within [`PATIENCE`] of accept.
@@ -159,6 +161,7 @@ impl HttpServer {
         let admission = Admission::new(
             Config {
                 per_address: serving.per_address,
+                descriptors: serving.descriptors,
                 when_full: WhenFull::Wait,
                 patience: serving.patience.min(PATIENCE),
                 ..Config::new(serving.what, serving.connections)

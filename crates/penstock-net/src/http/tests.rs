@@ -18,6 +18,7 @@ const SERVING: Serving = Serving {
     what: "a test",
     connections: 4,
     per_address: None,
+    descriptors: 1,
     keep_alive: true,
     patience: Duration::from_millis(500),
     stall: Duration::from_secs(5),

@@ -21,6 +21,7 @@ const SERVING: Serving = Serving {
     what: "triggers",
     connections: 1_024,
     per_address: None,
+    descriptors: 1,
     keep_alive: true,
     patience: Duration::from_secs(10),
     stall: Duration::from_secs(30),

@@ -9,6 +9,7 @@ use penstock_vgi::ipc::{Decoder, Output};
 use penstock_vgi::{Error, ErrorKind, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
+use socket2::SockRef;
 
 use super::peer::Peer;
 
@@ -29,8 +30,8 @@ pub trait Source: Read + Send {
     /// What the system can wait for, if it is more than this object that knows.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Until when the first byte must have come, for a source whose one read is many of the system.
-    fn set_first_byte(&mut self, _deadline: Option<Instant>) {}
+    /// Until when the next read must have brought something, for a source whose one read is many of the system.
+    fn set_deadline(&mut self, _deadline: Option<Instant>) {}
 }
 
 /// Where octets go.
@@ -84,6 +85,8 @@ pub struct Channel {
     timeout: Option<Duration>,
     /// Until when the first byte must have come, the handshake of TLS included. `None` once it has.
     first_byte: Option<Instant>,
+    /// How long the peer may be silent while it is read, and take nothing while it is written to.
+    idle: Option<Duration>,
 }
 
 impl fmt::Debug for Channel {
@@ -101,7 +104,7 @@ impl Channel {
 
     /// Anything else. With `exact` nothing is read beyond what is needed next.
     pub fn new(source: Box<dyn Source>, sink: Box<dyn Sink>, exact: bool, peer: Peer) -> Self {
-        Self { source, sink, exact, peer, timeout: None, first_byte: None }
+        Self { source, sink, exact, peer, timeout: None, first_byte: None, idle: None }
     }
 
     /// The process at the other end.
@@ -117,14 +120,37 @@ impl Channel {
     /// Fails the first read with a deadline error where no byte comes within the limit, from now on.
     pub fn set_first_byte(&mut self, limit: Duration) {
         self.first_byte = Instant::now().checked_add(limit);
-        self.source.set_first_byte(self.first_byte);
+    }
+
+    /// Fails a read with a deadline error where the peer is silent for so long, and a write where it takes nothing.
+    pub fn set_idle(&mut self, limit: Duration) {
+        self.idle = Some(limit);
+        for descriptor in [self.source.descriptor(), self.sink.descriptor()].into_iter().flatten() {
+            // So no read needs to ask before whether there is something. What is no socket waits as it did.
+            let socket = SockRef::from(&descriptor);
+            let _ = socket.set_read_timeout(Some(limit)).and_then(|()| socket.set_write_timeout(Some(limit)));
+        }
     }
 
     /// Reads what is there, at least one octet. `false`: the peer has closed its end.
     pub fn fill(&mut self, decoder: &mut Decoder, check: Check<'_>) -> Result<bool> {
-        let deadline = [self.deadline(), self.first_byte].into_iter().flatten().min();
+        let asked = [self.deadline(), self.first_byte].into_iter().flatten().min();
+        let deadline = asked.into_iter().chain(self.idle_deadline()).min();
+        self.source.set_deadline(deadline);
+        let filled = self.fill_until(decoder, deadline, asked.is_some(), check);
+        self.source.set_deadline(None);
+        filled
+    }
+
+    fn fill_until(
+        &mut self,
+        decoder: &mut Decoder,
+        deadline: Option<Instant>,
+        asks: bool,
+        check: Check<'_>,
+    ) -> Result<bool> {
         loop {
-            if deadline.is_some() {
+            if asks {
                 self.wait(PollFlags::IN, deadline, check)?;
             }
             let wanted = decoder.wanted();
@@ -133,9 +159,7 @@ impl Channel {
             match self.source.read(space.get_mut(..size).unwrap_or_default()) {
                 Ok(0) => return Ok(false),
                 Ok(count) => {
-                    if self.first_byte.take().is_some() {
-                        self.source.set_first_byte(None);
-                    }
+                    self.first_byte = None;
                     decoder.advance(count);
                     return Ok(true);
                 }
@@ -143,7 +167,7 @@ impl Channel {
                 Err(error) if error.kind() == IoKind::WouldBlock => self.wait(PollFlags::IN, deadline, check)?,
                 // What was reset is over, as what was closed is: the machine knows whether that is right.
                 Err(error) if error.kind() == IoKind::ConnectionReset => return Ok(false),
-                Err(error) if error.kind() == IoKind::TimedOut && self.first_byte.is_some() => return Err(self.late()),
+                Err(error) if error.kind() == IoKind::TimedOut && is_over(deadline) => return Err(self.late()),
                 Err(error) => return Err(failed("reading from the peer", &error)),
             }
         }
@@ -154,18 +178,22 @@ impl Channel {
         if output.is_empty() {
             return Ok(());
         }
-        let deadline = self.deadline();
+        let total = self.deadline();
+        let mut deadline = total.into_iter().chain(self.idle_deadline()).min();
         let pieces = output.take();
         let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
         let mut rest = slices.as_mut_slice();
         while !rest.is_empty() {
-            if deadline.is_some() {
+            if total.is_some() {
                 self.wait(PollFlags::OUT, deadline, check)?;
             }
             let now = rest.get(..rest.len().min(PIECES)).unwrap_or_default();
             match self.sink.write_vectored(now) {
                 Ok(0) => return Err(failed("writing to the peer", &IoKind::WriteZero.into())),
-                Ok(count) => IoSlice::advance_slices(&mut rest, count),
+                Ok(count) => {
+                    IoSlice::advance_slices(&mut rest, count);
+                    deadline = total.into_iter().chain(self.idle_deadline()).min();
+                }
                 Err(error) if error.kind() == IoKind::Interrupted => check().map_err(interrupted)?,
                 Err(error) if error.kind() == IoKind::WouldBlock => self.wait(PollFlags::OUT, deadline, check)?,
                 Err(error) => return Err(failed("writing to the peer", &error)),
@@ -182,11 +210,16 @@ impl Channel {
     }
 
     fn late(&self) -> Error {
-        let message = match self.first_byte {
-            Some(_) => "the peer has not finished its handshake and sent a first byte in time",
-            None => "the peer has not answered within the time-out",
+        let message = match (self.first_byte, self.idle) {
+            (Some(_), _) => "the peer has not finished its handshake and sent a first byte in time".to_owned(),
+            (None, Some(idle)) => format!("the peer has sent or taken nothing for {} s", idle.as_secs_f64()),
+            (None, None) => "the peer has not answered within the time-out".to_owned(),
         };
         Error::new(ErrorKind::Deadline, message)
+    }
+
+    fn idle_deadline(&self) -> Option<Instant> {
+        self.idle.and_then(|idle| Instant::now().checked_add(idle))
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -198,7 +231,7 @@ impl Channel {
         let descriptor = if what == PollFlags::IN { self.source.descriptor() } else { self.sink.descriptor() };
         let Some(descriptor) = descriptor else {
             // An object of somebody else's waits as it likes; between its waits the caller is asked.
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if is_over(deadline) {
                 return Err(self.late());
             }
             return check().map_err(interrupted);
@@ -216,6 +249,10 @@ impl Channel {
             }
         }
     }
+}
+
+fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
 fn interrupted(_: Interrupted) -> Error {

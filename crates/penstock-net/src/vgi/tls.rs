@@ -154,7 +154,7 @@ impl Source for Half {
         None
     }
 
-    fn set_first_byte(&mut self, deadline: Option<Instant>) {
+    fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.lock().socket.deadline = deadline;
     }
 }

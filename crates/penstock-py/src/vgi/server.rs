@@ -100,7 +100,8 @@ impl VgiServer {
     }
 
     /// A connection over two descriptors, which are used and not owned, or two binary files.
-    #[pyo3(signature = (reader, writer=None, segment=None, tls=None, first_byte=None))]
+    #[pyo3(signature = (reader, writer=None, segment=None, tls=None, first_byte=None, idle=None))]
+    #[allow(clippy::too_many_arguments)] // As Python gives them.
     fn connection(
         &self,
         reader: &Bound<'_, PyAny>,
@@ -108,13 +109,16 @@ impl VgiServer {
         segment: Option<&Bound<'_, VgiSegment>>,
         tls: Option<&Bound<'_, VgiTls>>,
         first_byte: Option<f64>,
+        idle: Option<f64>,
     ) -> PyResult<VgiConnection> {
         let segment = segment.map(|segment| segment.get().segment()).transpose()?;
         let mut channel: Channel = channel(reader, writer, tls)?;
+        let limit = |seconds| Duration::try_from_secs_f64(seconds).map_err(|error| misuse(&error.to_string()));
         if let Some(seconds) = first_byte {
-            let limit =
-                Duration::try_from_secs_f64(seconds).map_err(|error| misuse(&format!("first_byte: {error}")))?;
-            channel.set_first_byte(limit);
+            channel.set_first_byte(limit(seconds)?);
+        }
+        if let Some(seconds) = idle {
+            channel.set_idle(limit(seconds)?);
         }
         let config = ServerConfig { seed: penstock_net::vgi::seed(), ..self.config.clone() };
         let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment);

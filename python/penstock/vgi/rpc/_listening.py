@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import logging
+import math
 import os
 import socket
 import stat
@@ -32,15 +33,19 @@ FIRST_BYTE = 10.0
 """Seconds from accept to the end of a TLS handshake and the first byte of a request."""
 BACKLOG = 128
 """Connections that may wait to be accepted."""
+IDLE = 900.0
+"""Seconds for which a client may be silent between two requests and within one, unless the server is told otherwise."""
 _BACK_OFF = 0.05
 """Seconds until the next attempt where the system had no descriptor, memory or thread for a connection."""
+_SAY_AGAIN = 10.0
+"""Seconds for which a trouble that goes on is not told again."""
 _GRACE = 10.0
 """Seconds that calls have to finish once the server stops."""
 _PER_CONNECTION = 3
 """Descriptors of a connection: the socket, and the two that the core reads and writes."""
 _TCP_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""The system has no room for one more connection now."""
+_NO_LISTENER = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP})
+"""Nothing can ever be accepted: the socket is closed, or does not listen. Any other trouble may pass."""
 _GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.ECONNRESET})
 """The client left before its connection was accepted."""
 
@@ -59,17 +64,23 @@ class Listening:
         *,
         threaded: bool,
         max_connections: int | None = None,
+        idle_timeout: float | None = None,
         tls: "_core.VgiTls | None" = None,
     ) -> None:
         """Lower ``max_connections`` (1,024 by default) to what the limit of descriptors allows, with a warning."""
+        self._idle = IDLE if idle_timeout is None else idle_timeout
+        if not 0 < self._idle < math.inf:
+            raise ValueError(f"idle_timeout is a number of seconds above 0, not {idle_timeout}")
         self._server, self._tls, self._threaded = server, tls, threaded
-        most = _within_descriptors(CONNECTIONS if max_connections is None else max_connections)
+        wanted = CONNECTIONS if max_connections is None else max_connections
+        self._descriptors = _core.Descriptors("vgi", wanted, _PER_CONNECTION)
+        most = max(1, self._descriptors.connections)
         self._share = max(1, most - most // 8)
         self._room = threading.Semaphore(most)
         self._lock = threading.Lock()
         self._open: dict[threading.Thread, UnixTransport] = {}
         self._addresses: Counter[str] = Counter()
-        self._exhausted = False
+        self._said: dict[str, float] = {}
 
     def serve(self, listener: socket.socket) -> None:
         """Accept connections until an exception, such as that of a signal handler, ends it; then end them all."""
@@ -90,12 +101,12 @@ class Listening:
         try:
             connection, peer = listener.accept()
         except OSError as error:
-            if error.errno in _EXHAUSTED:
-                self._back_off(f"no connection can be accepted: {error.strerror}")
-            elif error.errno not in _GONE:
+            if error.errno in _NO_LISTENER:
                 raise
+            if error.errno not in _GONE:
+                self._back_off(f"no connection can be accepted: {error.strerror}")
             return False
-        self._exhausted, local = False, connection.family == socket.AF_UNIX
+        local = connection.family == socket.AF_UNIX
         address = "" if local else _address(peer[0])
         if not self._within_share(address):
             connection.close()
@@ -104,7 +115,7 @@ class Listening:
             if not local:
                 _tune(connection)
             transport = UnixTransport(connection, self._tls)
-            transport.first_byte = FIRST_BYTE
+            transport.first_byte, transport.idle = FIRST_BYTE, self._idle
             self._start(transport, address)
         except (OSError, RuntimeError) as error:
             # The client hung up, or the system has no thread for it.
@@ -117,7 +128,8 @@ class Listening:
     def _within_share(self, address: str) -> bool:
         with self._lock:
             if address and self._addresses[address] >= self._share:
-                _log.warning("a connection of %s was closed: the address has its %d already", address, self._share)
+                if self._says("share"):
+                    _log.warning("a connection of %s was closed: the address has its %d already", address, self._share)
                 self._server.core.refused()
                 return False
             if address:
@@ -131,10 +143,17 @@ class Listening:
                 if not self._addresses[address]:
                     del self._addresses[address]
 
+    def _says(self, trouble: str) -> bool:
+        """Whether the log hears of it: once in a while, since a log that a flood can fill is one more thing to attack."""
+        now = time.monotonic()
+        if now - self._said.get(trouble, -math.inf) < _SAY_AGAIN:
+            return False
+        self._said[trouble] = now
+        return True
+
     def _back_off(self, why: str) -> None:
-        """Wait a little; the log says the first time that it is so."""
-        if not self._exhausted:
-            self._exhausted = True
+        """Wait a little, and let the log say why."""
+        if self._says(why):
             _log.error("%s; trying again every %d ms", why, int(_BACK_OFF * 1_000))
         time.sleep(_BACK_OFF)
 
@@ -185,12 +204,6 @@ def serve_connection(server: "RpcServer", transport: RpcTransport) -> None:
         _log.warning("a connection ended: %s", error)
     finally:
         transport.close()
-
-
-def _within_descriptors(wanted: int) -> int:
-    """Give how many connections the limit of descriptors allows."""
-    possible = _core.provide_descriptors("vgi", wanted * _PER_CONNECTION)
-    return max(1, possible // _PER_CONNECTION)
 
 
 def _address(host: str) -> str:

@@ -212,10 +212,9 @@ class RpcServer:
         if found is None:
             from penstock.vgi.rpc._transport import beside, endpoints
 
-            first_byte: float | None = getattr(transport, "first_byte", None)
-            found = PipeCalls(
-                self, self.core.connection(*endpoints(transport), **beside(transport), first_byte=first_byte)
-            )
+            limits = {name: getattr(transport, name, None) for name in ("first_byte", "idle")}
+            connection = self.core.connection(*endpoints(transport), **beside(transport), **limits)
+            found = PipeCalls(self, connection)
             with self._lock:
                 self._calls[transport] = found
         return found

@@ -230,15 +230,17 @@ def serve_unix(
     *,
     threaded: bool = False,
     max_connections: int | None = None,
+    idle_timeout: float | None = None,
     announce: Callable[[], object] | None = None,
 ) -> None:
     """Serve on a Unix socket until the process ends: one connection after the other, or many in threads.
 
     Only this user may connect (mode 0600). A socket that a dead server left behind is replaced; FileExistsError where
     another file is there, or where a server listens. ``max_connections`` (1,024 by default) are served at a time;
-    others wait. A connection without a byte for 10 s is closed. ``announce`` is called once it listens.
+    others wait. A connection without a byte for 10 s is closed, and later one whose client is silent for
+    ``idle_timeout`` seconds (900), between two requests or within one. ``announce`` is called once it listens.
     """
-    listening = Listening(server, threaded=threaded, max_connections=max_connections)
+    listening = Listening(server, threaded=threaded, max_connections=max_connections, idle_timeout=idle_timeout)
     with unix_listener(path) as listener:
         if announce is not None:
             announce()
@@ -251,6 +253,7 @@ def serve_tcp(
     port: int = 0,
     *,
     max_connections: int | None = None,
+    idle_timeout: float | None = None,
     cert: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
     client_ca: str | os.PathLike[str] | None = None,
@@ -259,13 +262,14 @@ def serve_tcp(
 
     With ``cert`` and ``key`` over TLS, and then ``client_ca`` may say whose callers are let in; the line ends with
     `` fingerprint sha256:HEX`` then. ``max_connections`` (1,024 by default) are served at a time, seven eighths at
-    most for one address beyond loopback. A connection has 10 s for its TLS handshake and its first byte.
+    most for one address beyond loopback. A connection has 10 s for its TLS handshake and its first byte, and is
+    closed later where its client is silent for ``idle_timeout`` seconds (900), between two requests or within one.
     """
     if (cert is None) != (key is None) or (cert is None and client_ca is not None):
         raise ValueError("a certificate and its key go together, and client_ca needs both")
     tls = None if cert is None or key is None else _core.VgiTls.server(cert, key, client_ca)
     pinned = "" if tls is None else f" fingerprint {tls.fingerprint}"
-    listening = Listening(server, threaded=True, max_connections=max_connections, tls=tls)
+    listening = Listening(server, threaded=True, max_connections=max_connections, idle_timeout=idle_timeout, tls=tls)
     with socket.create_server((host, port), backlog=BACKLOG) as listener:
         print(f"TCP:{host}:{listener.getsockname()[1]}{pinned}", flush=True)  # noqa: T201 -- it is how a caller finds it
         listening.serve(listener)

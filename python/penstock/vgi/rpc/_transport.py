@@ -162,6 +162,8 @@ class UnixTransport:
         self.tls = tls
         self.first_byte: float | None = None
         """Seconds that the peer has for its TLS handshake and its first byte; None is no limit."""
+        self.idle: float | None = None
+        """Seconds for which the peer may be silent where it is waited for, or take nothing; None is no limit."""
         # Without buffers, so that the core reads and writes the socket itself.
         self._file = socket.SocketIO(sock, "rw")
 

@@ -38,6 +38,8 @@ const SERVING: Serving = Serving {
     what: "readers",
     connections: 256,
     per_address: None,
+    // A read opens a file.
+    descriptors: 2,
     keep_alive: true,
     // How long a reader may think between two requests.
     patience: Duration::from_secs(60),

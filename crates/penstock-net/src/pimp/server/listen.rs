@@ -18,6 +18,7 @@ pub(super) const SERVING: Serving = Serving {
     what: "PIMP",
     connections: 16_384,
     per_address: None,
+    descriptors: 1,
     keep_alive: true,
     // Decision 3.
     patience: Duration::from_secs(10),
