@@ -355,8 +355,8 @@ def test_a_spool_in_an_object_store_is_acknowledged_when_the_store_has_it(s3: S3
             writer.send(window(2) + json_frame(1, b'{"n":121}') + json_frame(2, b'{"n":122}'))
             assert writer.ack() == (2, 2)
         assert again.counters().duplicates == 1
+        assert numbers(s3.uri("logs/spool"), storage=s3.storage)[-2:] == [121, 122]
         again.commit("nightly", again.end())
-    assert numbers(s3.uri("logs/spool"), storage=s3.storage)[-2:] == [121, 122]
     assert json.loads(s3.get("logs/spool/readers.json"))["nightly"][1] > 0
 
 
