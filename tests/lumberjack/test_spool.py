@@ -119,13 +119,10 @@ def test_equal_events_of_connections_that_ended_are_all_stored(tmp_path, tls):
 @pytest.mark.parametrize("tls", [False, True])
 def test_equal_events_of_a_connection_that_the_receiver_closed_are_stored(tmp_path, end, tls):
     """A writer that is idle does not read, as Filebeat, so it does not see that the other end has closed."""
-    options = {"idle": {"idle_timeout": 0.1}, "age": {"max_age": 0.1}, "close": {}}[end]
+    options = {"idle": {"idle_timeout": 0.1}, "age": {"max_age": 2.0}, "close": {}}[end]
     with Spool(tmp_path / "spool") as spool:
         first = Receiver(spool=spool, tls=tls, **options)
         with Writer(first.address, tls=tls) as writer:
-            if end == "age":
-                # The edge of a window at which it is too old.
-                time.sleep(0.2)
             writer.send(window(1) + json_frame(1, b'{"n":7}'))
             assert writer.ack() == (2, 1)
             if end == "close":
@@ -358,9 +355,9 @@ def test_a_spool_in_an_object_store_is_acknowledged_when_the_store_has_it(s3: S3
             writer.send(window(2) + json_frame(1, b'{"n":121}') + json_frame(2, b'{"n":122}'))
             assert writer.ack() == (2, 2)
         assert again.counters().duplicates == 1
+        assert numbers(s3.uri("logs/spool"), storage=s3.storage)[-2:] == [121, 122]
         again.commit("nightly", again.end())
-    assert numbers(s3.uri("logs/spool"), storage=s3.storage)[-2:] == [121, 122]
-    assert json.loads(s3.get("logs/spool/readers.json"))["nightly"][1] > 0
+    assert json.loads(s3.get("logs/spool/readers.json"))["nightly"][0] > 0
 
 
 def test_a_segment_ends_at_its_age(tmp_path: Path):
