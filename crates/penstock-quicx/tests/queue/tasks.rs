@@ -154,7 +154,8 @@ fn whoever_asks_late_hears_a_whole_reason_and_of_many_the_oldest_are_forgotten()
     for id in 1..=100 {
         d.send(producer, &[submit("a", b"")]);
         d.send(worker, &[failed(id, &reason)]);
-        (d.hears(producer), d.hears(worker));
+        d.hears(producer);
+        d.hears(worker);
     }
     for id in [37, 64, 100] {
         assert_eq!(d.ask(observer, observe(id)), [format!("FAILED {id} {}", "r".repeat(64 << 10))]);
@@ -172,7 +173,8 @@ fn the_dead_list_keeps_what_a_worker_has_said_of_each_however_many_there_are() {
     for id in 1..=4_200 {
         d.send(producer, &[submit("a", b"")]);
         d.send(worker, &[failed(id, &reason)]);
-        (d.hears(producer), d.hears(worker));
+        d.hears(producer);
+        d.hears(worker);
     }
     for (id, octets) in [(1, 64 << 10), (64, 64 << 10), (65, 1 << 10), (4_200, 1 << 10)] {
         assert_eq!(d.ask(observer, observe(id)), [format!("FAILED {id} {}", "r".repeat(octets))]);
