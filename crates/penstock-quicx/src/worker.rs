@@ -68,6 +68,8 @@ pub struct Worker {
     /// Heartbeats sent and answered.
     sent: u64,
     answered: u64,
+    /// What was taken for the answer to the last of them, by a daemon that does not know HEARTBEAT.
+    excused: Option<Refused>,
 }
 
 impl Worker {
@@ -86,6 +88,7 @@ impl Worker {
             pulse: Pulse::new(now, heartbeat),
             sent: 0,
             answered: 0,
+            excused: None,
         }
     }
 
@@ -216,6 +219,8 @@ impl Worker {
     }
 
     fn handle_frame(&mut self, now: Instant, frame: Frame<'_>) -> Result<()> {
+        // Whatever comes, the daemon is there.
+        self.pulse.answered();
         match frame {
             Frame::Task(task) => {
                 self.ready_was_answered()?;
@@ -233,15 +238,20 @@ impl Worker {
             }
             Frame::Error(failure) => {
                 let message = failure.message.get(..1_024).unwrap_or(failure.message);
-                let message = String::from_utf8_lossy(message).into_owned();
-                self.refused(Refused { code: failure.code, message });
+                let refusal = Refused { code: failure.code, message: String::from_utf8_lossy(message).into_owned() };
+                if self.answered < self.sent {
+                    // A refusal does not say what it is for. If it was not for HEARTBEAT, there is a PONG to come.
+                    self.alive();
+                    self.excused = Some(refusal);
+                } else {
+                    self.refused(refusal);
+                }
             }
             Frame::Heartbeat => Frame::Pong.encode(&mut self.out)?,
-            Frame::Pong => {
-                self.pulse.answered();
-                self.answered += 1;
-                self.events.push_back(WorkerEvent::Alive(self.answered));
-            }
+            Frame::Pong => match self.excused.take_if(|_| self.answered >= self.sent) {
+                Some(refusal) => self.refused(refusal),
+                None => self.alive(),
+            },
             Frame::Submit(_)
             | Frame::SubmitOnce(_)
             | Frame::Ok(_)
@@ -261,6 +271,11 @@ impl Worker {
             | Frame::Stop => return Err(Error::violation(format!("{} is not for workers", frame.opcode()))),
         }
         Ok(())
+    }
+
+    fn alive(&mut self) {
+        self.answered += 1;
+        self.events.push_back(WorkerEvent::Alive(self.answered));
     }
 
     fn refused(&mut self, refusal: Refused) {

@@ -162,6 +162,46 @@ fn a_worker_asks_whether_the_daemon_is_there_and_gives_up_after_three_heartbeats
 }
 
 #[test]
+fn a_daemon_that_does_not_know_heartbeat_is_alive_to_its_worker() {
+    for begin in [&[Frame::Wait][..], &[REFUSED, REFUSED, Frame::Wait], &[]] {
+        let mut d = Dialogue::begun(begin);
+        if !begin.is_empty() {
+            d.hears(&[task(1)]);
+        }
+        d.events();
+        for beat in 1..=5 {
+            assert_eq!((d.pass(), d.says()), (HEARTBEAT, vec!["HEARTBEAT"]));
+            d.hears(&[REFUSED]);
+            assert_eq!(d.events(), [WorkerEvent::Alive(beat)], "nothing of its own was refused");
+        }
+        // Where READY had no answer, no refusal was for what came before it.
+        d.hears(&[task(2)]);
+        assert!(matches!(d.events().as_slice(), [WorkerEvent::Task { .. }]));
+    }
+}
+
+#[test]
+fn any_frame_says_that_the_daemon_is_there() {
+    let mut d = Dialogue::begun(&[Frame::Wait, task(1)]);
+    d.events();
+    for id in 2..=8 {
+        assert_eq!((d.pass(), d.says()), (HEARTBEAT, vec!["HEARTBEAT"]));
+        d.hears(&[task(id)]);
+        assert!(matches!(d.events().as_slice(), [WorkerEvent::Task { .. }]));
+    }
+}
+
+#[test]
+fn a_refusal_before_a_pong_was_not_for_the_heartbeat() {
+    let mut d = Dialogue::begun(&[Frame::Wait, task(1)]);
+    d.events();
+    d.done(1);
+    d.worker.heartbeat().expect("sent");
+    d.hears(&[REFUSED, Frame::Pong]);
+    assert!(matches!(d.events().as_slice(), [WorkerEvent::Alive(1), WorkerEvent::Refused(_)]));
+}
+
+#[test]
 fn a_producer_asks_while_nothing_else_waits_for_an_answer() {
     let mut clock = FakeClock::new();
     let mut client = Client::new();

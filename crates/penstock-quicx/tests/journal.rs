@@ -190,7 +190,7 @@ impl World {
     }
 
     fn compact(&mut self) {
-        let Some(oldest) = self.journal.to_compact() else { return };
+        let Some(oldest) = self.journal.to_compact(0) else { return };
         let ids: Vec<u32> = self.places.iter().filter(|(_, at)| **at == oldest).map(|(id, _)| *id).collect();
         for id in ids {
             let (order, attempts, dead, content) = self.model.get(&id).expect("placed").clone();

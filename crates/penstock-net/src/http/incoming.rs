@@ -1,12 +1,12 @@
 //! Bodies of requests: up to a limit, at a least rate, in a total time, in room that grows with what has come.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use penstock_wire::{Limit, LimitExceeded};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::budget::{Busy, Room};
 
@@ -40,6 +40,8 @@ struct Arrival<B> {
     body: B,
     most: Limit,
     length: u64,
+    /// The time for a part.
+    patience: Duration,
     /// Of the time for this part.
     left: Duration,
     /// Of the time for all of it.
@@ -48,7 +50,7 @@ struct Arrival<B> {
 
 impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
     const fn new(body: B, most: Limit) -> Self {
-        Self { body, most, length: 0, left: PATIENCE, total: TOTAL }
+        Self { body, most, length: 0, patience: PATIENCE, left: PATIENCE, total: TOTAL }
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
@@ -66,7 +68,7 @@ impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
             self.length = self.length.saturating_add(bytes.len() as u64);
             self.most.check(self.length).map_err(BodyError::TooLarge)?;
             if self.length / PART > part {
-                self.left = PATIENCE;
+                self.left = self.patience;
             }
             return Ok(Some(bytes));
         }
@@ -107,4 +109,62 @@ where
         bytes.extend_from_slice(&more);
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::runtime::{block_on, spawn};
+
+    const MOST: Limit = Limit { name: "body", value: 8 << 20 };
+
+    /// A body of so many octets each time.
+    fn dripping(octets: usize, pause: Duration) -> impl Body<Data = Bytes, Error = Infallible> + Send + Unpin {
+        let (near, mut far) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            while near.send(Ok(Frame::data(Bytes::from(vec![7; octets])))).await.is_ok() {
+                sleep(pause).await;
+            }
+        });
+        StreamBody::new(stream::poll_fn(move |context| far.poll_recv(context)))
+    }
+
+    /// Reads until the end; says why it came, and how much there was.
+    fn ended(octets: usize, patience: Duration, total: Duration) -> (String, u64) {
+        let reading = async move {
+            let body = dripping(octets, Duration::from_millis(10));
+            let mut arrival = Arrival { patience, left: patience, total, ..Arrival::new(body, MOST) };
+            loop {
+                match arrival.next().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return ("whole".to_owned(), arrival.length),
+                    Err(BodyError::Late(why)) => return (why, arrival.length),
+                    Err(other) => return (format!("{other:?}"), arrival.length),
+                }
+            }
+        };
+        block_on(spawn(reading).expect("runs")).expect("waited").expect("ended")
+    }
+
+    #[test]
+    fn a_drip_below_the_least_rate_is_ended_though_something_comes_all_the_time() {
+        let (why, length) = ended(16, Duration::from_millis(200), TOTAL);
+        assert!(why.contains("longer than 10 s") && (16..PART).contains(&length), "{why} after {length}");
+    }
+
+    #[test]
+    fn a_body_at_a_good_rate_is_ended_when_its_total_time_is_over() {
+        let patience = Duration::from_secs(10);
+        let (why, length) = ended(64 << 10, patience, Duration::from_millis(300));
+        assert!(why.contains("longer than 900 s") && length > 64 << 10, "{why} after {length}");
+        // Without that end only its length limits it.
+        assert!(ended(512 << 10, patience, TOTAL).0.contains("TooLarge"));
+    }
 }

@@ -101,7 +101,6 @@ impl VgiServer {
 
     /// A connection over two descriptors, which are used and not owned, or two binary files.
     #[pyo3(signature = (reader, writer=None, segment=None, tls=None, first_byte=None, idle=None))]
-    #[allow(clippy::too_many_arguments)] // As Python gives them.
     fn connection(
         &self,
         reader: &Bound<'_, PyAny>,

@@ -25,8 +25,10 @@ impl<'a> DeadTask<'a> {
         writer.u16(self.attempts);
         writer.u8(u8::try_from(self.kind.len()).unwrap_or(u8::MAX));
         writer.bytes(self.kind);
-        writer.u16(u16::try_from(self.reason.len()).unwrap_or(u16::MAX));
-        writer.bytes(self.reason);
+        // A reason may have an octet more than its length can say.
+        let reason = self.reason.get(..usize::from(u16::MAX)).unwrap_or(self.reason);
+        writer.u16(reason.len() as u16);
+        writer.bytes(reason);
     }
 
     fn decode(reader: &mut Reader<'a>) -> std::result::Result<Self, Truncated> {

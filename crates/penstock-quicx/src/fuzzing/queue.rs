@@ -13,6 +13,12 @@ use crate::{
 const PEERS: usize = 4;
 /// What a connection may have waiting, pushed or asked for.
 const OUTPUT: usize = 4 << 10;
+/// What it may have waiting in the other configuration, where others' tasks fail faster than it reads.
+const PUSHED: usize = 16 << 10;
+/// OKs and ERRORs may take so many bytes more than they did while they waited for the disk.
+const BURST: usize = 512 + 17;
+/// No other request of ours is longer.
+const REQUEST: usize = 256;
 /// Bytes of a reason here, and around it in DEAD_TASKS.
 const REASON: usize = 64;
 const LISTED: usize = 4 + 2 + 1 + 1 + 2 + REASON;
@@ -29,8 +35,9 @@ const ANSWER: usize = 512;
 ///             20 durable   21 the write fails   22 time   23 half a request
 /// ```
 pub fn quicx_queue(now: Instant, input: &[u8]) {
-    let Some((journaled, script)) = input.split_first() else { return };
-    let Some(mut world) = World::new(now, *journaled > 0) else { return };
+    let Some((how, script)) = input.split_first() else { return };
+    let pushed = if how & 2 == 0 { OUTPUT } else { PUSHED };
+    let Some(mut world) = World::new(now, how & 1 == 1, pushed) else { return };
     let mut rest = script;
     while let Some(([what, who, times, more], behind)) = rest.split_first_chunk() {
         rest = behind;
@@ -97,10 +104,12 @@ struct World {
     /// As many as were ever dead at once.
     dead: usize,
     writing: bool,
+    journaled: bool,
+    pushed: usize,
 }
 
 impl World {
-    fn new(now: Instant, journaled: bool) -> Option<Self> {
+    fn new(now: Instant, journaled: bool, pushed: usize) -> Option<Self> {
         let policy = Policy { attempts: 2, ..Policy::default() };
         let config = QueueConfig {
             pool: PoolConfig::with_bytes(128 << 10),
@@ -111,7 +120,7 @@ impl World {
             .into(),
             default: policy,
             output: OUTPUT,
-            output_limit: OUTPUT,
+            output_limit: pushed,
             heartbeat_interval: Some(Duration::from_secs(5)),
             ..QueueConfig::default()
         };
@@ -122,7 +131,7 @@ impl World {
         };
         let mut queue = queue.ok()?;
         let peers = std::array::from_fn(|_| queue.open(false));
-        Some(Self { queue, now, peers, input: FastMap::default(), dead: 0, writing: false })
+        Some(Self { queue, now, peers, input: FastMap::default(), dead: 0, writing: false, journaled, pushed })
     }
 
     /// What a driver does: nothing is read from those who have enough waiting.
@@ -186,13 +195,13 @@ impl World {
         let answer = ANSWER.max(crate::HEADER + self.dead * LISTED);
         for id in &self.peers {
             let (last, any) = self.input.get(&id.index).copied().unwrap_or_default();
+            let (out, came) = self.queue.buffers(*id);
+            let limit = OUTPUT.max(self.pushed) + answer + if self.journaled { BURST } else { 0 };
+            assert!(out <= limit, "{out} bytes are there for answers, where {limit} may be");
             // The largest request that may be cut, and that only these bytes can begin, is FAILED.
-            let request = if any { TaskId::LENGTH + crate::REASON } else { 0 };
-            // What others cause is limited by an eighth more.
-            let limit = OUTPUT + OUTPUT / 8 + answer.max(request) + last;
-            let found = self.queue.buffered(*id);
-            assert!(found <= limit, "{found} bytes are buffered, where {limit} may be");
-            assert!(self.queue.poll_transmit(*id).len() <= found, "more is to be written than there is");
+            let limit = last + if any { TaskId::LENGTH + crate::REASON } else { REQUEST };
+            assert!(came <= limit, "{came} bytes of requests are there, where {limit} may be");
+            assert!(self.queue.poll_transmit(*id).len() <= out, "more is to be written than there is");
         }
     }
 

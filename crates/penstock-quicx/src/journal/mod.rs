@@ -209,10 +209,11 @@ impl Journal {
         }
     }
 
-    /// The oldest segment, if its tasks should be written again so that it can go.
-    pub fn to_compact(&self) -> Option<u64> {
+    /// The oldest segment, if its tasks should be written again so that it can go. The reasons of dead tasks, so many octets,
+    /// count too: they are written again with their tasks.
+    pub fn to_compact(&self, reasons: u64) -> Option<u64> {
         let total: u64 = self.segments.iter().map(|segment| segment.octets).sum();
-        let live: u64 = self.segments.iter().map(|segment| segment.live_octets).sum();
+        let live = self.segments.iter().map(|segment| segment.live_octets).sum::<u64>() + reasons;
         let oldest = self.segments.front().filter(|oldest| oldest.live > 0 && self.segments.len() > 1)?;
         (!self.failed && total > 2 * live + 4 * self.segment_size).then_some(oldest.number)
     }

@@ -7,10 +7,10 @@ use super::outcome::{MAX_ATTEMPTS, Outcome};
 use super::output::DeadList;
 use super::task::{State, Tick};
 use super::{Buried, ConnectionId, Event, Queue};
-use crate::{DeadTask, DeadTasks, ErrorCode, Frame, Journal, Record, TaskId};
+use crate::{DeadTask, DeadTasks, ErrorCode, Frame, Journal, REASON, Record, TaskId};
 
-/// Octets of a reason that the dead list keeps, and of all together.
-const REASON: usize = 1 << 10;
+/// Octets of a reason that the dead list keeps in any case, and of all together up to which it keeps whole ones.
+const LEAST: usize = 1 << 10;
 const REASONS: usize = 4 << 20;
 /// Octets of DEAD_TASKS.
 const LISTED: usize = 512 << 10;
@@ -19,9 +19,9 @@ impl Queue {
     /// A task has no attempts left: it goes to the dead list, where it keeps its ID and its block (decision 7). Those who
     /// wait for it hear a worker's reason as it stands, and "max attempts" where no worker has given one (decision 8).
     pub(super) fn die(&mut self, now: Tick, place: u32, whole: &[u8], verdict: bool) {
-        let reason = whole.get(..REASON).unwrap_or(whole);
-        self.bury(place, reason, verdict);
+        self.bury(place, whole, verdict);
         let Some(task) = self.tasks.get(place) else { return };
+        let reason = self.dead.tasks.get(&task.order).map_or(&[][..], |dead| &*dead.reason);
         let (id, attempts, submitter) = (task.id, task.attempts, task.submitter);
         if let Some(journal) = &mut self.journal {
             journal.append(&Record::Dead { id, attempts, reason, verdict }, false);
@@ -38,10 +38,10 @@ impl Queue {
         self.forget_unique(place);
         let Some(task) = self.tasks.get_mut(place) else { return };
         task.state = State::Dead;
-        let kept = reason.len().min(REASON).min(REASONS.saturating_sub(self.dead.octets));
+        // What a worker has said is never lost for lack of room.
+        let room = REASONS.saturating_sub(self.dead.octets).max(LEAST);
+        let kept = reason.len().min(REASON).min(room);
         self.dead.octets += kept;
-        // Nothing left of a reason is no reason.
-        let verdict = verdict && (kept > 0 || reason.is_empty());
         let reason = reason.get(..kept).unwrap_or_default().into();
         self.dead.tasks.insert(task.order, Buried { place, reason, verdict });
         self.dead.orders.insert(task.id.0, task.order);

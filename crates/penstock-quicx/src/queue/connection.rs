@@ -78,9 +78,9 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Bytes of its buffers: what waits to be written, and for the disk, and what has come and is not read.
-    pub(super) fn buffered(&self) -> usize {
-        self.output.capacity() + self.decoder.kept() + self.rest.capacity()
+    /// Bytes of its buffers: what waits to be written, and for the disk; and what has come and is not read.
+    pub(super) fn buffered(&self) -> (usize, usize) {
+        (self.output.capacity(), self.decoder.kept() + self.rest.capacity())
     }
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn insert(&mut self, accepts: Accepts, trusted: bool, limit: usize) -> ConnectionId {
+    pub(super) fn insert(&mut self, accepts: Accepts, trusted: bool, limits: (usize, usize)) -> ConnectionId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
             (self.places.len() - 1) as u32
@@ -107,7 +107,7 @@ impl Connections {
                 decoder: Decoder::new(accepts),
                 role: Role::Unknown,
                 trusted,
-                output: Output::new(limit),
+                output: Output::new(limits.0, limits.1),
                 rest: Vec::new(),
                 ending: false,
                 dirty: false,

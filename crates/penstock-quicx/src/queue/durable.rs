@@ -98,7 +98,8 @@ impl Queue {
 
     /// Writes the tasks of the oldest segment again, where that is what keeps it: some at a time, so that others have their turn.
     fn compact(&mut self) {
-        let oldest = self.journal.as_ref().and_then(Journal::to_compact).map(|segment| (segment, 0));
+        let reasons = self.dead.octets as u64;
+        let oldest = self.journal.as_ref().and_then(|journal| journal.to_compact(reasons)).map(|segment| (segment, 0));
         let Some((oldest, start)) = self.compacting.take().or(oldest) else { return };
         let before = self.journal_waiting();
         for place in start..start.saturating_add(SCANNED) {

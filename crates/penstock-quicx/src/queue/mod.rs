@@ -207,7 +207,11 @@ impl Queue {
     /// A connection has come. Whoever is trusted may stop the daemon.
     pub fn open(&mut self, trusted: bool) -> ConnectionId {
         self.counters.connections += 1;
-        self.connections.insert(Accepts::ToDaemon { submit: self.pool.largest() }, trusted, self.config.output)
+        self.connections.insert(
+            Accepts::ToDaemon { submit: self.pool.largest() },
+            trusted,
+            (self.config.output, self.config.output_limit),
+        )
     }
 
     /// A connection is gone: its tasks go back to the head of the queue (decision 7). A producer that leaves loses nothing.
@@ -247,9 +251,15 @@ impl Queue {
     /// Bytes of memory that a connection's buffers have: what waits to be written, what waits for the disk before that, a
     /// request that is not whole, and what has come and is not read. But for the last, which one read has brought,
     /// at most [`QueueConfig::output`] and one answer, or one request; where others' tasks fail faster than it
-    /// reads, [`QueueConfig::output_limit`] and an eighth of it.
+    /// reads, [`QueueConfig::output_limit`] and one answer. Half a KiB more is for answers that waited for the disk.
     pub fn buffered(&self, id: ConnectionId) -> usize {
-        self.connections.get(id).map_or(0, connection::Connection::buffered)
+        let (out, input) = self.buffers(id);
+        out + input
+    }
+
+    /// The same: what goes out, and what has come.
+    pub(crate) fn buffers(&self, id: ConnectionId) -> (usize, usize) {
+        self.connections.get(id).map_or((0, 0), connection::Connection::buffered)
     }
 
     /// Whether anything should be read from a connection. If not, [`poll_connection`](Self::poll_connection) names it when

@@ -7,10 +7,9 @@ use penstock_wire::FastMap;
 
 use super::task::{State, Tick};
 use super::{ConnectionId, Queue};
-use crate::{ErrorCode, Failed, Frame, Record, TaskId};
+use crate::{ErrorCode, Failed, Frame, REASON, Record, TaskId};
 
-/// Octets of a reason that are remembered, and of all together.
-const REASON: usize = 1 << 10;
+/// Octets of all reasons together that are remembered.
 const REASONS: usize = 4 << 20;
 /// Live tasks that a connection may observe at once.
 const OBSERVED: usize = 65_536;
@@ -32,28 +31,47 @@ pub(super) struct Outcomes {
     /// In the order in which they came. One that was forgotten, or came again, is passed over.
     order: VecDeque<(Tick, u32)>,
     octets: usize,
+    /// So many at the front of the order have no reason any more.
+    emptied: usize,
 }
 
 impl Outcomes {
     pub(super) fn new(most: usize, time: Duration) -> Self {
-        Self { most, time: time.as_micros() as u64, known: FastMap::default(), order: VecDeque::new(), octets: 0 }
+        let (known, order) = (FastMap::default(), VecDeque::new());
+        Self { most, time: time.as_micros() as u64, known, order, octets: 0, emptied: 0 }
     }
 
     fn remember(&mut self, now: Tick, id: TaskId, mut outcome: Outcome) {
-        if let Outcome::Failed(reason) = &mut outcome {
-            let kept = reason.len().min(REASON).min(REASONS.saturating_sub(self.octets));
-            *reason = reason.get(..kept).unwrap_or_default().into();
-            self.octets += kept;
-        }
         self.forget(id);
+        if let Outcome::Failed(reason) = &mut outcome {
+            if let Some(cut) = reason.get(..REASON) {
+                *reason = cut.into();
+            }
+            self.make_room(reason.len());
+            self.octets += reason.len();
+        }
         self.known.insert(id.0, (now, outcome));
         self.order.push_back((now, id.0));
         while self.order.len() > self.most
             || self.order.front().is_some_and(|(since, _)| now.saturating_sub(*since) > self.time)
         {
             let Some((since, id)) = self.order.pop_front() else { break };
+            self.emptied = self.emptied.saturating_sub(1);
             if self.known.get(&id).is_some_and(|(known, _)| *known == since) {
                 self.forget(TaskId(id));
+            }
+        }
+    }
+
+    /// The oldest reasons make room for a new one: who asks for a task asks soon.
+    fn make_room(&mut self, octets: usize) {
+        while self.octets + octets > REASONS {
+            let Some((since, id)) = self.order.get(self.emptied) else { return };
+            self.emptied += 1;
+            if let Some((known, Outcome::Failed(reason))) = self.known.get_mut(id)
+                && known == since
+            {
+                self.octets -= std::mem::take(reason).len();
             }
         }
     }

@@ -57,11 +57,13 @@ pub(super) struct Output {
     listing: Listing,
     /// Bytes that both buffers may have before nothing more is asked for.
     limit: usize,
+    /// Bytes that may wait in all: whoever lets more wait is cut.
+    most: usize,
 }
 
 impl Output {
-    pub(super) const fn new(limit: usize) -> Self {
-        Self { out: Vec::new(), sent: 0, held: Vec::new(), run: None, listing: Listing::None, limit }
+    pub(super) const fn new(limit: usize, most: usize) -> Self {
+        Self { out: Vec::new(), sent: 0, held: Vec::new(), run: None, listing: Listing::None, limit, most }
     }
 
     /// What the socket may be given now.
@@ -91,7 +93,7 @@ impl Output {
 
     /// Gives up whatever waits.
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.limit);
+        *self = Self::new(self.limit, self.most);
     }
 
     /// So many bytes were written.
@@ -141,6 +143,7 @@ impl Output {
                 self.held = Vec::new();
             }
             let limit = self.limit.saturating_sub(self.held.capacity());
+            let spare = spare.min(self.most.saturating_sub(self.out.len() + bytes + self.held.capacity()));
             grow(&mut self.out, bytes, limit, spare);
         }
         &mut self.out

@@ -238,7 +238,8 @@ fn a_dead_task_has_its_workers_reason_after_restarts_and_when_it_is_written_agai
         (d.hears(worker), d.hears(lost)),
         (vec!["WAIT".into(), "TASK 1 a 1".into()], vec!["WAIT".into(), "TASK 2 a 2".into()])
     );
-    d.send(worker, &[failed(1, b"no such address")]);
+    let why = format!("no such address: {}", "r".repeat(2_000));
+    d.send(worker, &[failed(1, why.as_bytes())]);
     d.queue.handle_closed(d.clock.instant(), lost);
     d.write();
     // Many others make the journal write the dead ones again.
@@ -255,9 +256,9 @@ fn a_dead_task_has_its_workers_reason_after_restarts_and_when_it_is_written_agai
         d.write();
         d = d.restart();
         let producer = d.connect();
-        assert_eq!(d.ask(producer, observe(1)), ["FAILED 1 no such address"]);
+        assert_eq!(d.ask(producer, observe(1)), [format!("FAILED 1 {why}")]);
         assert_eq!(d.ask(producer, observe(2)), ["FAILED 2 max attempts"]);
-        let list = "DEAD_TASKS [1 1 a no such address, 2 1 a the worker's connection ended]";
+        let list = format!("DEAD_TASKS [1 1 a {why}, 2 1 a the worker's connection ended]");
         assert_eq!(d.ask(producer, Frame::DeadList), [list]);
     }
 }

@@ -141,10 +141,46 @@ fn the_last_workers_reason_reaches_producers_verbatim_and_max_attempts_is_for_th
     for peer in [submitter, observer] {
         assert_eq!(d.hears(peer), [whole.as_str(), "FAILED 2 max attempts"]);
     }
-    // What is remembered for those who ask later is cut.
-    let kept = format!("FAILED 1 {}", "r".repeat(1_024));
-    assert_eq!(d.ask(observer, observe(1)), [kept]);
+    assert_eq!(d.ask(observer, observe(1)), [whole], "those who ask later hear it too");
     assert_eq!(d.ask(observer, observe(2)), ["FAILED 2 max attempts"]);
+}
+
+#[test]
+fn whoever_asks_late_hears_a_whole_reason_and_of_many_the_oldest_are_forgotten() {
+    let mut d = Dialogue::new();
+    let (producer, worker, observer) = (d.connect(), d.worker(1), d.connect());
+    let reason = vec![b'r'; 64 << 10];
+    // 64 of them are 4 MiB.
+    for id in 1..=100 {
+        d.send(producer, &[submit("a", b"")]);
+        d.send(worker, &[failed(id, &reason)]);
+        d.hears(producer);
+        d.hears(worker);
+    }
+    for id in [37, 64, 100] {
+        assert_eq!(d.ask(observer, observe(id)), [format!("FAILED {id} {}", "r".repeat(64 << 10))]);
+    }
+    for id in [1, 36] {
+        assert_eq!(d.ask(observer, observe(id)), [format!("FAILED {id} ")]);
+    }
+}
+
+#[test]
+fn the_dead_list_keeps_what_a_worker_has_said_of_each_however_many_there_are() {
+    let mut d = Dialogue::with(config(Policy { attempts: 1, retry_failed: true, ..Policy::default() }));
+    let (producer, worker, observer) = (d.connect(), d.worker(1), d.connect());
+    let reason = vec![b'r'; 64 << 10];
+    for id in 1..=4_200 {
+        d.send(producer, &[submit("a", b"")]);
+        d.send(worker, &[failed(id, &reason)]);
+        d.hears(producer);
+        d.hears(worker);
+    }
+    for (id, octets) in [(1, 64 << 10), (64, 64 << 10), (65, 1 << 10), (4_200, 1 << 10)] {
+        assert_eq!(d.ask(observer, observe(id)), [format!("FAILED {id} {}", "r".repeat(octets))]);
+    }
+    let list = d.ask(observer, Frame::DeadList).join("");
+    assert!(list.starts_with(&format!("DEAD_TASKS [1 1 a {},", "r".repeat(65_535))), "as much as a length can say");
 }
 
 #[test]

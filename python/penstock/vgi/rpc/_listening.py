@@ -144,7 +144,7 @@ class Listening:
                     del self._addresses[address]
 
     def _says(self, trouble: str) -> bool:
-        """Whether the log hears of it: once in a while, since a log that a flood can fill is one more thing to attack."""
+        """Whether the log hears of it, once in a while: a log that a flood can fill is one more thing to attack."""
         now = time.monotonic()
         if now - self._said.get(trouble, -math.inf) < _SAY_AGAIN:
             return False

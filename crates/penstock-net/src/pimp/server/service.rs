@@ -34,7 +34,7 @@ const SWEEP: Duration = Duration::from_secs(2);
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Bodies of so many times the largest one may be in memory.
 const BODIES: u64 = 4;
-/// Octets of answers that may be in memory; those of up to 16 KiB are not counted.
+/// Octets of answers that may be in memory; those of up to 16 KiB are not counted, and neither are such bodies.
 const ANSWERS: u64 = 256 << 20;
 const SMALL: usize = 16 << 10;
 
@@ -151,7 +151,7 @@ impl Service {
         let ServiceConfig { store, limits, jwt_secret, allow_origin } = config;
         let most = largest(&limits).max(PIECE).saturating_mul(2);
         let answers = Budget::new(ANSWERS, most);
-        let bodies = Budget::new(limits.body.saturating_mul(BODIES), limits.body);
+        let bodies = Budget::new(limits.body.saturating_mul(BODIES), limits.body).with_free(SMALL);
         Arc::new(Self {
             store,
             limits,

@@ -21,6 +21,7 @@ const SERVING: Serving = Serving {
     what: "HTTP",
     connections: 1_024,
     per_address: None,
+    descriptors: 1,
     keep_alive: true,
     patience: PATIENCE,
     stall: Duration::from_secs(120),
@@ -31,6 +32,8 @@ const SERVING: Serving = Serving {
 const CALLS: usize = 1_024;
 /// Bodies of so many times the largest one may be in memory before their calls run.
 const BODIES: u64 = 4;
+/// Bodies up to this are read whatever the others hold.
+const SMALL: usize = 64 << 10;
 /// How long a handshake and a head may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -66,7 +69,7 @@ impl HttpListener {
         let shared = Arc::new(Shared {
             service,
             queue: Queue::new(CALLS),
-            bodies: Budget::new(most.saturating_mul(BODIES), most),
+            bodies: Budget::new(most.saturating_mul(BODIES), most).with_free(SMALL),
             authenticates,
         });
         let server = HttpServer::bind(Arc::clone(&shared), listen, Secured::of(tls)?, SERVING, Arc::default())?;
@@ -214,4 +217,70 @@ fn unavailable() -> Response<Pieces> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, "too many calls wait");
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_vgi::{Dialect, Limits, Protocol};
+
+    use super::*;
+    use crate::runtime::block_on;
+
+    /// A service without methods, whose pages are calls too.
+    fn service() -> Arc<Service> {
+        let config = core::Config {
+            server_id: "0123456789ab".to_owned(),
+            dialect: Dialect::Spec,
+            description: None,
+            limits: Limits::default(),
+            seed: 1,
+            prefix: String::new(),
+            signing_key: vec![7; 32],
+            token_ttl: 10,
+            max_request_bytes: None,
+            max_stream_response_bytes: None,
+            fills: false,
+            compression_level: None,
+            cors_origins: Vec::new(),
+            cors_max_age: None,
+            health: true,
+            landing_page: true,
+            describe_page: true,
+            not_found_page: true,
+            repo_url: None,
+            guarded_pages: true,
+            own_pages: Vec::new(),
+            upload_urls: false,
+            max_upload_bytes: None,
+        };
+        let protocol = Protocol::new("Test", Vec::new()).expect("distinct names");
+        Arc::new(Service::new(Arc::new(protocol), config).expect("a prefix"))
+    }
+
+    #[test]
+    fn a_call_beyond_1024_that_wait_is_told_to_come_again() {
+        let (service, peer) = (service(), SocketAddr::from(([192, 0, 2, 1], 9)));
+        let bodies = Budget::new(1 << 10, 1 << 10);
+        let shared = Shared { service: Arc::clone(&service), queue: Queue::new(CALLS), bodies, authenticates: false };
+        let pending = || {
+            let (method, path) = ("GET".to_owned(), "/".to_owned());
+            match service.begin(core::Request { method, path, headers: Headers::default(), body: Vec::new() }) {
+                Begun::Call(pending) => pending,
+                Begun::Done(response) => panic!("answered with {}", response.status),
+            }
+        };
+        let ask = async {
+            let asked: Vec<_> = (0..1_025).map(|_| shared.ask(pending(), Progress::Whole, peer, "")).collect();
+            let mut refused = Vec::new();
+            for (nth, ask) in asked.into_iter().enumerate() {
+                // Whoever waits is dropped here, and what it asks stays in the queue.
+                if let Ok(answer) = tokio::time::timeout(Duration::ZERO, ask).await {
+                    refused.push((nth, answer.expect_err("nobody answers").status()));
+                }
+            }
+            refused
+        };
+        assert_eq!(block_on(ask).expect("runs"), [(1_024, StatusCode::SERVICE_UNAVAILABLE)]);
+        assert_eq!(unavailable().headers().get(RETRY_AFTER), Some(&HeaderValue::from_static("1")));
+    }
 }
