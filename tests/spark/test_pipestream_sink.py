@@ -190,6 +190,20 @@ def test_a_second_job_of_the_same_name_fails_and_writes_nothing(server, tmp_path
     assert contents(tmp_path / "sink") == ["one"]
 
 
+def test_a_second_job_of_the_same_name_that_has_no_rows_fails_as_well(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    for _ in range(2):
+        empty = writer(server, transaction="nightly")
+        empty.commit([empty.write(iter([])), None])
+    first = writer(server, transaction="nightly")
+    first.commit([first.write(iter([rows("one")]))])
+    with pytest.raises(SparkError, match=r"was committed before, with other sessions"):
+        empty.commit([empty.write(iter([]))])
+    nameless = writer(server)
+    nameless.commit([nameless.write(iter([]))])
+    assert contents(tmp_path / "sink") == ["one"]
+
+
 def test_a_job_whose_driver_has_another_secret_fails_and_writes_nothing(server, tmp_path, monkeypatch):
     for number, folder in enumerate(("here", "there")):
         monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / folder))
