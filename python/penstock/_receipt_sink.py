@@ -44,7 +44,8 @@ class Sink:
 
     def of(self, receipt: Mapping[str, Any]) -> "Sink":
         """Give the sink as a receipt means it: of the sessions that had an ID, the one that has what it names."""
-        entries = [receipt | dict(zip(("scope", "entity"), receipt["root"] or (None, None), strict=True))]
+        root = dict(zip(("scope", "entity"), receipt["root"] or (None, None), strict=True))
+        entries: list[dict[str, Any]] = [{**receipt, **root}]
         entries += receipt["parts"]
         renamed: dict[str, str] = {}
         for session in {entry["session"] for entry in entries}:
@@ -134,7 +135,7 @@ class SessionLog:
     """The lines of a session's ``entities.jsonl``, found by scope and entity; only their places are kept in memory."""
 
     def __init__(self, path: Path, renamed: tuple[str, str] = ("", "")) -> None:
-        """Read the whole log once. ``renamed``: what its session's folder is called, and the name to be shown instead."""
+        """Read the whole log once. ``renamed``: its folder's name, and the one to be shown instead."""
         self._renamed = renamed
         self.problems: list[str] = []
         self._path = path
@@ -210,7 +211,6 @@ class SessionLog:
         except OSError as error:
             self.problems.append(f"it cannot be read: {error.strerror}")
         return found
-
 
     def _shown(self, line: dict[str, Any]) -> dict[str, Any]:
         folder, name = self._renamed
