@@ -4,12 +4,12 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock._receipt_form import Difference
-from penstock._sink_folders import SinkFolder
+from penstock._sink_folders import RenamedFolder, SinkFolder
 
 __all__ = ["SessionLog", "Sink"]
 
@@ -26,9 +26,14 @@ _COMPONENT = re.compile(r"[0-9]+(\.[1-9][0-9]*)?")
 class Sink:
     """A sink's folder, wherever it is. Logs are indexed once, for all receipts that are verified against it."""
 
-    def __init__(self, folder: SinkFolder) -> None:
-        """Take the folder as it is; what is missing shows when it is looked for."""
+    def __init__(self, folder: SinkFolder, renamed: Mapping[str, str] | None = None) -> None:
+        """Take the folder as it is; what is missing shows when it is looked for.
+
+        ``renamed``: which of the folders are those of the sessions whose IDs were used more than once.
+        """
         self.folder = folder
+        self._renamed = renamed or {}
+        self._of_uses: dict[tuple[tuple[str, str], ...], Sink] = {}
         self.expect = folder.expect
         self.digest = folder.digest
         self.names = folder.names
@@ -37,14 +42,35 @@ class Sink:
         self._settled: dict[str, frozenset[str]] = {}
         self._strangers: dict[str, list[str]] = {}
 
+    def of(self, receipt: Mapping[str, Any]) -> "Sink":
+        """Give the sink as a receipt means it: of the sessions that had an ID, the one that has what it names."""
+        root = dict(zip(("scope", "entity"), receipt["root"] or (None, None), strict=True))
+        entries: list[dict[str, Any]] = [{**receipt, **root}]
+        entries += receipt["parts"]
+        renamed: dict[str, str] = {}
+        for session in {entry["session"] for entry in entries}:
+            uses = self.folder.uses(session)
+            if uses in ([], [session]):
+                continue
+            own = [entry for entry in entries if entry["session"] == session and entry["entity"] is not None]
+            # The last one, where several have as much.
+            renamed[session] = max(reversed(uses), key=lambda use: sum(_has(self.log(use), entry) for entry in own))
+        if not renamed:
+            return self
+        key = tuple(sorted(renamed.items()))
+        if key not in self._of_uses:
+            self._of_uses[key] = Sink(RenamedFolder(self.folder, renamed), renamed)
+        return self._of_uses[key]
+
     def log(self, session: str) -> "SessionLog":
         """Give the log of a session; one that is not closed yet is waited for, a little."""
         if session not in self._logs:
             deadline = time.monotonic() + _SETTLE_SECONDS
-            log = SessionLog(self.folder.log(session))
+            name = (self._renamed.get(session, session), session)
+            log = SessionLog(self.folder.log(session), name)
             while log.closed is None and self.folder.is_open(session) and time.monotonic() < deadline:
                 time.sleep(0.05)
-                log = SessionLog(self.folder.log(session))
+                log = SessionLog(self.folder.log(session), name)
             self._logs[session] = log
         return self._logs[session]
 
@@ -108,8 +134,9 @@ def _settled(path: Path) -> frozenset[str]:
 class SessionLog:
     """The lines of a session's ``entities.jsonl``, found by scope and entity; only their places are kept in memory."""
 
-    def __init__(self, path: Path) -> None:
-        """Read the whole log once."""
+    def __init__(self, path: Path, renamed: tuple[str, str] = ("", "")) -> None:
+        """Read the whole log once. ``renamed``: its folder's name, and the one to be shown instead."""
+        self._renamed = renamed
         self.problems: list[str] = []
         self._path = path
         self._places: dict[tuple[int, int], int | tuple[int, ...]] = {}
@@ -180,10 +207,30 @@ class SessionLog:
                     log.seek(place)
                     line = _parse(log.readline(_MAX_LINE))
                     if line is not None:
-                        found.append(line)
+                        found.append(self._shown(line))
         except OSError as error:
             self.problems.append(f"it cannot be read: {error.strerror}")
         return found
+
+    def _shown(self, line: dict[str, Any]) -> dict[str, Any]:
+        folder, name = self._renamed
+        if folder == name:
+            return line
+
+        def shown(file: object) -> object:
+            return name + file.removeprefix(folder) if isinstance(file, str) and file.startswith(f"{folder}/") else file
+
+        reference = line.get("reference")
+        if isinstance(reference, dict):
+            reference = {**reference, "message": shown(reference.get("message"))}
+            line = {**line, "reference": reference}
+        return {**line, "file": shown(line.get("file"))}
+
+
+def _has(log: "SessionLog", entry: Mapping[str, Any]) -> bool:
+    """Whether a log has an entity of a receipt, with the same octets."""
+    lines = log.lines(entry["scope"], entry["entity"])
+    return any((line.get("status"), line.get("sha256")) == (entry["status"], entry["sha256"]) for line in lines)
 
 
 def _parse(octets: bytes) -> dict[str, Any] | None:

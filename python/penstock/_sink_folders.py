@@ -2,20 +2,23 @@
 
 import hashlib
 import os
+import re
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Protocol
 
 from penstock._places import Place, is_uri
 
-__all__ = ["LocalFolder", "SinkFolder", "StoreFolder", "local_receipts", "sink_folder"]
+__all__ = ["LocalFolder", "RenamedFolder", "SinkFolder", "StoreFolder", "local_receipts", "sink_folder"]
 
 _LOG = "entities.jsonl"
+_NUMBERED = re.compile(r"([0-9a-f]{32})\.([1-9][0-9]*)")
 _PIECE = 1 << 20
 # Objects that are read at once, each with at most so many octets in memory.
 _AHEAD = 16
@@ -68,6 +71,9 @@ class SinkFolder(Protocol):
     def is_open(self, session: str) -> bool:
         """Whether a session that has no last line may still be going on."""
 
+    def uses(self, session: str) -> list[str]:
+        """Name the folders of the sessions that had an ID: ``SESSION``, then ``SESSION.1`` ..., as far as there are."""
+
     def names(self, folder: str) -> list[str]:
         """Name what lies in ``SESSION`` or ``SESSION/SCOPE``, in order."""
 
@@ -96,6 +102,7 @@ class LocalFolder:
     def __init__(self, folder: Path) -> None:
         """Take the folder as it is; what is missing shows when it is looked for."""
         self._folder = folder
+        self._numbered: dict[str, list[int]] | None = None
 
     def missing(self) -> str | None:
         return None if self._folder.is_dir() else f"the sink {self._folder} is not a folder"
@@ -105,6 +112,15 @@ class LocalFolder:
 
     def is_open(self, session: str) -> bool:
         return self.log(session).exists()
+
+    def uses(self, session: str) -> list[str]:
+        if self._numbered is None:
+            self._numbered = {}
+            for name in self.names("."):
+                if (match := _NUMBERED.fullmatch(name)) is not None:
+                    self._numbered.setdefault(match[1], []).append(int(match[2]))
+        first = [session] if (self._folder / session).is_dir() else []
+        return [*first, *(f"{session}.{number}" for number in sorted(self._numbered.get(session, [])))]
 
     def names(self, folder: str) -> list[str]:
         try:
@@ -148,6 +164,41 @@ def _digest(descriptor: int) -> tuple[str, int] | str:
     return digest.hexdigest(), length
 
 
+class RenamedFolder:
+    """Another sink's folder, in which the folders of some sessions are called by the sessions' IDs."""
+
+    def __init__(self, folder: SinkFolder, renamed: Mapping[str, str]) -> None:
+        """``renamed``: the folders' names, by the IDs."""
+        self._folder = folder
+        self._renamed = renamed
+        self.missing = folder.missing
+
+    def _name(self, file: str) -> str:
+        session, slash, rest = file.partition("/")
+        return self._renamed.get(session, session) + slash + rest
+
+    def log(self, session: str) -> Path:
+        return self._folder.log(self._name(session))
+
+    def is_open(self, session: str) -> bool:
+        return self._folder.is_open(self._name(session))
+
+    def uses(self, session: str) -> list[str]:
+        return self._folder.uses(session)
+
+    def names(self, folder: str) -> list[str]:
+        return self._folder.names(self._name(folder))
+
+    def expect(self, files: Iterable[str]) -> None:
+        self._folder.expect(map(self._name, files))
+
+    def digest(self, file: str) -> tuple[str, int] | str:
+        return self._folder.digest(self._name(file))
+
+    def content(self, file: str, limit: int) -> bytes | None:
+        return self._folder.content(self._name(file), limit)
+
+
 class StoreFolder:
     """A prefix in an object store. Payloads are read ahead, several at a time."""
 
@@ -178,6 +229,11 @@ class StoreFolder:
     def is_open(self, session: str) -> bool:
         # A list appears whole; its pieces are there until then.
         return not self.log(session).exists() and (self._place / ".open" / session).is_folder()
+
+    def uses(self, session: str) -> list[str]:
+        first = [session] if (self._place / session).is_folder() else []
+        numbered = (f"{session}.{number}" for number in count(1))
+        return [*first, *takewhile(lambda name: (self._place / name).is_folder(), numbered)]
 
     def names(self, folder: str) -> list[str]:
         return [info.base_name for info in (self._place / folder).files(recursive=False)]

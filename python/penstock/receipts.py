@@ -147,4 +147,4 @@ def _compare(receipt: dict[str, Any], path: Path, sink: Sink) -> Iterator[Differ
         yield difference
     # What comes now relies on the form.
     if not malformed:
-        yield from Verification(receipt, path.stem, sink).differences()
+        yield from Verification(receipt, path.stem, sink.of(receipt)).differences()

@@ -1,5 +1,6 @@
 """Who trusts whom: pinned fingerprints, CA files, the system's store, client certificates."""
 
+import json
 import socket
 import stat
 
@@ -178,3 +179,37 @@ def test_ipv6_and_names(serve, certificates):
     if "::1" in {found[4][0] for found in socket.getaddrinfo("localhost", port)}:
         # It is 127.0.0.1 as well, where nobody listens: whoever answers is taken.
         assert works(server, ca=certificates / "ca.pem", address=f"localhost:{port}")
+
+
+def test_a_transaction_belongs_to_the_certificate_of_the_sessions_in_it(tmp_path):
+    for who in ("owner", "other"):
+        write_certificates(tmp_path / who)
+    both = tmp_path / "both.pem"
+    both.write_text("".join((tmp_path / who / "ca.pem").read_text() for who in ("owner", "other")))
+    files = {who: {name: tmp_path / who / f"{name}.pem" for name in ("cert", "key")} for who in ("owner", "other")}
+    with Server(sink=tmp_path / "sink", **files["owner"], client_ca=both) as server:
+
+        def connect(who):
+            return Session.connect(server.address, ca=tmp_path / "owner" / "ca.pem", **files[who])
+
+        def order(who, act, **payload):
+            while True:
+                with connect(who) as session:
+                    kind = f"application/vnd.penstock.{act}+json"
+                    told = session.send(json.dumps(payload).encode(), content_type=kind, metadata=metadata)
+                    if told.wait() is Status.COMPLETE:
+                        return None
+                    if told.reason.code != 0x40:
+                        return told.reason.code
+
+        metadata = {"penstock.transaction": "guessed"}
+        with connect("owner") as session:
+            assert session.send(b"a row", metadata=metadata).wait() is Status.COMPLETE
+        # It is prepared when its owner's own commit of another session besides finds that one alone to be missing.
+        assert order("owner", "commit", sessions=[session.id, "f" * 32]) == 0x05
+        for act in ("commit", "abort"):
+            assert order("other", act, sessions=[session.id]) == 0x44
+        assert order("other", "abort") is None
+        assert order("owner", "commit", sessions=[session.id]) is None
+        log = tmp_path / "sink" / session.id / "entities.jsonl"
+        assert log.read_text().endswith('{"closed":0}\n')

@@ -82,6 +82,24 @@ def test_send_names_session_document_and_owner_and_verify_finds_them(penstock, s
         assert penstock("verify", *arguments, cwd=tmp_path).returncode == 2
 
 
+def test_documents_that_came_in_sessions_of_one_id_verify_each_in_its_own_folder(penstock, sink, document, tmp_path):
+    uri = f"pipestream://{sink.address}/{NAME}"
+    other = tmp_path / "other.txt"
+    other.write_bytes(b"Another line of text.")
+    for number, path in enumerate((document, other, document)):
+        options = ("--receipts", f"receipts{number}", "--fingerprint", sink.fingerprint)
+        sent = penstock("pipestream", "send", uri, path, *options, cwd=tmp_path)
+        assert sent.returncode == 0, sent.stderr
+    for number in range(3):
+        verified = penstock("verify", f"receipts{number}", "sink", cwd=tmp_path)
+        assert (verified.returncode, verified.stdout) == (0, "1 receipt verified: no difference\n"), verified.stderr
+    folder = tmp_path / "sink" / f"{NAME}.1"
+    (folder / "0" / "1").write_bytes(b"Another line of texts")
+    changed = penstock("verify", "receipts1", "sink", cwd=tmp_path)
+    assert (changed.returncode, "sha256" in changed.stdout + changed.stderr) == (1, True)
+    assert penstock("verify", "receipts0", "sink", cwd=tmp_path).returncode == 0
+
+
 def test_claims_lists_what_a_uri_names(penstock, tmp_path):
     (tmp_path / "read.key").write_text(READ_KEY)
     with Server(sink=tmp_path / "sink", state_dir=tmp_path, read_key=READ_KEY, defer_types=["text/*"]) as server:

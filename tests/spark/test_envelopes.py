@@ -67,8 +67,21 @@ def test_rows_that_were_read_from_a_sink_keep_their_documents_when_they_are_writ
     (said,) = {(row.doc_id, row.owner.owner_id) for row in copies}
     assert (len(copies), said[1]) == (3, "alice")
     nobody = columns.selectExpr("content", "cast(null as string) doc_id", "owner")
-    with pytest.raises(Exception, match="an owner and no doc_id"):
+    with pytest.raises(Exception, match="an owner and neither doc_id nor document"):
         nobody.write.format("pipestream").mode("append").options(**trust).save()
+
+
+@pytest.mark.parametrize("scopes", ["none", "document"])
+def test_documents_that_are_written_without_an_id_have_one_by_their_names(spark, sink, tmp_path, scopes):
+    sent = spark.createDataFrame([("1", "a"), ("2", "a"), ("3", "b"), ("4", None)], "content string, document string")
+    trust = {"address": sink.address, "fingerprint": sink.fingerprint}
+    for _ in range(2):
+        sent.write.format("pipestream").mode("append").options(**trust, scopes=scopes).save()
+    roots = spark.read.format("pipestream").load(str(tmp_path / "sink")).where("parent is null").collect()
+    ids = {(row.document, row.doc_id) for row in roots}
+    assert len(ids) == 3
+    assert {name: doc_id is None for name, doc_id in ids} == {"a": False, "b": False, None: True}
+    assert len({doc_id for _, doc_id in ids}) == 3
 
 
 def test_documents_and_rows_travel_under_sealed_headers(spark, folder, tmp_path):

@@ -16,6 +16,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, Strin
 
 from penstock.errors import SparkError
 from penstock.pipestream import Server, Session, SinkReader
+from penstock.spark import PART_SCHEMA, dehydrate
 from penstock.spark.pipestream import PipeStreamDataSource
 from penstock.spark.pipestream.options import Options, read_peer
 from penstock.spark.pipestream.owner import of_job, of_stream
@@ -187,6 +188,20 @@ def test_a_second_job_of_the_same_name_fails_and_writes_nothing(server, tmp_path
     second.abort([other])
     # The same commit, said again by a driver that has not heard the answer.
     writer(server, transaction="nightly 2026-11-21", **given).commit([message])
+    assert contents(tmp_path / "sink") == ["one"]
+
+
+def test_a_second_job_of_the_same_name_that_has_no_rows_fails_as_well(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    for _ in range(2):
+        empty = writer(server, transaction="nightly")
+        empty.commit([empty.write(iter([])), None])
+    first = writer(server, transaction="nightly")
+    first.commit([first.write(iter([rows("one")]))])
+    with pytest.raises(SparkError, match=r"was committed before, with other sessions"):
+        empty.commit([empty.write(iter([]))])
+    nameless = writer(server)
+    nameless.commit([nameless.write(iter([]))])
     assert contents(tmp_path / "sink") == ["one"]
 
 
@@ -403,6 +418,28 @@ def test_tasks_that_are_tried_again_write_each_row_once(retrying, sink, tmp_path
     assert sorted(map(int, contents(tmp_path / "sink"))) == list(range(400))
     with pytest.raises(Exception, match="only appends"):
         to.mode("overwrite").save(sink.address)
+
+
+def test_a_second_job_of_the_same_transaction_fails_in_spark_with_rows_and_without(retrying, sink, tmp_path):
+    texts = retrying.range(0, 4, 1, 2).selectExpr("cast(id as string) as content")
+    given = {"fingerprint": sink.fingerprint, "transaction": "nightly", "transactionSecret": "a secret of the job's"}
+    texts.write.format("pipestream").mode("append").options(**given).save(sink.address)
+    for again in (texts, texts.where("content = 'none'")):
+        with pytest.raises(Exception, match="was committed before, with other sessions"):
+            again.write.format("pipestream").mode("append").options(**given).save(sink.address)
+    assert sorted(contents(tmp_path / "sink")) == ["0", "1", "2", "3"]
+
+
+def test_a_strict_policy_needs_no_layer_2(retrying, tmp_path):
+    (tmp_path / "note.txt").write_text("A line of text.")
+    with Server(sink=tmp_path / "plain", state_dir=tmp_path, layers=1) as server:
+        trust = {"fingerprint": server.fingerprint, "policy": "strict"}
+        sent = retrying.createDataFrame([("1", "a"), ("2", "a")], "content string, document string")
+        sent.write.format("pipestream").mode("append").options(**trust, scopes="document").save(server.address)
+        documents = retrying.createDataFrame([(str(tmp_path / "note.txt"),)], "path string")
+        parts = documents.mapInArrow(dehydrate(server.address, **trust), PART_SCHEMA).collect()
+    assert {part.status for part in parts} == {"COMPLETE"}
+    assert {"1", "2", "A line of text."} <= set(contents(tmp_path / "plain"))
 
 
 def test_a_micro_batch_that_is_run_again_writes_nothing_twice(retrying, sink, tmp_path):

@@ -363,3 +363,26 @@ fn a_server_that_is_started_again_tells_the_clients_of_the_one_that_died() {
     assert_eq!(block(client.close()).unwrap().code, ErrorCode::NoError);
     assert_eq!(log(&home.sink(), &session).len(), 3);
 }
+
+#[test]
+fn a_session_goes_on_in_its_own_folder_whatever_other_folders_of_its_id_are_there() {
+    let mut home = Home::new(PATIENCE);
+    let client = home.connect();
+    let parent = block(client.send(container(), Payload::empty())).unwrap();
+    let session = client.id().unwrap().to_string();
+    // An earlier one of the ID had a number when an operator removed the folder whose name was free for this one.
+    let earlier = home.sink().join(format!("{session}.1"));
+    fs::create_dir(&earlier).unwrap();
+    fs::write(earlier.join("entities.jsonl"), "{\"closed\":0}\n").unwrap();
+    let mut sent = Vec::new();
+    for number in 0..PARTS {
+        if number == 1 {
+            home.restart();
+        }
+        let (draft, payload) = part(&parent, number);
+        sent.push(block(client.send(draft, payload)).unwrap());
+        assert_eq!(block(client.wait_resolved(sent[0].key)).unwrap().status, Status::Complete);
+    }
+    finish(&home, &client, &parent, &sent);
+    assert_eq!(fs::read_to_string(earlier.join("entities.jsonl")).unwrap(), "{\"closed\":0}\n");
+}

@@ -114,7 +114,7 @@ impl Columns {
 
     /// Which document a row is, and whose; an error where that cannot be sent.
     pub(super) fn document(&self, row: usize) -> Result<Option<PipeDoc>, String> {
-        self.envelopes.get(row)
+        self.envelopes.get(row, self.names.document(row))
     }
 
     /// What the entity says of itself in its header, beside what all of them say.

@@ -2,9 +2,13 @@
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, ArrayRef, RecordBatch, StructArray};
-use penstock_pipestream::{OwnershipContext, PipeDoc};
+use penstock_pipestream::pipe_doc::doc_id_of_key;
+use penstock_pipestream::{OwnershipContext, PipeDoc, document_key};
 
 use super::columns::{Texts, list_of};
+
+/// What stands for a document's digest: its rows come one by one.
+const NO_CONTENT: [u8; 32] = [0; 32];
 
 /// `doc_id` and `owner`, where there are such columns.
 pub(super) struct Envelopes {
@@ -26,16 +30,21 @@ impl Envelopes {
         Ok(Self { doc_ids, owners })
     }
 
-    /// What a row says of its document; an error where that cannot be sent.
-    pub(super) fn get(&self, row: usize) -> Result<Option<PipeDoc>, String> {
+    /// What a row of this document says of it; an error where that cannot be sent. A document that nobody has given an ID
+    /// has one by its name, which is the same in every row.
+    pub(super) fn get(&self, row: usize, document: Option<&str>) -> Result<Option<PipeDoc>, String> {
         let ownership = self.owners.as_ref().and_then(|owners| owners.get(row));
-        let Some(doc_id) = self.doc_ids.as_ref().and_then(|texts| texts.get(row)) else {
+        let given = self.doc_ids.as_ref().and_then(|texts| texts.get(row)).map(str::to_owned);
+        let Some(doc_id) = given.or_else(|| doc_id_of_key(&document_key(document?, &NO_CONTENT))) else {
             return match ownership {
-                Some(_) => Err("a row has an owner and no doc_id; filter such rows, or give them one".to_owned()),
+                Some(_) => {
+                    Err("a row has an owner and neither doc_id nor document; filter such rows, or give them one"
+                        .to_owned())
+                }
                 None => Ok(None),
             };
         };
-        let doc = PipeDoc { doc_id: doc_id.to_owned(), entity_id: 0, ownership };
+        let doc = PipeDoc { doc_id, entity_id: 0, ownership };
         doc.check().map_err(|error| error.message().to_owned())?;
         Ok(Some(doc))
     }

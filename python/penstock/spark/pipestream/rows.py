@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -125,20 +126,30 @@ class RowSink:
             _LOG.warning("session %s: %d rows are not COMPLETE, as its policy allows", session.id, totals["left_out"])
         return Written(session.id, transaction, totals["rows"], totals["octets"])
 
-    def commit(self, transaction: str | None, messages: Sequence[Written | None], *, again: bool = False) -> None:
+    def commit(
+        self,
+        transaction: str | None,
+        messages: Sequence[Written | None],
+        *,
+        again: bool = False,
+        named: bool = False,
+    ) -> None:
         """Make the sessions of all tasks readable, together. Once more changes nothing.
 
         ``again``: the same rows may have been committed by an earlier attempt, in other sessions; then those stay.
+        ``named``: other jobs may have the same transaction, so that one without rows asks whether there was one.
 
         Raises:
             SparkError: The sink does not do it; where the transaction was committed before with other sessions, no
                 row of these is stored.
         """
         sessions = [message.session for message in messages if message is not None and message.session is not None]
-        if transaction is None or not sessions:
+        if transaction is None or not (sessions or named):
             return
+        # No session has that name, and the sink looks first whether the transaction was committed with others.
+        wanted = sessions or [uuid4().hex]
         exclusive = {"exclusive": True} if self.owner is not None and self.owner.exclusive else {}
-        payload = json.dumps({"sessions": sessions, **exclusive}).encode()
+        payload = json.dumps({"sessions": wanted, **exclusive}).encode()
         for attempt in range(_COMMIT_ATTEMPTS):
             try:
                 self._tell(transaction, COMMIT, payload)
@@ -150,6 +161,8 @@ class RowSink:
                 _LOG.warning("the transaction %s was committed by an earlier attempt, whose rows stay", transaction)
                 return
             except (SparkError, PipeStreamError) as error:
+                if not sessions and isinstance(error, _NotPrepared):
+                    return
                 # Whether a commit was heard that lost its connection is unknown, and what is not possible now (a
                 # session that the sink still sees, a full disk) may be soon: so it is said again.
                 if attempt + 1 == _COMMIT_ATTEMPTS or isinstance(error, _Refused):
@@ -190,12 +203,16 @@ class _Refused(SparkError):
     """The sink has understood, and will never do it."""
 
 
+class _NotPrepared(_Refused):
+    """A session is not there to be committed, or the order is none."""
+
+
 class _CommittedBefore(_Refused):
     """The same owner has committed the transaction with other sessions."""
 
 
 _REFUSALS: dict[int, type[SparkError]] = {
-    ErrorCode.ENTITY_INVALID: _Refused,
+    ErrorCode.ENTITY_INVALID: _NotPrepared,
     _COMMITTED: _CommittedBefore,
     _NOT_YOURS: _Refused,
 }

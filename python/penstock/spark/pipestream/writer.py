@@ -58,7 +58,7 @@ class PipeStreamWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the rows of all partitions readable at once."""
-        self.sink.commit(self.transaction, cast("list[Written | None]", messages))
+        self.sink.commit(self.transaction, cast("list[Written | None]", messages), named=not self.own_key)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Give up what the tasks have sent."""

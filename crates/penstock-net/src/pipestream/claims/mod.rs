@@ -10,7 +10,6 @@ mod types;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
-use std::iter;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +27,7 @@ use super::command::CLAIM;
 use super::outcomes::lock;
 use super::reading::Line;
 use super::shared::now;
-use super::sink::{LOG, ObjectSink};
+use super::sink::{LOG, ObjectSink, uses};
 use crate::runtime::{block_on, spawn_blocking};
 use crate::storage::{Place, plain};
 use crate::{Error, Result, tls};
@@ -170,9 +169,9 @@ impl Claims {
         for (by, claims) in redeemed {
             let mut found = HashMap::new();
             // A session whose ID was used before has a folder with a number.
-            let names = iter::once(by.to_string()).chain((1_u64..).map(|again| format!("{by}.{again}")));
-            let lists = names.map(|name| sink.join(name).join(LOG));
-            for (path, list) in lists.map_while(|path| File::open(&path).ok().map(|list| (path, list))) {
+            let names = uses(sink, &by.to_string()).map_err(|error| Error::file("cannot read", sink, &error))?;
+            let lists = names.into_iter().map(|name| sink.join(name).join(LOG));
+            for (path, list) in lists.filter_map(|path| File::open(&path).ok().map(|list| (path, list))) {
                 for line in BufReader::new(list).split(b'\n') {
                     let line = line.map_err(|error| Error::file("cannot read", &path, &error))?;
                     // A list that was cut off ends with a line that is none.

@@ -157,6 +157,9 @@ impl Driver {
         let opened = Inlet::open(&sink, shared.id(), commands, counters, defer, certificate, found).await;
         let (inlet, done) = opened?;
         self.sink_done = done;
+        if let (Some(durable), Inlet::Folder(session)) = (&mut self.durable, &inlet) {
+            durable.note_sink_folder(session);
+        }
         // There was none before.
         let _ = self.link.inlet.set(inlet);
         Ok(())

@@ -14,7 +14,7 @@ use super::super::consumer::Inlet;
 use super::super::counters::Counters;
 use super::super::journal::{Journal, Waiting};
 use super::super::shared::{Released, now};
-use super::super::sink::SinkEvent;
+use super::super::sink::{SinkEvent, SinkSession};
 use super::super::transport::{GOES_ON, quic_code};
 use super::survival::certificate;
 use super::{Driver, Road};
@@ -61,6 +61,13 @@ impl Durable {
     /// Our root scope was ended by an earlier process. Says so once, with its digest where it was released.
     pub(super) fn has_ended_root(&mut self) -> Option<Option<ScopeDigest>> {
         std::mem::take(&mut self.root_ended).then(|| self.journal.root().cloned())
+    }
+
+    /// The next process finds the session's folder in the sink by its name.
+    pub(super) fn note_sink_folder(&mut self, session: &SinkSession) {
+        if let Some(name) = session.folder() {
+            self.journal.note_sink_folder(name);
+        }
     }
 
     pub(super) fn note_released(&mut self, released: &Released) {

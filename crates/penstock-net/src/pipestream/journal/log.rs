@@ -3,6 +3,7 @@
 //! ```text
 //!  00000001.session    "penstock session 1\n", then records (records.rs), each of a kind:
 //!                      B  the session's name, the digest of its client's certificate; the first record
+//!                      F  the name of its folder in the sink, at a server; the last one counts
 //!                      R  a record of the core (core: session/journal.rs); the first is a snapshot
 //!                      L  an entity of ours with a label has ended, JSON
 //!                      D  a scope of ours was released, JSON
@@ -33,6 +34,7 @@ const TIMES: u64 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Begin,
+    Folder,
     Core,
     Label,
     Released,
@@ -40,11 +42,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Begin, Self::Core, Self::Label, Self::Released, Self::End];
+    const ALL: [Self; 6] = [Self::Begin, Self::Folder, Self::Core, Self::Label, Self::Released, Self::End];
 
     const fn letter(self) -> u8 {
         match self {
             Self::Begin => b'B',
+            Self::Folder => b'F',
             Self::Core => b'R',
             Self::Label => b'L',
             Self::Released => b'D',
@@ -83,6 +86,8 @@ impl Owner {
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) owner: Owner,
+    /// Its folder in the sink; none where a server wrote this that kept no names, or died before it had one.
+    pub(super) sink_folder: Option<String>,
     pub(super) core: Vec<Vec<u8>>,
     pub(super) labels: Vec<Vec<u8>>,
     pub(super) released: Vec<Vec<u8>>,
@@ -95,6 +100,8 @@ pub(super) struct Found {
 pub(super) struct Log {
     folder: PathBuf,
     owner: Owner,
+    /// What its folder in the sink is called.
+    pub(super) sink_folder: Option<String>,
     number: u64,
     open: Option<File>,
     /// Octets that count, and those that the file began with.
@@ -105,7 +112,7 @@ pub(super) struct Log {
 impl Log {
     /// One that is yet to be written.
     pub(super) fn new(folder: PathBuf, owner: Owner) -> Self {
-        Self { folder, owner, number: 0, open: None, length: 0, begun: 0 }
+        Self { folder, owner, sink_folder: None, number: 0, open: None, length: 0, begun: 0 }
     }
 
     /// Reads what is in a folder; `None` where no session is. Older files go, and what was being written.
@@ -128,8 +135,8 @@ impl Log {
             file.sync_all()?;
         }
         file.seek(SeekFrom::Start(length))?;
-        let (owner, begun) = (found.owner, octets.len() as u64);
-        let log = Self { folder: folder.to_owned(), owner, number, open: Some(file), length, begun };
+        let (owner, sink_folder, begun) = (found.owner, found.sink_folder.clone(), octets.len() as u64);
+        let log = Self { folder: folder.to_owned(), owner, sink_folder, number, open: Some(file), length, begun };
         Ok(Some((log, found)))
     }
 
@@ -162,6 +169,9 @@ impl Log {
         let mut file = options().truncate(true).open(&new)?;
         let mut begin = MAGIC.to_vec();
         put(Kind::Begin, &self.owner.encode(), &mut begin);
+        if let Some(name) = &self.sink_folder {
+            put(Kind::Folder, name.as_bytes(), &mut begin);
+        }
         let number = self.number.saturating_add(1);
         let place = path(&self.folder, number);
         let written = file
@@ -199,12 +209,13 @@ impl Log {
 
 fn parse(octets: &[u8]) -> io::Result<(Found, u64)> {
     let rest = octets.strip_prefix(MAGIC).ok_or_else(|| records::damaged("it is no file of a session".to_owned()))?;
-    let (mut owner, mut end) = (None, None);
+    let (mut owner, mut sink_folder, mut end) = (None, None, None);
     let (mut core, mut labels, mut released) = (Vec::new(), Vec::new(), Vec::new());
     let length = records::read(rest, MAGIC.len(), MAX_RECORD, |record| {
         let (letter, body) = record.split_first()?;
         match Kind::ALL.into_iter().find(|kind| kind.letter() == *letter)? {
             Kind::Begin => owner = Some(Owner::decode(body)?),
+            Kind::Folder => sink_folder = Some(String::from_utf8(body.to_vec()).ok()?),
             Kind::Core => core.push(body.to_vec()),
             Kind::Label => labels.push(body.to_vec()),
             Kind::Released => released.push(body.to_vec()),
@@ -213,7 +224,7 @@ fn parse(octets: &[u8]) -> io::Result<(Found, u64)> {
         Some(())
     })?;
     let owner = owner.ok_or_else(|| records::damaged("it does not say whose session it is".to_owned()))?;
-    Ok((Found { owner, core, labels, released, end }, length as u64))
+    Ok((Found { owner, sink_folder, core, labels, released, end }, length as u64))
 }
 
 /// Makes a folder that nobody else may look into.

@@ -84,6 +84,13 @@ impl Journal {
         self.begun
     }
 
+    /// What the session's folder in the sink is called. It is durable with the core's next record, so before the sink begins
+    /// with an entity.
+    pub(crate) fn note_sink_folder(&mut self, name: &str) {
+        put(Kind::Folder, name.as_bytes(), &mut self.unwritten);
+        lock(&self.files).log.sink_folder = Some(name.to_owned());
+    }
+
     /// Writes a record of the core, a snapshot where that was wanted; `end`: it is the last one, and the session has ended.
     /// Returns when it is durable.
     pub(crate) async fn write(&mut self, record: &[u8], snapshot: bool, end: Option<ErrorCode>) -> io::Result<()> {

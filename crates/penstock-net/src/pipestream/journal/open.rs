@@ -114,7 +114,8 @@ impl ServerState {
         let id = owner.session.to_string();
         let end = found.end.map(ErrorCode::from_code);
         let in_sink = |keys: &HashSet<EntityKey>| {
-            sink.find(&id, keys).map_err(|error| Error::io(format!("cannot read what the sink has of {id}"), &error))
+            sink.find(&id, found.sink_folder.as_deref(), keys)
+                .map_err(|error| Error::io(format!("cannot read what the sink has of {id}"), &error))
         };
         // Twice: what the sink has is looked for only where that is not known.
         let session = restore(Role::Server, config, &found, |_| false)?;
@@ -123,7 +124,7 @@ impl ServerState {
         let session = restore(Role::Server, config, &found, |key| in_sink.has(key))?;
         // Nothing more can come of it, and readers need not wait until nobody comes back to it.
         if session.received_all().is_some()
-            && let Err(error) = sink.close_list(&id, &mut in_sink)
+            && let Err(error) = sink.close_list(&mut in_sink)
         {
             tracing::warn!(session = %id, %error, "its list cannot be closed yet; that is tried again at its end");
         }

@@ -80,8 +80,11 @@ impl Folder {
         mut entries: Entries<Stored>,
         done: oneshot::Sender<()>,
     ) -> io::Result<Self> {
-        let Some(name) = uses(&shared.dir, id).last() else { return Self::create(shared, id, entries, done) };
+        let name = found.folder.clone();
         let path = shared.dir.join(&name);
+        if !path.is_dir() {
+            return Self::create(shared, id, entries, done);
+        }
         let log = OpenOptions::new().append(true).create(true).open(path.join(LOG))?;
         if let Err(error) = log.lock()
             && error.kind() != io::ErrorKind::Unsupported
@@ -218,9 +221,25 @@ impl Folder {
 /// How often a session's ID may be used: each use looks for the one before.
 const MOST_USES: u32 = 1_000;
 
-/// The folders of the sessions that had an ID, in the order in which they began.
-pub(super) fn uses(sink: &Path, id: &str) -> impl Iterator<Item = String> {
-    names(id).take_while(|name| sink.join(name).is_dir())
+/// The folders of the sessions that had an ID, by their numbers. An operator may have removed any of them, so all names of
+/// the sink are looked at.
+pub(crate) fn uses(sink: &Path, id: &str) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(sink)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(id)).and_then(number_of);
+        if let Some(number) = number.filter(|_| entry.path().is_dir()) {
+            found.push((number, name.to_string_lossy().into_owned()));
+        }
+    }
+    found.sort_unstable();
+    Ok(found.into_iter().map(|(_, name)| name).collect())
+}
+
+/// How often an ID was used before, by what stands behind it in a folder's name.
+fn number_of(rest: &str) -> Option<u32> {
+    if rest.is_empty() { Some(0) } else { rest.strip_prefix('.')?.parse().ok() }
 }
 
 /// What the folders of the sessions of an ID are called: `ID`, `ID.1`, `ID.2` ...

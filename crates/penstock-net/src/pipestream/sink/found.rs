@@ -47,6 +47,8 @@ pub(crate) struct FoundEntity {
 /// What is found of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
+    /// What its folder is called.
+    pub(super) folder: String,
     entities: HashMap<EntityKey, FoundEntity>,
     pub(super) membership: Membership,
     /// Octets of its list, without half a line at the end.
@@ -74,10 +76,10 @@ impl Found {
         self.entities.into_values()
     }
 
-    /// Reads a session's list for these entities: the last line of each counts.
-    pub(super) fn read(session: &Path, keys: &HashSet<EntityKey>) -> io::Result<Self> {
-        let mut found = Self::default();
-        let path = session.join(LOG);
+    /// Reads the list in a session's folder for these entities: the last line of each counts.
+    pub(super) fn read(sink: &Path, folder: String, keys: &HashSet<EntityKey>) -> io::Result<Self> {
+        let path = sink.join(&folder).join(LOG);
+        let mut found = Self { folder, ..Self::default() };
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
@@ -104,7 +106,7 @@ impl Found {
     }
 
     /// Closes the list of a session of which nothing more can come, unless a transaction has to be waited for.
-    pub(super) fn close(&mut self, session: &Path) -> io::Result<()> {
+    pub(super) fn close(&mut self, sink: &Path) -> io::Result<()> {
         let is_alone = match &self.membership {
             Membership::Unknown | Membership::None => true,
             Membership::Of { .. } => false,
@@ -112,7 +114,7 @@ impl Found {
         if self.closed || !is_alone {
             return Ok(());
         }
-        let path = session.join(LOG);
+        let path = sink.join(&self.folder).join(LOG);
         let mut list = OpenOptions::new().append(true).open(&path)?;
         // Half a line.
         list.set_len(self.length)?;

@@ -52,6 +52,7 @@ use self::disk::{Faults, Step};
 use self::entries::Entries;
 pub(crate) use self::entries::{LOG, weight};
 use self::folder::Folder;
+pub(crate) use self::folder::uses;
 pub(crate) use self::found::Found;
 pub(crate) use self::objects::ObjectSession;
 pub use self::objects::ObjectSink;
@@ -203,16 +204,21 @@ impl FolderSink {
         self.shared.get().ok().map(|shared| &*shared.counters)
     }
 
-    /// What is there of a session, as far as it is about these entities. Blocks on the disk.
-    pub(crate) fn find(&self, id: &str, keys: &HashSet<EntityKey>) -> io::Result<Found> {
+    /// What is there of a session, as far as it is about these entities. Without the name of its folder it is the last one
+    /// that had its ID. Blocks on the disk.
+    pub(crate) fn find(&self, id: &str, folder: Option<&str>, keys: &HashSet<EntityKey>) -> io::Result<Found> {
         let shared = self.shared.get().map_err(io::Error::other)?;
-        Found::read(&shared.latest(id), keys)
+        let folder = match folder {
+            Some(folder) => folder.to_owned(),
+            None => folder::uses(&shared.dir, id)?.pop().unwrap_or_else(|| id.to_owned()),
+        };
+        Found::read(&shared.dir, folder, keys)
     }
 
     /// Closes the list of a session of an earlier process of which nothing more can come. Blocks on the disk.
-    pub(crate) fn close_list(&self, id: &str, found: &mut Found) -> io::Result<()> {
+    pub(crate) fn close_list(&self, found: &mut Found) -> io::Result<()> {
         let shared = self.shared.get().map_err(io::Error::other)?;
-        found.close(&shared.latest(id))
+        found.close(&shared.dir)
     }
 
     /// A folder for a session, the one of an earlier process where something was `found`. Blocks on the disk. The receiver fires when its last line is written.
@@ -251,11 +257,6 @@ fn cannot_open(place: &Path, error: &io::Error) -> Error {
 }
 
 impl Shared {
-    /// The folder of the last session that had an ID; that of its first one where there is none.
-    fn latest(&self, id: &str) -> PathBuf {
-        self.dir.join(folder::uses(&self.dir, id).last().unwrap_or_else(|| id.to_owned()))
-    }
-
     fn tell(&self, message: Message) {
         // The thread ends by a panic only; what it has not confirmed is not complete.
         let _ = self.inbox.send(message);
@@ -319,6 +320,11 @@ impl SinkSession {
     pub(crate) async fn close_list(&self) {
         self.guard.shared.tell(Message::Whole { session: self.guard.session });
         self.flush().await;
+    }
+
+    /// What the session's folder is called.
+    pub(crate) fn folder(&self) -> Option<&str> {
+        self.path.file_name()?.to_str()
     }
 
     /// What becomes of entities that refer to objects.

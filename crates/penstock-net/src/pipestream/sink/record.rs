@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, OwnershipContext, Reason, Status};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::super::references::Referred;
 use super::super::transport::hex;
@@ -85,7 +85,7 @@ struct ReferenceField<'a> {
     message: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct ClosedLine {
     closed: u64,
 }
@@ -219,6 +219,12 @@ fn encode(line: &impl Serialize) -> Vec<u8> {
     let mut text = serde_json::to_vec(line).unwrap_or_default();
     text.push(b'\n');
     text
+}
+
+/// The code of the last line of a list that ends so; none where it is not closed.
+pub(super) fn code_of(tail: &[u8]) -> Option<u64> {
+    let last = tail.strip_suffix(b"\n")?.rsplit(|octet| *octet == b'\n').next()?;
+    serde_json::from_slice::<ClosedLine>(last).ok().map(|line| line.closed)
 }
 
 #[cfg(test)]

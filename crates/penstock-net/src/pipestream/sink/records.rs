@@ -13,6 +13,9 @@
 //! What follows (last lines for the lists, then the markers go) is done again by whoever finds a record beside markers:
 //! the next order, or the next start.
 //!
+//! An abort removes the markers, looks for a record once more, and closes the lists only where there is none. A commit
+//! looks at its sessions once more when its record is there: where one was given up, none of them is read.
+//!
 //! Records go at a start and now and then where the transaction cannot be run again ([`origin`]).
 
 use std::collections::HashMap;
@@ -32,7 +35,7 @@ use super::entries::LOG;
 use super::folder::uses;
 use super::owner::is_owner_folder;
 use super::record;
-use super::recover::is_closed;
+use super::recover::closed_with;
 use super::transaction::{
     FINISHED, GIVEN_UP, KEPT, Origin, Record, Refusal, Transaction, is_session_folder, origin, resolve,
 };
@@ -121,7 +124,7 @@ impl Records {
     pub(super) fn abort(&self, of: &Transaction, sessions: Option<&[String]>) -> Result<(), Refusal> {
         let folder = self.folder(of);
         if read_record(&folder)?.is_some() {
-            return self.settle(&folder);
+            return self.settle_for_abort(&folder);
         }
         let prepared = markers(&folder)?;
         let named = match sessions {
@@ -138,13 +141,57 @@ impl Records {
                 named
             }
         };
-        for session in named {
-            self.close(&folder, &session, GIVEN_UP)?;
-        }
+        self.give_up(of, &folder, named)?;
         // They stay where sessions are left.
         let _ = fs::remove_dir(&folder);
         let _ = fs::remove_dir(self.name_folder(&of.key));
         Ok(())
+    }
+
+    /// Closes prepared sessions that no commit may have any more; where one came meanwhile, it has them.
+    fn give_up(&self, of: &Transaction, folder: &Path, sessions: Vec<String>) -> Result<(), Refusal> {
+        let mut ours = Vec::new();
+        for session in sessions {
+            let marker = folder.join(&session);
+            self.faults.check(Step::Rename, &marker)?;
+            match fs::remove_file(marker) {
+                Ok(()) => ours.push(session),
+                // Another order is at it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if ours.is_empty() {
+            return Ok(());
+        }
+        self.sync(folder)?;
+        if read_record(folder)?.is_some() {
+            self.mark(of, folder, &ours)?;
+            return self.settle_for_abort(folder);
+        }
+        for (at, session) in ours.iter().enumerate() {
+            if let Err(refusal) = self.close_list(session, GIVEN_UP) {
+                // They are prepared as before, so that the abort can be said again.
+                self.mark(of, folder, ours.get(at..).unwrap_or_default())?;
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&self, of: &Transaction, folder: &Path, sessions: &[String]) -> io::Result<()> {
+        for session in sessions {
+            self.write(&folder.join(session), of.key.as_bytes())?;
+        }
+        self.sync(folder)
+    }
+
+    /// An abort of what is committed changes nothing, and one of what was given up has what it wants.
+    fn settle_for_abort(&self, folder: &Path) -> Result<(), Refusal> {
+        match self.settle(folder) {
+            Err(Refusal::GivenUp) => Ok(()),
+            settled => settled,
+        }
     }
 
     /// The sessions that a transaction was committed with, by each of its owners that has.
@@ -183,8 +230,7 @@ impl Records {
             Err(missing) => missing,
         };
         self.check_not_foreign(of, &missing)?;
-        let folders: Vec<String> = uses(&self.sink, &missing).collect();
-        for session in folders {
+        for session in uses(&self.sink, &missing)? {
             match File::open(self.sink.join(session).join(LOG)) {
                 // A server that has a session open holds its lock.
                 Ok(log) if log.try_lock().is_err() => return Err(Refusal::StillOpen(missing)),
@@ -222,7 +268,7 @@ impl Records {
                     }
                     Err(Refusal::Storage(error)) => return Err(error),
                     // Nothing is committed here.
-                    Err(Refusal::Committed | Refusal::NotYours(_)) => {}
+                    Err(Refusal::Committed | Refusal::GivenUp | Refusal::NotYours(_)) => {}
                 }
             }
         }
@@ -291,15 +337,41 @@ impl Records {
     /// Last lines for the sessions of a transaction that is committed.
     fn settle(&self, folder: &Path) -> Result<(), Refusal> {
         let Some(record) = read_record(folder)? else { return Ok(()) };
-        for session in markers(folder)? {
-            let code = if record.sessions.contains(&session) { ErrorCode::NoError } else { GIVEN_UP };
-            self.close(folder, &session, code)?;
+        let markers = markers(folder)?;
+        let given_up = self.is_given_up(&record, &markers)?;
+        for session in &markers {
+            let committed = !given_up && record.sessions.contains(session);
+            self.close_list(session, if committed { ErrorCode::NoError } else { GIVEN_UP })?;
+            let marker = folder.join(session);
+            self.faults.check(Step::Rename, &marker)?;
+            gone(fs::remove_file(marker))?;
         }
-        Ok(())
+        if given_up { Err(Refusal::GivenUp) } else { Ok(()) }
     }
 
-    /// The last line of a prepared session, durable; then its marker goes.
-    fn close(&self, folder: &Path, session: &str, code: ErrorCode) -> Result<(), Refusal> {
+    /// Whether an abort has closed a session of a record before it could see the record. It has to be asked again while
+    /// an abort is about to see it, or to close the session.
+    fn is_given_up(&self, record: &Record, markers: &[String]) -> Result<bool, Refusal> {
+        let mut undecided = None;
+        for session in &record.sessions {
+            let mut log = match File::open(self.sink.join(session).join(LOG)) {
+                Ok(log) => log,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error.into()),
+            };
+            match closed_with(&mut log)? {
+                Some(code) if code == ErrorCode::NoError.code() => {}
+                Some(_) => return Ok(true),
+                // They are sorted.
+                None if markers.binary_search(session).is_ok() => {}
+                None => undecided = Some(session.clone()),
+            }
+        }
+        undecided.map_or(Ok(false), |session| Err(Refusal::StillOpen(session)))
+    }
+
+    /// The last line of a prepared session, durable.
+    fn close_list(&self, session: &str, code: ErrorCode) -> Result<(), Refusal> {
         let path = self.sink.join(session).join(LOG);
         match OpenOptions::new().read(true).append(true).open(&path) {
             Ok(mut log) => {
@@ -308,10 +380,16 @@ impl Records {
                     // A file system without locks.
                     Err(fs::TryLockError::Error(_)) | Ok(()) => {}
                 }
-                if !is_closed(&mut log)? {
-                    remove_half_a_line(&mut log)?;
-                    self.faults.check(Step::Append, &path)?;
-                    log.write_all(&record::closed(code))?;
+                match closed_with(&mut log)? {
+                    None => {
+                        remove_half_a_line(&mut log)?;
+                        self.faults.check(Step::Append, &path)?;
+                        log.write_all(&record::closed(code))?;
+                    }
+                    Some(closed) if code == ErrorCode::NoError && closed != code.code() => {
+                        return Err(Refusal::GivenUp);
+                    }
+                    Some(_) => {}
                 }
                 self.faults.check(Step::Sync, &path)?;
                 log.sync_data()?;
@@ -321,9 +399,6 @@ impl Records {
             }
             Err(error) => return Err(error.into()),
         }
-        let marker = folder.join(session);
-        self.faults.check(Step::Rename, &marker)?;
-        fs::remove_file(marker)?;
         Ok(())
     }
 

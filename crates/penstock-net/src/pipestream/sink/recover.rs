@@ -3,9 +3,10 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use super::entries::LOG;
+use super::record;
 
 /// No last line is longer: it has one small number in it.
-const TAIL: i64 = 64;
+pub(super) const TAIL: i64 = 64;
 
 /// Removes what a server that crashed was receiving: the dot-names of sessions that are neither closed nor open.
 pub(super) fn clean(dir: &Path) -> io::Result<()> {
@@ -40,13 +41,17 @@ pub(super) fn remove_hidden(session: &Path) -> io::Result<()> {
 }
 
 /// Whether the log's last line closes it.
-pub(super) fn is_closed(log: &mut File) -> io::Result<bool> {
+fn is_closed(log: &mut File) -> io::Result<bool> {
+    closed_with(log).map(|code| code.is_some())
+}
+
+/// The code with which the log's last line closes it.
+pub(super) fn closed_with(log: &mut File) -> io::Result<Option<u64>> {
     let length = i64::try_from(log.metadata()?.len()).unwrap_or(i64::MAX);
     log.seek(SeekFrom::End(-length.min(TAIL)))?;
     let mut tail = Vec::new();
     log.read_to_end(&mut tail)?;
-    let last = tail.strip_suffix(b"\n").and_then(|tail| tail.rsplit(|octet| *octet == b'\n').next());
-    Ok(last.is_some_and(|line| line.starts_with(b"{\"closed\":")))
+    Ok(record::code_of(&tail))
 }
 
 #[cfg(test)]

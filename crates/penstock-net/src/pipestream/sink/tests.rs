@@ -576,3 +576,15 @@ fn a_client_that_the_window_of_its_connection_keeps_waiting_is_counted() {
     }
     disk.close(&session);
 }
+
+#[test]
+fn a_session_whose_id_was_used_too_often_is_refused_and_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let sink = FolderSink::open(dir.path(), None).unwrap();
+    let id = "11111111111111111111111111111111";
+    folder::names(id).for_each(|name| fs::create_dir(dir.path().join(name)).unwrap());
+    let (commands, _inbox) = crate::pipestream::driver::inbox();
+    let refused = sink.session(&id.into(), commands, Arc::default(), None, None, None).unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::EntityInvalid));
+    assert!(refused.to_string().contains(&format!("the session ID {id} was used 1000 times")), "{refused}");
+}

@@ -296,6 +296,8 @@ pub(super) enum Refusal {
     StillOpen(String),
     /// The transaction was committed with other sessions.
     Committed,
+    /// One of its sessions was given up while it was being committed, so none of them is read.
+    GivenUp,
     /// It names no session, or is another owner's to give; why.
     NotYours(String),
     /// The disk, or the store.
@@ -323,6 +325,13 @@ impl Refusal {
                 let message = format!(
                     "the transaction {key:?} was committed before, with other sessions: those that are named now will \
                      never be read"
+                );
+                Reason { code: COMMITTED, message }
+            }
+            Self::GivenUp => {
+                let message = format!(
+                    "a session of the transaction {key:?} was given up while it was being committed: none of its sessions \
+                     will ever be read"
                 );
                 Reason { code: COMMITTED, message }
             }

@@ -122,6 +122,22 @@ fn a_redemption_counts_though_its_server_was_killed_before_it_had_written_so() {
     assert_eq!((redeem(&running, id, 8), redeem(&server(&place), id, 8)), (REFUSED, REFUSED));
 }
 
+/// The line of an entity for which a claim check was redeemed.
+fn line(entity: u32, id: u64) -> String {
+    let claim = format!("{id:016x}");
+    format!(
+        "{{\"scope\":0,\"entity\":{entity},\"parent\":null,\"layer\":0,\"content_type\":\"a/b\",\"bytes\":1,\
+         \"sha256\":null,\"metadata\":{{\"pipestream.claim\":\"{claim}\"}},\"status\":\"COMPLETE\",\"reason\":null,\
+         \"file\":null}}\n"
+    )
+}
+
+fn put(place: &Place, name: &str, text: String) {
+    block_on(async { place.store().put(&place.path(name), PutPayload::from(text.into_bytes())).await })
+        .unwrap()
+        .unwrap();
+}
+
 #[test]
 fn what_the_list_of_the_session_says_that_redeemed_stands() {
     let place = Place::of(Arc::new(InMemory::new()), "sink");
@@ -131,26 +147,37 @@ fn what_the_list_of_the_session_says_that_redeemed_stands() {
         redeem(&claims, *id, by).unwrap();
     }
     end(claims);
-    let line = |entity: u32, id: u64| {
-        let claim = format!("{id:016x}");
-        format!(
-            "{{\"scope\":0,\"entity\":{entity},\"parent\":null,\"layer\":0,\"content_type\":\"a/b\",\"bytes\":1,\
-             \"sha256\":null,\"metadata\":{{\"pipestream.claim\":\"{claim}\"}},\"status\":\"COMPLETE\",\"reason\":null,\
-             \"file\":null}}\n"
-        )
-    };
-    let put = |name: String, text: String| {
-        block_on(async { place.store().put(&place.path(&name), PutPayload::from(text.into_bytes())).await })
-            .unwrap()
-            .unwrap();
-    };
-    put(format!("{}/entities.jsonl", session(5)), format!("{}{{\"closed\":1}}\n", line(1, ids[0])));
+    put(&place, &format!("{}/entities.jsonl", session(5)), format!("{}{{\"closed\":1}}\n", line(1, ids[0])));
     // This one may still be going on.
-    put(format!(".open/{}/0000000000-0000000000.jsonl", session(6)), String::new());
+    put(&place, &format!(".open/{}/0000000000-0000000000.jsonl", session(6)), String::new());
     let claims = server(&place);
     assert_eq!(
         [0, 1, 2].map(|index| status(&claims, ids[index])),
         [Some(Status::Complete), Some(Status::Failed), Some(Status::Processing)]
+    );
+}
+
+#[test]
+fn what_a_session_says_whose_id_was_used_before_stands_as_well() {
+    let place = Place::of(Arc::new(InMemory::new()), "sink");
+    let claims = server(&place);
+    let ids: Vec<u64> = (1..=4).map(|entity| issue(&claims, entity)).collect();
+    for (id, by) in ids.iter().zip([5, 5, 6, 7]) {
+        redeem(&claims, *id, by).unwrap();
+    }
+    end(claims);
+    let closed = "{\"closed\":0}\n".to_owned();
+    for by in [5, 6, 7] {
+        put(&place, &format!("{}/entities.jsonl", session(by)), closed.clone());
+    }
+    put(&place, &format!("{}.1/entities.jsonl", session(5)), format!("{}{closed}", line(1, ids[0])));
+    // These two are still going on; one has come as far as its entity.
+    put(&place, &format!(".open/{}.1/0000000000-0000000000.jsonl", session(6)), String::new());
+    put(&place, &format!(".open/{}.1/0000000000-0000000000.jsonl", session(7)), line(1, ids[3]));
+    let claims = server(&place);
+    assert_eq!(
+        [0, 1, 2, 3].map(|index| status(&claims, ids[index])),
+        [Some(Status::Complete), Some(Status::Failed), Some(Status::Processing), Some(Status::Complete)]
     );
 }
 

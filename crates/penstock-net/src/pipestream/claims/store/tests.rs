@@ -129,6 +129,14 @@ fn a_file_about_what_is_forgotten_is_started_anew() {
     assert!(claims.list().iter().any(|row| row.check.id == kept && row.details.reason == "part 7"));
 }
 
+/// The line of an entity for which a claim check was redeemed.
+fn line(status: &str, claim: u64) -> String {
+    format!(
+        "{{\"scope\":0,\"entity\":1,\"parent\":null,\"layer\":0,\"content_type\":\"a/b\",\"bytes\":0,\"sha256\":\"\",\
+         \"metadata\":{{\"pipestream.claim\":\"{claim:016x}\"}},\"status\":\"{status}\",\"reason\":null,\"file\":null}}\n"
+    )
+}
+
 #[test]
 fn what_was_complete_before_a_crash_settles_its_claim_check_after_it() {
     let sink = tempfile::tempdir().unwrap();
@@ -140,12 +148,6 @@ fn what_was_complete_before_a_crash_settles_its_claim_check_after_it() {
     drop(claims);
     let list = sink.path().join(session(9).to_string());
     fs::create_dir(&list).unwrap();
-    let line = |status: &str, claim: u64| {
-        format!(
-            "{{\"scope\":0,\"entity\":1,\"parent\":null,\"layer\":0,\"content_type\":\"a/b\",\"bytes\":0,\"sha256\":\"\",\
-             \"metadata\":{{\"pipestream.claim\":\"{claim:016x}\"}},\"status\":\"{status}\",\"reason\":null,\"file\":null}}\n"
-        )
-    };
     // One that nobody has redeemed is not settled by whoever names it.
     let lines = [line("FAILED", done), line("COMPLETE", done), line("COMPLETE", open), line("COMPLETE", lost)].concat();
     fs::write(list.join("entities.jsonl"), &lines[..lines.len() - 9]).unwrap();
@@ -169,4 +171,23 @@ fn what_was_complete_before_a_crash_settles_its_claim_check_after_it() {
     let status = |id| block(claims.query(id)).unwrap().found.unwrap().1;
     claims.fail_left(|_| false);
     assert_eq!([done, lost, open].map(status), [Status::Complete, Status::Failed, Status::Deferred]);
+}
+
+#[test]
+fn what_was_complete_in_a_session_whose_id_was_used_before_settles_its_claim_check() {
+    let sink = tempfile::tempdir().unwrap();
+    let claims = Claims::beside(sink.path());
+    let ids: Vec<u64> = (1..=2).map(|entity| issue(&claims, entity)).collect();
+    for id in &ids {
+        block(claims.redeem(*id, session(1), session(9))).unwrap();
+    }
+    // An operator may have removed the folders of earlier sessions.
+    for (name, lines) in [("", String::new()), (".1", line("COMPLETE", ids[0])), (".12", line("FAILED", ids[1]))] {
+        let folder = sink.path().join(format!("{}{name}", session(9)));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("entities.jsonl"), lines).unwrap();
+    }
+    claims.settle_from(sink.path()).unwrap();
+    let status = |id: &u64| block(claims.query(*id)).unwrap().found.unwrap().1;
+    assert_eq!(ids.iter().map(status).collect::<Vec<_>>(), [Status::Complete, Status::Failed]);
 }

@@ -9,6 +9,8 @@ use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, 
 
 use super::super::entries::LOG;
 use super::super::folder::names;
+use super::super::record::code_of;
+use super::super::recover::TAIL;
 use crate::storage::{Place, plain};
 
 /// Where the pieces of lists lie that are not closed yet.
@@ -183,28 +185,61 @@ pub(super) async fn remove(place: &Place, session: &str, pieces: Vec<Piece>) {
     }
 }
 
-/// Reads the lines of a list, or of its pieces where it is not whole yet. Gives whether the session is over.
-pub(super) async fn lines(place: &Place, session: &str, mut each: impl FnMut(&[u8])) -> Result<bool> {
-    match place.store().get(&place.path(&format!("{session}/{LOG}"))).await {
-        Ok(found) => {
-            each_line(found.into_stream(), &mut each).await?;
-            return Ok(true);
+/// What a store has of a session's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// No session has had the name.
+    Nothing,
+    /// Pieces: the session may still be going on.
+    Pieces,
+    /// All of it.
+    Whole,
+}
+
+/// Reads the lines of the lists of all sessions that had an ID, in the order in which they began, or of their pieces where
+/// a list is not whole yet. Gives whether all of them are over.
+pub(super) async fn lines(place: &Place, id: &str, mut each: impl FnMut(&[u8])) -> Result<bool> {
+    let mut over = true;
+    for name in names(id) {
+        match lines_of(place, &name, &mut each).await? {
+            Extent::Nothing => break,
+            Extent::Pieces => over = false,
+            Extent::Whole => {}
         }
-        Err(object_store::Error::NotFound { .. }) => {}
-        Err(error) => return Err(error),
+    }
+    Ok(over)
+}
+
+async fn lines_of(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) -> Result<Extent> {
+    if whole_lines(place, session, each).await? {
+        return Ok(Extent::Whole);
     }
     let mut found: Vec<ObjectMeta> =
         place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
+    if found.is_empty() {
+        // Its server may have closed the list between the two looks.
+        let whole = whole_lines(place, session, each).await?;
+        return Ok(if whole { Extent::Whole } else { Extent::Nothing });
+    }
     found.sort_by(|one, other| one.location.cmp(&other.location));
     for piece in &found {
         match place.store().get(&piece.location).await {
-            Ok(piece) => each_line(piece.into_stream(), &mut each).await?,
+            Ok(piece) => each_line(piece.into_stream(), each).await?,
             // Put together with others meanwhile, by the server that has the session open.
             Err(object_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(found.is_empty())
+    Ok(Extent::Pieces)
+}
+
+/// Reads the lines of a whole list. Gives whether there is one.
+async fn whole_lines(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) -> Result<bool> {
+    match place.store().get(&place.path(&format!("{session}/{LOG}"))).await {
+        Ok(found) => each_line(found.into_stream(), each).await.map(|()| true),
+        Err(object_store::Error::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 async fn each_line(mut bytes: BoxStream<'static, Result<Bytes>>, each: &mut impl FnMut(&[u8])) -> Result<()> {
@@ -217,8 +252,21 @@ async fn each_line(mut bytes: BoxStream<'static, Result<Bytes>>, each: &mut impl
     Ok(())
 }
 
-/// Whether a session has pieces, so that it may still be going on.
-pub(super) async fn is_open(place: &Place, session: &str) -> Result<bool> {
+/// Whether a session of an ID may still be going on.
+pub(super) async fn any_is_open(place: &Place, id: &str) -> Result<bool> {
+    for name in names(id) {
+        if is_open(place, &name).await? {
+            return Ok(true);
+        }
+        if !is_there(place, &format!("{name}/{LOG}")).await? {
+            break;
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a session has pieces.
+async fn is_open(place: &Place, session: &str) -> Result<bool> {
     let mut pieces = place.store().list(Some(&place.path(&format!("{OPEN}/{session}"))));
     Ok(pieces.try_next().await?.is_some())
 }
@@ -229,6 +277,31 @@ async fn is_there(place: &Place, name: &str) -> Result<bool> {
         Err(Error::NotFound { .. }) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// What a session's list says of its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// Nothing is there of the session.
+    Gone,
+    /// It is in pieces.
+    Open,
+    /// It is whole, and its last line has this code.
+    Closed(u64),
+}
+
+/// How a session has ended.
+pub(super) async fn end(place: &Place, session: &str) -> Result<End> {
+    let list = place.path(&format!("{session}/{LOG}"));
+    let length = match place.store().head(&list).await {
+        Ok(found) => found.size,
+        Err(Error::NotFound { .. }) if is_open(place, session).await? => return Ok(End::Open),
+        Err(Error::NotFound { .. }) => return Ok(End::Gone),
+        Err(error) => return Err(error),
+    };
+    let tail = place.store().get_range(&list, length.saturating_sub(TAIL.unsigned_abs())..length).await?;
+    // A whole list has its last line.
+    Ok(code_of(&tail).map_or(End::Open, End::Closed))
 }
 
 /// Puts the list of a session together that nobody works for any more, whoever received it.
@@ -309,5 +382,38 @@ pub(super) mod tests {
                 assert!(got.bytes().await.unwrap() == expected);
             });
         }
+    }
+
+    #[test]
+    fn a_session_takes_the_first_name_of_its_id_that_no_other_has() {
+        let (place, id) = (place(), "11111111111111111111111111111111");
+        let claimed = || {
+            let mut list = List::new(place.clone(), id.into());
+            assert!(wait(list.claim(id)).unwrap());
+            list
+        };
+        let first = claimed();
+        let second = claimed();
+        assert_eq!([&first, &second].map(|list| list.session().to_string()), [id.to_owned(), format!("{id}.1")]);
+        wait(first.close(b"{\"closed\":0}\n".to_vec())).unwrap();
+        assert!(wait(any_is_open(&place, id)).unwrap(), "the second is");
+        assert_eq!(&**claimed().session(), format!("{id}.2"));
+        wait(second.close(b"{\"closed\":0}\n".to_vec())).unwrap();
+        let list = format!("sink/{id}.1/entities.jsonl");
+        assert!(wait(names(&place)).contains(&list));
+        let mut lines = 0;
+        assert!(!wait(super::lines(&place, id, |line| lines += usize::from(!line.is_empty()))).unwrap());
+        assert_eq!(lines, 2);
+    }
+
+    #[test]
+    fn an_id_that_was_used_too_often_has_no_name_left() {
+        let (place, id) = (place(), "11111111111111111111111111111111");
+        wait(async {
+            for name in super::names(id) {
+                place.store().put(&place.path(&format!("{name}/{LOG}")), PutPayload::default()).await.unwrap();
+            }
+            assert!(!List::new(place.clone(), id.into()).claim(id).await.unwrap());
+        });
     }
 }

@@ -131,10 +131,10 @@ impl ObjectSink {
         records::prepared(place, transaction).await
     }
 
-    /// Reads the lines of a session's list as far as they are there, in order, and says whether it is over: no server has
-    /// it open any more, or the sink has nothing of it.
-    pub(crate) async fn lines(place: &Place, session: &str, each: impl FnMut(&[u8])) -> object_store::Result<bool> {
-        list::lines(place, session, each).await
+    /// Reads the lines of the lists of all sessions that had an ID as far as they are there, in order, and says whether all
+    /// are over: no server has one open any more, or the sink has nothing of the ID.
+    pub(crate) async fn lines(place: &Place, id: &str, each: impl FnMut(&[u8])) -> object_store::Result<bool> {
+        list::lines(place, id, each).await
     }
 
     /// What all sessions have counted; `None` in a forked child.

@@ -11,9 +11,13 @@
 //! stores decide among all who try: from then on the transaction is committed. What follows (whole lists, then the
 //! markers go) is done again by whoever finds a record beside markers: the next order, or a start.
 //!
+//! An abort removes the markers, looks for a record once more, and closes the lists only where there is none. A commit
+//! looks at its sessions once more when its record is there: where one was given up, none of them is read.
+//!
 //! Records go where the transaction cannot be run again ([`origin`]): that of a micro-batch when a later one is
 //! committed, that of a job when a start finds it and it is old.
 
+use std::collections::HashSet;
 use std::io;
 use std::time::SystemTime;
 
@@ -30,7 +34,7 @@ use super::super::records::{Standing, others_have_committed, prepared_by_another
 use super::super::transaction::{
     Act, FINISHED, GIVEN_UP, KEPT, Order, Origin, Record, Refusal, Transaction, is_session_folder, origin, resolve,
 };
-use super::list;
+use super::list::{self, End};
 use super::sweep::{age, some};
 use crate::storage::{Place, plain};
 
@@ -39,6 +43,8 @@ pub(super) const FOLDER: &str = ".transactions";
 const RECORD: &str = "committed.json";
 /// Micro-batches whose records a commit looks for. Those without rows have none, so that one look may miss some.
 const LOOKED_BACK: u64 = 8;
+/// Lists that one order looks at at once.
+const LOOKS: usize = 16;
 /// Old records that one start reads.
 const READ: usize = 16;
 
@@ -73,13 +79,18 @@ pub(super) async fn carry_out(place: &Place, order: &Order) -> std::result::Resu
     let Order { of, act } = order;
     let folder = folder(of);
     let record = read_record(place, &folder).await.map_err(refusal)?;
+    let abort_only = matches!(act, Act::Abort(_));
     match (act, record) {
         (Act::Commit { sessions, .. }, Some(record)) if !record.is_of(sessions) => return Err(Refusal::Committed),
         (Act::Commit { sessions, exclusive }, None) => commit(place, of, sessions, *exclusive).await?,
         (Act::Abort(sessions), None) => return abort(place, of, sessions.as_deref()).await,
         (Act::Commit { .. } | Act::Abort(_), Some(_)) => {}
     }
-    settle(place, &folder).await.map_err(refusal)?;
+    match settle(place, &folder).await {
+        // It has what it wants.
+        Err(Refusal::GivenUp) if abort_only => {}
+        settled => settled?,
+    }
     if let Err(error) = forget_earlier(place, of).await {
         // The commit is done all the same.
         tracing::warn!(error = plain(&error), "records of old micro-batches stay");
@@ -171,7 +182,7 @@ async fn why_missing(place: &Place, found: &Found, own: &Path, missing: String) 
     if resolve(std::slice::from_ref(&missing), &found.sessions(|path| !is_in(own, path))).is_ok() {
         return prepared_by_another(&missing);
     }
-    match list::is_open(place, &missing).await {
+    match list::any_is_open(place, &missing).await {
         Ok(true) => Refusal::StillOpen(missing),
         Ok(false) => Refusal::Unknown(missing),
         Err(error) => refusal(error),
@@ -197,10 +208,33 @@ async fn abort(place: &Place, of: &Transaction, sessions: Option<&[String]>) -> 
             }
         }
     }
-    for session in named {
-        close(place, &folder, &session, GIVEN_UP).await.map_err(refusal)?;
+    give_up(place, of, named).await
+}
+
+/// Closes prepared sessions that no commit may have any more; where one came meanwhile, it has them.
+async fn give_up(place: &Place, of: &Transaction, sessions: Vec<String>) -> std::result::Result<(), Refusal> {
+    let folder = folder(of);
+    let marker = |session: &str| place.path(&format!("{folder}/{session}"));
+    for session in &sessions {
+        gone(place.store().delete(&marker(session)).await).map_err(refusal)?;
     }
-    Ok(())
+    let committed = read_record(place, &folder).await.map_err(refusal)?.is_some();
+    for (at, session) in sessions.iter().enumerate() {
+        let closed = if committed { Ok(()) } else { list::close_left(place, session, record::closed(GIVEN_UP)).await };
+        if committed || closed.is_err() {
+            // They are prepared as before: the commit wants them, or the abort is said again.
+            for session in sessions.iter().skip(at) {
+                let put = place.store().put(&marker(session), PutPayload::from(of.key.as_bytes().to_vec())).await;
+                put.map_err(refusal)?;
+            }
+            closed.map_err(refusal)?;
+            break;
+        }
+    }
+    match settle(place, &folder).await {
+        Err(Refusal::GivenUp) => Ok(()),
+        settled => settled,
+    }
 }
 
 /// Brings to their ends what servers that crashed had committed, and removes records that nobody needs any more, as far
@@ -223,7 +257,12 @@ pub(super) async fn redo(place: &Place, now: SystemTime) -> Result<()> {
         }
     }
     for folder in unsettled {
-        settle(place, &folder).await?;
+        match settle(place, &folder).await {
+            Ok(()) | Err(Refusal::GivenUp) => {}
+            Err(Refusal::Storage(error)) => return Err(Error::Generic { store: "sink", source: Box::new(error) }),
+            // Another server is at it.
+            Err(other) => tracing::info!(folder, ?other, "a committed session is in use; it is closed later"),
+        }
     }
     fastrand::shuffle(&mut old);
     for folder in old.into_iter().take(READ) {
@@ -236,15 +275,36 @@ pub(super) async fn redo(place: &Place, now: SystemTime) -> Result<()> {
 }
 
 /// Whole lists for the sessions of a transaction that is committed.
-async fn settle(place: &Place, folder: &str) -> Result<()> {
-    let Some(record) = read_record(place, folder).await? else { return Ok(()) };
+async fn settle(place: &Place, folder: &str) -> std::result::Result<(), Refusal> {
+    let Some(record) = read_record(place, folder).await.map_err(refusal)? else { return Ok(()) };
     let own = place.path(folder);
-    let found = Found(place.store().list(Some(&own)).try_collect().await?);
-    for session in found.sessions(|path| is_in(&own, path)) {
-        let code = if record.sessions.contains(&session) { ErrorCode::NoError } else { GIVEN_UP };
-        close(place, folder, &session, code).await?;
+    let found = Found(place.store().list(Some(&own)).try_collect().await.map_err(refusal)?);
+    let markers = found.sessions(|path| is_in(&own, path));
+    let given_up = is_given_up(place, &record, &markers).await?;
+    for session in markers {
+        let committed = !given_up && record.sessions.contains(&session);
+        let code = if committed { ErrorCode::NoError } else { GIVEN_UP };
+        close(place, folder, &session, code).await.map_err(refusal)?;
     }
-    Ok(())
+    if given_up { Err(Refusal::GivenUp) } else { Ok(()) }
+}
+
+/// Whether an abort has closed a session of a record before it could see the record. It has to be asked again while an
+/// abort is about to see it, or to close the session.
+async fn is_given_up(place: &Place, record: &Record, markers: &[String]) -> std::result::Result<bool, Refusal> {
+    let markers: HashSet<&str> = markers.iter().map(String::as_str).collect();
+    let mut undecided = None;
+    for sessions in record.sessions.chunks(LOOKS) {
+        let ends = try_join_all(sessions.iter().map(|session| list::end(place, session))).await.map_err(refusal)?;
+        for (session, end) in sessions.iter().zip(ends) {
+            match end {
+                End::Closed(code) if code != ErrorCode::NoError.code() => return Ok(true),
+                End::Open if !markers.contains(session.as_str()) => undecided = Some(session.clone()),
+                End::Closed(_) | End::Open | End::Gone => {}
+            }
+        }
+    }
+    undecided.map_or(Ok(false), |session| Err(Refusal::StillOpen(session)))
 }
 
 /// The list of a prepared session; then its marker goes.
@@ -422,6 +482,75 @@ mod tests {
             let mine = of("k", Owner::Token([1; 32]));
             prepare_all(&place, &mine, &[SESSION]).await;
             assert_eq!(code(&place, &order(&mine, &[SESSION], false)).await, Some(ErrorCode::Other(0x44)));
+        })
+        .unwrap();
+    }
+
+    async fn end(place: &Place, session: &str) -> End {
+        list::end(place, session).await.unwrap()
+    }
+
+    /// Sessions that have ended, with their lists in pieces.
+    async fn prepare_with_lists(place: &Place, of: &Transaction) {
+        for session in [SESSION, OTHER] {
+            let piece = place.path(&format!("{}/{session}/0000000000-0000000000.jsonl", list::OPEN));
+            place.store().put(&piece, PutPayload::default()).await.unwrap();
+        }
+        prepare_all(place, of, &[SESSION, OTHER]).await;
+    }
+
+    #[test]
+    fn a_commit_that_comes_while_a_session_is_being_given_up_commits_nothing_and_says_so() {
+        let (place, of) = (Place::of(Arc::new(InMemory::new()), "sink"), of("k", Owner::Token([1; 32])));
+        let (commit, readable) = (order(&of, &[SESSION, OTHER], false), End::Closed(0));
+        crate::runtime::block_on(async {
+            prepare_with_lists(&place, &of).await;
+            // What an abort does that has not seen the record, step by step.
+            let marker = place.path(&format!("{}/{SESSION}", folder(&of)));
+            place.store().delete(&marker).await.unwrap();
+            let sessions = vec![SESSION.to_owned(), OTHER.to_owned()];
+            let octets = serde_json::to_vec(&Record::new(&of, sessions)).unwrap();
+            place.store().put(&place.path(&format!("{}/{RECORD}", folder(&of))), octets.into()).await.unwrap();
+            assert_eq!(code(&place, &commit).await, Some(ErrorCode::Other(0x40)));
+            assert_eq!([end(&place, SESSION).await, end(&place, OTHER).await], [End::Open; 2]);
+            list::close_left(&place, SESSION, record::closed(GIVEN_UP)).await.unwrap();
+            for _ in 0..2 {
+                assert_eq!(code(&place, &commit).await, Some(ErrorCode::Other(0x43)));
+                assert!(end(&place, SESSION).await != readable && end(&place, OTHER).await != readable);
+            }
+            redo(&place, SystemTime::now()).await.unwrap();
+            assert_eq!(code(&place, &Order { of: of.clone(), act: Act::Abort(None) }).await, None);
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn an_abort_that_sees_the_record_of_a_commit_leaves_it_its_sessions() {
+        let (place, of) = (Place::of(Arc::new(InMemory::new()), "sink"), of("k", Owner::Token([1; 32])));
+        crate::runtime::block_on(async {
+            prepare_with_lists(&place, &of).await;
+            let sessions = vec![SESSION.to_owned(), OTHER.to_owned()];
+            let octets = serde_json::to_vec(&Record::new(&of, sessions.clone())).unwrap();
+            place.store().put(&place.path(&format!("{}/{RECORD}", folder(&of))), octets.into()).await.unwrap();
+            // It had looked for the record before that was there.
+            give_up(&place, &of, sessions).await.unwrap();
+            assert_eq!([end(&place, SESSION).await, end(&place, OTHER).await], [End::Closed(0); 2]);
+            assert_eq!(code(&place, &order(&of, &[SESSION, OTHER], false)).await, None);
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_session_that_is_open_under_an_id_that_was_used_before_has_not_ended_yet() {
+        let (place, of) = (Place::of(Arc::new(InMemory::new()), "sink"), of("k", Owner::Token([1; 32])));
+        crate::runtime::block_on(async {
+            let list = place.path(&format!("{SESSION}/entities.jsonl"));
+            place.store().put(&list, PutPayload::from(record::closed(ErrorCode::NoError))).await.unwrap();
+            let commit = order(&of, &[SESSION], false);
+            assert_eq!(code(&place, &commit).await, Some(ErrorCode::EntityInvalid));
+            let piece = place.path(&format!("{}/{SESSION}.1/0000000000-0000000000.jsonl", list::OPEN));
+            place.store().put(&piece, PutPayload::default()).await.unwrap();
+            assert_eq!(code(&place, &commit).await, Some(ErrorCode::Other(0x40)));
         })
         .unwrap();
     }

@@ -102,6 +102,81 @@ fn a_commit_of_a_session_that_is_not_prepared_commits_nothing() {
     assert!(!records.name_folder("k").exists());
 }
 
+/// A second server of the same folder, which does something when the first one comes to a step for the first time.
+fn interrupted(
+    dir: &Path,
+    at: impl Fn(Step, &Path) -> bool + Send + Sync + 'static,
+    then: impl Fn(&Records) + Send + Sync + 'static,
+) -> Records {
+    let (other, done) = (records(dir), std::sync::atomic::AtomicBool::new(false));
+    let fault = move |step, path: &Path| {
+        if at(step, path) && !done.swap(true, Ordering::SeqCst) {
+            then(&other);
+        }
+        Ok(())
+    };
+    Records::new(dir, Faults::new(fault))
+}
+
+#[test]
+fn a_commit_that_comes_while_a_session_is_being_given_up_commits_nothing_and_says_so() {
+    let dir = sink(&[ONE, TWO]);
+    let (records, of) = (records(dir.path()), mine("k"));
+    for session in [ONE, TWO] {
+        records.prepare(&of, session).unwrap();
+    }
+    // It looks for markers, then the abort does what it does, then its record is there.
+    let abort = |records: &Records| records.abort(&mine("k"), Some(&names(&[ONE]))).unwrap();
+    let committing = interrupted(dir.path(), |step, path| step == Step::Rename && path.ends_with(RECORD), abort);
+    for _ in 0..2 {
+        assert_eq!(code(committing.commit(&of, &names(&[ONE, TWO]), false)), COMMITTED);
+        assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (GONE.into(), GONE.into()));
+    }
+    records.abort(&of, None).unwrap();
+    records.redo().unwrap();
+    assert!(seen(dir.path()).is_empty());
+}
+
+#[test]
+fn a_commit_waits_for_the_abort_that_closes_one_of_its_sessions() {
+    let dir = sink(&[ONE, TWO]);
+    let (records, of) = (records(dir.path()), mine("k"));
+    for session in [ONE, TWO] {
+        records.prepare(&of, session).unwrap();
+    }
+    let commit = |records: &Records| {
+        let (of, both) = (mine("k"), names(&[ONE, TWO]));
+        assert!(records.write_record(&records.folder(&of), &Record::new(&of, both.clone())).unwrap());
+        let refused = records.commit(&of, &both, false);
+        assert!(matches!(refused, Err(Refusal::StillOpen(session)) if session == ONE));
+    };
+    let aborting = interrupted(dir.path(), |step, _| step == Step::Append, commit);
+    aborting.abort(&of, Some(&names(&[ONE]))).unwrap();
+    assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (GONE.into(), OPEN.into()));
+    assert_eq!(code(records.commit(&of, &names(&[ONE, TWO]), false)), COMMITTED);
+    assert_eq!(last_line(dir.path(), TWO), GONE);
+}
+
+#[test]
+fn an_abort_that_sees_the_record_of_a_commit_leaves_it_its_sessions() {
+    let dir = sink(&[ONE, TWO]);
+    let (records, of) = (records(dir.path()), mine("k"));
+    for session in [ONE, TWO] {
+        records.prepare(&of, session).unwrap();
+    }
+    let folder = records.folder(&of);
+    let commit = |records: &Records| {
+        let (of, both) = (mine("k"), names(&[ONE, TWO]));
+        assert!(records.write_record(&records.folder(&of), &Record::new(&of, both.clone())).unwrap());
+        assert!(matches!(records.commit(&of, &both, false), Err(Refusal::StillOpen(_))));
+    };
+    // Its markers are gone by then.
+    let aborting = interrupted(dir.path(), move |step, path| step == Step::Sync && path == folder, commit);
+    aborting.abort(&of, None).unwrap();
+    records.commit(&of, &names(&[ONE, TWO]), false).unwrap();
+    assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), READABLE.into()));
+}
+
 #[test]
 fn transactions_of_different_owners_do_not_touch_one_another() {
     let dir = sink(&[ONE, TWO, LATE]);
