@@ -381,7 +381,10 @@ fn a_session_goes_on_in_its_own_folder_whatever_other_folders_of_its_id_are_ther
         }
         let (draft, payload) = part(&parent, number);
         sent.push(block(client.send(draft, payload)).unwrap());
-        assert_eq!(block(client.wait_resolved(sent[0].key)).unwrap().status, Status::Complete);
+        let list = home.sink().join(&session).join("entities.jsonl");
+        eventually("the part is in the list", || {
+            fs::read_to_string(&list).is_ok_and(|text| text.lines().count() > number)
+        });
     }
     finish(&home, &client, &parent, &sent);
     assert_eq!(fs::read_to_string(earlier.join("entities.jsonl")).unwrap(), "{\"closed\":0}\n");

@@ -55,8 +55,9 @@ pub fn quicx_queue(now: Instant, input: &[u8]) {
             21 => world.write(false),
             22 => world.pass(Duration::from_millis(u64::from(*times) * (1 + u64::from(*more)))),
             23 => {
+                // What follows completes it, a header of any length among others.
                 let whole = request(*times, *more);
-                world.send(who, whole.get(..whole.len() / 2).unwrap_or_default(), false);
+                world.send(who, whole.get(..whole.len() / 2).unwrap_or_default(), true);
             }
             kind => world.send(who, &request(kind, *more).repeat(1 + usize::from(*times)), false),
         }

@@ -457,7 +457,8 @@ fn settings_that_could_not_work_are_refused() {
 #[test]
 fn metrics_count_answers_and_what_is_stored() {
     let service = service(Arc::new(MemoryStore::new()));
-    let free = ([127, 0, 0, 1], 0).into();
+    // No other test has this address, so nobody listens on the port once the server is closed.
+    let free = ([127, 0, 0, 7], 0).into();
     let buffer = Buffer::bind(&service, free, None, Some(free), Buffer::CONNECTIONS).expect("bound");
     let server = Server { service, buffer, _folder: None };
     server.create(id(1));
