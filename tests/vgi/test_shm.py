@@ -97,6 +97,8 @@ def service(request: pytest.FixtureRequest, segment: SharedMemorySegment) -> Ite
 
 @pytest.mark.parametrize("service", [make_unix_pair], indirect=True)
 def test_neither_side_copies_a_batch_out_of_shared_memory(service: Any, segment: SharedMemorySegment) -> None:
+    # With the first answer the client knows that the server has the segment.
+    assert service.zeros(n=1) == bytes(1)
     before = pa.total_allocated_bytes()
     with service.echo() as stream:
         answer = stream.exchange(AnnotatedBatch(LARGE))

@@ -17,7 +17,7 @@ from worker import Service, ServiceImpl
 
 from penstock.errors import VgiError
 from penstock.vgi import AnnotatedBatch, RpcConnection, RpcError, RpcServer, SharedMemorySegment, ShmPipeTransport
-from penstock.vgi.rpc import UnixTransport, make_unix_pair, unix_connect
+from penstock.vgi.rpc import UnixTransport, make_pipe_pair, unix_connect
 
 HERE = Path(__file__).parent
 FOLDER = Path("/dev/shm")  # noqa: S108 -- where the system keeps segments
@@ -39,7 +39,7 @@ def serving(path: Path) -> "Iterator[subprocess.Popen[str]]":
             server.kill()
 
 
-@pytest.mark.parametrize("how", ["truncate", "rewrite", "sparse"])
+@pytest.mark.parametrize("how", ["truncate", "rewrite", "sparse", "sealed"])
 def test_a_segment_that_its_owner_breaks_ends_nothing_but_its_own_calls(tmp_path: Path, how: str) -> None:
     path = tmp_path / "socket"
     with serving(path) as server:
@@ -65,13 +65,18 @@ def test_a_siblings_segment_is_copied_and_says_the_same(tmp_path: Path) -> None:
         "            assert answer.batch['value'].to_pylist()[:3] == [0.0, 2.0, 4.0]\n"
         "            shared = answer.custom_metadata and b'vgi_rpc.shm_source' in answer.custom_metadata\n"
         "            print('shared' if shared else 'pipe')\n"
+        "        print(len(memory_files()), len(memory_files(sys.argv[2])))\n"
+        "        # No batch went through the named one.\n"
+        "        assert os.stat('/dev/shm/' + segment.name).st_blocks * 512 <= 65_536\n"
         "segment.unlink()\n"
     )
-    with serving(path):
-        command = [sys.executable, "-c", program, str(path)]
+    with serving(path) as server:
+        command = [sys.executable, "-c", program, str(path), str(server.pid)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
-    assert "shared" in done.stdout
+    *exchanges, files = done.stdout.splitlines()
+    assert "shared" in exchanges
+    assert files == "1 1", "both ends have the sealed one"
 
 
 def exchange_many(stream: Any) -> None:
@@ -82,8 +87,8 @@ def exchange_many(stream: Any) -> None:
 
 @contextmanager
 def served(segment: SharedMemorySegment) -> Iterator[Service]:
-    """A service behind a pair of sockets, with that segment beside it."""
-    ours, theirs = make_unix_pair()
+    """A service behind pipes, with that segment beside them: there is no other way to it than its name."""
+    ours, theirs = make_pipe_pair()
     thread = threading.Thread(target=RpcServer(Service, ServiceImpl()).serve, args=(theirs,))
     thread.start()
     try:

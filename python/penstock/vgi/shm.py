@@ -1,9 +1,9 @@
 """Shared memory beside a pipe (section 11). The core does the work when calls are made; this is what it is made of."""
 
 import mmap
+import os
 import struct
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -122,6 +122,9 @@ class ShmAllocator:
 class SharedMemorySegment:
     """A segment of shared memory that two processes map.
 
+    Beside a Unix socket whose other end is penstock's too, batches go through a sealed file in memory of the same size,
+    which has no name and which neither end can truncate; from then on everything here is about that one.
+
     ```python
     >>> import pyarrow as pa
     >>> from penstock.vgi import SharedMemorySegment
@@ -177,7 +180,7 @@ class SharedMemorySegment:
         if self._buf is None:
             if not self.core.view():
                 return memoryview(self.core.snapshot())
-            with Path("/dev/shm", self.name).open("r+b") as file:  # noqa: S108 -- where the system has it
+            with os.fdopen(self.core.descriptor(), "r+b") as file:
                 self._buf = memoryview(mmap.mmap(file.fileno(), self.size))
         return self._buf
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind as IoKind, IoSlice, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use penstock_vgi::ipc::{Decoder, Output};
@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use socket2::SockRef;
 
+use super::descriptor::Descriptor;
 use super::peer::Peer;
 
 /// How long one wait in the system may take before the caller is asked whether to go on.
@@ -32,47 +33,30 @@ pub trait Source: Read + Send {
 
     /// Until when the next read must have brought something, for a source whose one read is many of the system.
     fn set_deadline(&mut self, _deadline: Option<Instant>) {}
+
+    /// Whether the peer can pass descriptors.
+    fn receives_descriptors(&self) -> bool {
+        false
+    }
+
+    /// The descriptor that the peer has passed last.
+    fn received(&mut self) -> Option<OwnedFd> {
+        None
+    }
 }
 
 /// Where octets go.
 pub trait Sink: Write + Send {
     /// What the system can wait for.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-}
 
-/// A descriptor that is read and written by system calls: a pipe or a socket.
-struct Descriptor(std::fs::File);
-
-impl Read for Descriptor {
-    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
-        self.0.read(space)
-    }
-}
-
-impl Write for Descriptor {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.0.write(octets)
+    /// Whether descriptors can be passed to the peer.
+    fn passes_descriptors(&self) -> bool {
+        false
     }
 
-    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.write_vectored(pieces)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Source for Descriptor {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
-    }
-}
-
-impl Sink for Descriptor {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
-    }
+    /// Passes a descriptor with the next byte that is written.
+    fn pass(&mut self, _descriptor: OwnedFd) {}
 }
 
 /// A connection, of which one call at a time is made.
@@ -99,7 +83,7 @@ impl Channel {
     /// Two descriptors, or the same one twice.
     pub fn descriptors(reader: OwnedFd, writer: OwnedFd) -> Self {
         let peer = Peer::of(&reader, &writer);
-        Self::new(Box::new(Descriptor(reader.into())), Box::new(Descriptor(writer.into())), false, peer)
+        Self::new(Box::new(Descriptor::new(reader)), Box::new(Descriptor::new(writer)), false, peer)
     }
 
     /// Anything else. With `exact` nothing is read beyond what is needed next.
@@ -110,6 +94,21 @@ impl Channel {
     /// The process at the other end.
     pub const fn peer(&self) -> Peer {
         self.peer
+    }
+
+    /// Whether descriptors go both ways, as they do between two processes of one machine over a Unix socket.
+    pub fn passes_descriptors(&self) -> bool {
+        self.peer != Peer::Remote && self.source.receives_descriptors() && self.sink.passes_descriptors()
+    }
+
+    /// Passes a descriptor with the next byte that is written.
+    pub fn pass(&mut self, descriptor: OwnedFd) {
+        self.sink.pass(descriptor);
+    }
+
+    /// The descriptor that the peer has passed last, if nobody has taken it yet.
+    pub fn received(&mut self) -> Option<OwnedFd> {
+        self.source.received()
     }
 
     /// How long one read or write may take; `None` is for ever.

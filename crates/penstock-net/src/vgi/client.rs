@@ -9,11 +9,28 @@ use super::beside::Beside;
 use super::channel::{Channel, Check};
 use super::segment::Segment;
 
+/// Whether the server takes a sealed segment in place of the named one.
+///
+/// ```text
+///  Open ── the first request, with the descriptor ─▶ Made ── the first answer ─▶ Over
+/// ```
+enum Offer {
+    /// It was not offered yet.
+    Open,
+    /// Its descriptor goes with a request that has no answer yet: until then nothing is shared, as nobody knows through which.
+    Made(Arc<Segment>),
+    /// The server has it, or it takes none, or none can be passed.
+    Over,
+}
+
 /// A client's end: the machine and its channel.
 pub struct ClientConnection {
     machine: Client,
     channel: Channel,
     beside: Option<Beside>,
+    offer: Offer,
+    /// How many octets of a batch are copied out of a segment at most.
+    limit: u64,
     /// Why nothing can be called any more.
     broken: Option<Error>,
 }
@@ -30,8 +47,10 @@ impl ClientConnection {
         if let Some(segment) = &segment {
             segment.share_with(channel.peer())?;
         }
-        let beside = segment.map(|segment| Beside::new(segment, End::Client, limits.body));
-        Ok(Self { machine: Client::new(limits), channel, beside, broken: None })
+        let limit = limits.body;
+        let beside = segment.map(|segment| Beside::new(segment, End::Client, limit));
+        let offer = if beside.is_some() && channel.passes_descriptors() { Offer::Open } else { Offer::Over };
+        Ok(Self { machine: Client::new(limits), channel, beside, offer, limit, broken: None })
     }
 
     /// How long the server may take for one answer; `None` is for ever.
@@ -73,9 +92,9 @@ impl ClientConnection {
     pub fn send(&mut self, batch: Option<&Batch>, check: Check<'_>) -> Result<()> {
         self.unbroken()?;
         match batch {
-            Some(batch) => match &mut self.beside {
-                Some(beside) => self.machine.send(&beside.share(batch.clone())?)?,
-                None => self.machine.send(batch)?,
+            Some(batch) => match (&mut self.beside, &self.offer) {
+                (Some(beside), Offer::Open | Offer::Over) => self.machine.send(&beside.share(batch.clone())?)?,
+                (Some(_), Offer::Made(_)) | (None, _) => self.machine.send(batch)?,
             },
             None => self.machine.tick()?,
         }
@@ -110,6 +129,7 @@ impl ClientConnection {
         loop {
             self.machine.handle_input()?;
             if let Some(answer) = self.machine.poll_answer() {
+                self.settle_offer();
                 // A stream that has ended is ended from this side as well.
                 self.channel.flush(self.machine.output(), check)?;
                 return match (answer, &mut self.beside) {
@@ -127,13 +147,48 @@ impl ClientConnection {
         }
     }
 
-    /// Tells the server of the segment. It is this side's turn, so what was freed is given back.
-    fn advertise(&self, mut metadata: Metadata) -> Result<Metadata> {
-        if let Some(beside) = &self.beside {
-            beside.segment().settle()?;
-            beside.segment().advertise(&mut metadata);
+    /// Tells the server of the segment, and passes the sealed one with the first request. It is this side's turn, so what was
+    /// freed is given back.
+    fn advertise(&mut self, mut metadata: Metadata) -> Result<Metadata> {
+        let Some(beside) = &self.beside else { return Ok(metadata) };
+        let named = beside.segment();
+        named.settle()?;
+        named.advertise(&mut metadata);
+        // Who has written into the named segment means that one.
+        if matches!(self.offer, Offer::Open) && named.load()?.regions().is_empty() {
+            let sealed = Segment::sealed(named.name(), named.size(), self.channel.peer());
+            let passed = sealed.and_then(|sealed| {
+                let descriptor = sealed.duplicate().map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
+                Ok((sealed, descriptor))
+            });
+            self.offer = match passed {
+                Ok((sealed, descriptor)) => {
+                    self.channel.pass(descriptor);
+                    Offer::Made(sealed)
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "shared memory has a name, and no seals");
+                    Offer::Over
+                }
+            };
         }
         Ok(metadata)
+    }
+
+    /// The server has answered. It has the sealed segment if its answer has come with the same descriptor.
+    fn settle_offer(&mut self) {
+        match std::mem::replace(&mut self.offer, Offer::Over) {
+            Offer::Open => self.offer = Offer::Open,
+            Offer::Made(sealed) => {
+                if self.channel.received().is_some_and(|descriptor| sealed.is(&descriptor)) {
+                    if let Some(beside) = &self.beside {
+                        beside.segment().replaced_by(&sealed);
+                    }
+                    self.beside = Some(Beside::new(sealed, End::Client, self.limit));
+                }
+            }
+            Offer::Over => {}
+        }
     }
 
     /// A stream that nobody has closed.

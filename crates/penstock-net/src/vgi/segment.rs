@@ -50,6 +50,8 @@ struct State {
     reserved: u64,
     /// Somebody has views of the mapping, or is trusted with them: it is too late to begin copying.
     viewed: bool,
+    /// A server has taken this one in its place.
+    sealed: Option<Arc<Segment>>,
 }
 
 impl fmt::Debug for Segment {
@@ -139,12 +141,12 @@ impl Segment {
         Ok(Arc::new(segment))
     }
 
-    fn new(name: String, size: u64, object: OwnedFd, mapping: Option<Mapping>, owner: bool) -> Self {
+    pub(super) fn new(name: String, size: u64, object: OwnedFd, mapping: Option<Mapping>, owner: bool) -> Self {
         let copies = AtomicBool::new(mapping.is_none());
         Self { name, size, object, mapping, copies, owner: AtomicBool::new(owner), state: Mutex::default() }
     }
 
-    fn map(object: &OwnedFd, size: u64) -> Result<Mapping> {
+    pub(super) fn map(object: &OwnedFd, size: u64) -> Result<Mapping> {
         let length = usize::try_from(size).map_err(|_| Error::new(ErrorKind::Limit, "a segment beyond the memory"))?;
         Mapping::new(object, length).map_err(|error| failed("cannot map a segment", &error))
     }
@@ -249,6 +251,21 @@ impl Segment {
         Some(())
     }
 
+    /// The segment that batches go through: the sealed one that a server has taken in place of this, or this.
+    pub fn current(self: &Arc<Self>) -> Arc<Self> {
+        let sealed = self.state().sealed.clone();
+        sealed.unwrap_or_else(|| Arc::clone(self))
+    }
+
+    /// A server has taken a sealed segment in place of this one.
+    pub(super) fn replaced_by(&self, sealed: &Arc<Self>) {
+        self.state().sealed = Some(Arc::clone(sealed));
+    }
+
+    pub(super) const fn object(&self) -> &OwnedFd {
+        &self.object
+    }
+
     /// Its name, as requests carry it.
     pub fn name(&self) -> &str {
         &self.name
@@ -283,7 +300,7 @@ impl Segment {
         Table::read(&self.read(0, bytes as u64)?, self.size)
     }
 
-    fn store(&self, table: &Table) -> Result<()> {
+    pub(super) fn store(&self, table: &Table) -> Result<()> {
         let written = self.write(0, &table.write());
         written.ok_or_else(|| Error::new(ErrorKind::Malformed, "a segment without a header"))
     }
@@ -395,7 +412,7 @@ impl Drop for Segment {
     }
 }
 
-fn remote() -> Error {
+pub(super) fn remote() -> Error {
     Error::new(ErrorKind::Misuse, "shared memory is for a process on this machine, over a pipe or a Unix socket")
 }
 

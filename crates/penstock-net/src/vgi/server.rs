@@ -1,8 +1,9 @@
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use penstock_vgi::road::End;
-use penstock_vgi::{Batch, Error, Event, Failure, Metadata, Protocol, Result, Server, ServerConfig, key};
+use penstock_vgi::{Batch, Error, ErrorKind, Event, Failure, Metadata, Protocol, Result, Server, ServerConfig, key};
 
 use super::beside::Beside;
 use super::channel::{Channel, Check};
@@ -76,9 +77,18 @@ impl ServerConnection {
     /// Attaches the segment that a request names. Without one that cannot be attached, results go through the pipe, and a
     /// stream that gets a pointer fails.
     fn attach(&mut self, metadata: &Metadata) {
+        let passed = self.channel.received();
         let named = metadata.text(key::SHM_SEGMENT_NAME);
         let size = metadata.text(key::SHM_SEGMENT_SIZE).and_then(|size| size.parse().ok());
         let (Some(name), Some(size)) = (named, size) else { return };
+        if let Some(descriptor) = passed
+            && self.channel.passes_descriptors()
+        {
+            match self.adopt(descriptor, name, size) {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(segment = name, %error, "the client's sealed segment is not used"),
+            }
+        }
         if self.beside.as_ref().is_some_and(|beside| beside.segment().name() == name) {
             return;
         }
@@ -89,6 +99,15 @@ impl ServerConnection {
                 (None, Some(error))
             }
         };
+    }
+
+    /// Takes the segment that came with a request, and tells the client so: by its descriptor, with the answer.
+    fn adopt(&mut self, descriptor: OwnedFd, name: &str, size: u64) -> Result<()> {
+        let segment = Segment::adopt(descriptor, name, size, self.channel.peer())?;
+        let descriptor = segment.duplicate().map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
+        self.channel.pass(descriptor);
+        (self.beside, self.refused) = (Some(Beside::new(segment, End::Server, self.limit)), None);
+        Ok(())
     }
 
     /// Whether there is a segment for large batches.

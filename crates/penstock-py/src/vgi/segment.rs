@@ -1,5 +1,6 @@
 //! Shared memory for Python.
 
+use std::os::fd::IntoRawFd as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{ArrayRef, UInt8Array};
@@ -27,6 +28,11 @@ impl VgiSegment {
     fn new(segment: Arc<Segment>) -> Self {
         let (name, size) = (segment.name().to_owned(), segment.size());
         Self { segment: Mutex::new(Some(segment)), name, size }
+    }
+
+    /// The segment that batches go through.
+    fn current(&self) -> PyResult<Arc<Segment>> {
+        self.segment().map(|segment| segment.current())
     }
 
     /// The segment, unless it was closed.
@@ -64,7 +70,7 @@ impl VgiSegment {
     /// How many regions are in use.
     #[getter]
     fn num_allocs(&self) -> PyResult<usize> {
-        let table = self.segment()?.with_table(|table| table.regions().len());
+        let table = self.current()?.with_table(|table| table.regions().len());
         table.map_err(IntoVgiErr::into_vgi_err)
     }
 
@@ -79,13 +85,13 @@ impl VgiSegment {
         if length == 0 {
             return Err(PyValueError::new_err("a region has at least one octet"));
         }
-        let region = self.segment()?.with_table(|table| table.allocate(length)).map_err(IntoVgiErr::into_vgi_err)?;
+        let region = self.current()?.with_table(|table| table.allocate(length)).map_err(IntoVgiErr::into_vgi_err)?;
         Ok(region.map(|region| region.offset))
     }
 
     /// Gives a region back.
     fn free(&self, offset: u64) -> PyResult<()> {
-        if self.segment()?.with_table(|table| table.free(offset)).map_err(IntoVgiErr::into_vgi_err)? {
+        if self.current()?.with_table(|table| table.free(offset)).map_err(IntoVgiErr::into_vgi_err)? {
             return Ok(());
         }
         Err(PyValueError::new_err(format!("no region begins at {offset}")))
@@ -93,7 +99,7 @@ impl VgiSegment {
 
     /// Gives all regions back.
     fn reset(&self) -> PyResult<()> {
-        let freed = self.segment()?.with_table(|table| {
+        let freed = self.current()?.with_table(|table| {
             let offsets: Vec<u64> = table.regions().iter().map(|region| region.offset).collect();
             offsets.into_iter().for_each(|offset| {
                 table.free(offset);
@@ -104,7 +110,7 @@ impl VgiSegment {
 
     /// Writes a batch: where it lies; `None` when there is no room.
     fn write_batch(&self, py: Python<'_>, batch: PyBatch) -> PyResult<Option<(u64, u64)>> {
-        let segment = self.segment()?;
+        let segment = self.current()?;
         let region = py.detach(|| segment.write_batch(&batch.0)).map_err(IntoVgiErr::into_vgi_err)?;
         Ok(region.map(|region| (region.offset, region.length)))
     }
@@ -112,7 +118,7 @@ impl VgiSegment {
     /// The octets of a region as they lie; it is given back when the last view of them goes.
     fn read_buffer<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyAny>> {
         let octets = self
-            .segment()?
+            .current()?
             .lease(Region { offset, length }, Limits::default().body)
             .map_err(IntoVgiErr::into_vgi_err)?;
         let values = ScalarBuffer::from(Buffer::from(octets));
@@ -124,12 +130,17 @@ impl VgiSegment {
     /// Whether the octets may be mapped: the segment is ours, and for us, our parent and our children alone, as it is from
     /// then on.
     fn view(&self) -> PyResult<bool> {
-        Ok(self.segment()?.view())
+        Ok(self.current()?.view())
+    }
+
+    /// A descriptor of its memory, which is the caller's to close.
+    fn descriptor(&self) -> PyResult<i32> {
+        Ok(self.current()?.duplicate()?.into_raw_fd())
     }
 
     /// A copy of all octets.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let segment = self.segment()?;
+        let segment = self.current()?;
         let octets = py.detach(|| segment.snapshot(Limits::default().body)).map_err(IntoVgiErr::into_vgi_err)?;
         Ok(PyBytes::new(py, &octets))
     }

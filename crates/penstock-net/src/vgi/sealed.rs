@@ -1,0 +1,169 @@
+//! A segment that has no name in the system: a sealed file in memory, passed over the Unix socket that it stands beside.
+//!
+//! ```text
+//!  client                                                            server
+//!    request, names a segment ── descriptor of the sealed one ──────▶  adopts it
+//!    uses the sealed one      ◀── the same descriptor, with the answer
+//!    uses the named one       ◀── an answer without                    is another implementation
+//! ```
+//!
+//! The seals keep either end from truncating it, so a mapping of it is never a fault. They do not keep anybody from rewriting
+//! it: what a process has written that is neither parent nor child is copied before it is checked, as from a named one. The
+//! client shares nothing until the first answer has come, and its named segment is there for a server that adopts none:
+//! the system closes a descriptor that nobody takes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use penstock_vgi::shm_layout::{HEADER, Table};
+use penstock_vgi::{Error, ErrorKind, Result};
+use rustix::fs::{
+    FallocateFlags, FileType, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
+    ftruncate, memfd_create,
+};
+
+use super::peer::Peer;
+use super::segment::Segment;
+
+/// Neither end changes the size.
+const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+/// What `statfs` says of a file in memory. One of huge pages could be a fault all the same.
+const TMPFS: i64 = 0x0102_1994;
+
+impl Segment {
+    /// Makes a sealed segment to stand beside a connection to a peer, in place of the named one of that name and size.
+    pub fn sealed(name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
+        let table = Table::new(size)?;
+        let made = || -> rustix::io::Result<OwnedFd> {
+            let object = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            ftruncate(&object, size)?;
+            fallocate(&object, FallocateFlags::empty(), 0, HEADER)?;
+            fcntl_add_seals(&object, FIXED_SIZE | SealFlags::SEAL)?;
+            Ok(object)
+        };
+        let object = made().map_err(|error| failed("cannot make a sealed segment", &error.into()))?;
+        let segment = Self::beside(object, name, size, peer)?;
+        segment.store(&table)?;
+        Ok(segment)
+    }
+
+    /// Takes a segment that a peer has passed, which it says has so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// A violation where it is no sealed file in memory of that size.
+    pub fn adopt(object: OwnedFd, name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
+        let wrong = |what: &str| {
+            Err(Error::new(ErrorKind::Violation, format!("the segment {name}, passed by its client, {what}")))
+        };
+        let system = |error: rustix::io::Errno| failed("a segment that was passed", &error.into());
+        let stat = fstat(&object).map_err(system)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return wrong("is no regular file");
+        }
+        // A file that cannot be sealed is an error of the system here.
+        if !fcntl_get_seals(&object).is_ok_and(|seals| seals.contains(FIXED_SIZE)) {
+            return wrong("is not sealed against a change of its size");
+        }
+        if fstatfs(&object).map_err(system)?.f_type as i64 != TMPFS {
+            return wrong("is not in memory of pages of the usual size");
+        }
+        if u64::try_from(stat.st_size) != Ok(size) || size <= HEADER {
+            return wrong(&format!("has {} bytes, not {size}", stat.st_size));
+        }
+        let segment = Self::beside(object, name, size, peer)?;
+        segment.load()?;
+        Ok(segment)
+    }
+
+    fn beside(object: OwnedFd, name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
+        let mapping = match peer {
+            Peer::Kin(_) => Some(Self::map(&object, size)?),
+            Peer::Local(_) => None,
+            Peer::Remote => return Err(super::segment::remote()),
+        };
+        let segment = Self::new(name.to_owned(), size, object, mapping, false);
+        segment.share_with(peer)?;
+        Ok(Arc::new(segment))
+    }
+
+    /// Another descriptor of it, to be passed.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.object().try_clone()
+    }
+
+    /// Whether a descriptor is one of this segment.
+    pub fn is(&self, descriptor: &OwnedFd) -> bool {
+        match (fstat(self.object()), fstat(descriptor)) {
+            (Ok(one), Ok(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),
+            (Ok(_) | Err(_), _) => false,
+        }
+    }
+}
+
+fn failed(doing: &str, error: &io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("{doing}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::geteuid;
+
+    use super::*;
+
+    const SIZE: u64 = 1 << 20;
+
+    fn kin() -> Peer {
+        Peer::Kin(geteuid().as_raw())
+    }
+
+    fn local() -> Peer {
+        Peer::of_this_user()
+    }
+
+    #[test]
+    fn a_sealed_segment_keeps_its_size() {
+        for peer in [kin(), local()] {
+            let segment = Segment::sealed("one", SIZE, peer).expect("a segment");
+            let descriptor = segment.duplicate().expect("a descriptor");
+            assert!(segment.is(&descriptor));
+            for size in [0, SIZE - 1, SIZE + 1] {
+                assert_eq!(ftruncate(&descriptor, size), Err(rustix::io::Errno::PERM));
+            }
+            assert_eq!(fcntl_add_seals(&descriptor, SealFlags::WRITE), Err(rustix::io::Errno::PERM));
+            let adopted = Segment::adopt(descriptor, "one", SIZE, peer).expect("adopted");
+            assert_eq!(adopted.view(), peer == kin(), "only a parent's or a child's is viewed");
+        }
+        assert!(Segment::sealed("one", SIZE, Peer::Remote).is_err());
+    }
+
+    #[test]
+    fn what_is_no_sealed_file_in_memory_is_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let made = |flags, seals, size| {
+            let object = memfd_create("x", flags).ok()?;
+            ftruncate(&object, size).expect("a size");
+            fcntl_add_seals(&object, seals).expect("seals");
+            Some(object)
+        };
+        let refused = |object: OwnedFd, says: &str| {
+            let error = Segment::adopt(object, "x", SIZE, kin()).expect_err(says);
+            assert!(error.message().contains(says), "{error}");
+        };
+        for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW | SealFlags::WRITE] {
+            refused(made(flags, seals, SIZE).expect("a file"), "not sealed");
+        }
+        refused(made(flags, FIXED_SIZE, SIZE + 1).expect("a file"), "has 1048577 bytes, not 1048576");
+        refused(tempfile::tempfile().expect("a file").into(), "not sealed");
+        refused(std::io::pipe().expect("a pipe").0.into(), "no regular file");
+        // A machine without huge pages has no such file.
+        if let Some(huge) = made(flags | MemfdFlags::HUGETLB, FIXED_SIZE, 2 << 20) {
+            refused(huge, "pages of the usual size");
+        }
+        let remote = made(flags, FIXED_SIZE, SIZE).expect("a file");
+        assert!(Segment::adopt(remote, "x", SIZE, Peer::Remote).is_err());
+        let empty = made(flags, FIXED_SIZE, SIZE).expect("a file");
+        assert!(Segment::adopt(empty, "x", SIZE, kin()).is_err(), "without a header it is no segment");
+    }
+}
