@@ -61,6 +61,7 @@ lint-rust: venv
 	@scripts/check-tools cargo
 	cargo fmt --check
 	for manifest in fuzz/Cargo.toml tools/*/Cargo.toml benches/peers/*/Cargo.toml; do cargo fmt --check --manifest-path $$manifest; done
+	for manifest in fuzz/Cargo.toml tools/*/Cargo.toml benches/peers/Cargo.toml; do cargo update --quiet --workspace --locked --manifest-path $$manifest; done
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	scripts/cargo-deny --locked check bans licenses sources
 	scripts/regenerate-proto.sh --check

@@ -149,7 +149,7 @@ def test_with_few_descriptors_the_spool_has_its_files_and_a_sender_its_acknowled
         for connection in crowd:
             connection.close()
         log = served.log.read_text()
-    assert "fewer connections than asked for" in log, log
+    assert "the limit of descriptors (ulimit -n) is too low" in log, log
     assert "asked=200" in log, log
 
 

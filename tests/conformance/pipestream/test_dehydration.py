@@ -266,11 +266,11 @@ UNBINDABLE: dict[str, Evil] = {
         client.announce(1, scope=4, depth=1),
     ),
     "two scopes for one parent, one by its depth and one by the BARRIER": lambda client: (
-        client.dehydrate(9, 2),
-        client.dehydrate(1, None, stream=False),
-        client.dehydrate(2, None, scope=2, depth=1, parent=9, stream=False),
+        client.dehydrate(1, 2),
+        client.dehydrate(2, None, stream=False),
+        client.dehydrate(1, None, scope=2, depth=1, parent=1, stream=False),
         client.announce(1, scope=4, depth=1),
-        client.barrier(6, 1),
+        client.barrier(6, 2),
     ),
     "a header that overtook its PENDING": lambda client: (
         child(client, 1, scope=2),

@@ -19,8 +19,8 @@ pub struct Descriptors {
 
 impl Descriptors {
     /// Lets the process have descriptors for so many connections, each of which needs so many, beside what is open, what
-    /// other servers were promised, and what is reserved. Where the hard limit is lower, there are fewer connections, which the
-    /// log says.
+    /// other servers were promised, and what is reserved. Where the hard limit is lower, the log says so. There are fewer
+    /// connections where they alone need more than what is not open now: what other servers were promised they may never use.
     ///
     /// Fails where there could be none.
     pub(super) fn provide(what: &str, connections: u64, each: u64) -> Result<Self> {
@@ -64,31 +64,32 @@ fn possible(what: &str, connections: u64, each: u64, others: u64) -> Result<u64>
         Ok(()) => raised,
         Err(_) => soft,
     };
-    let possible = fewer(soft, own, others, each, connections);
+    if soft >= needed {
+        return Ok(connections);
+    }
+    let possible = fewer(soft, own, each, connections);
     if possible == 0 {
         let message = format!("{what} needs at least {} descriptors, and the system gives {soft}", own + each);
         return Err(Error::Io { context: "raise the limit of descriptors (ulimit -n)".to_owned(), message });
     }
-    if possible < connections {
-        tracing::warn!(
-            what,
-            asked = connections,
-            connections = possible,
-            descriptors = soft,
-            reserved = RESERVED,
-            "fewer connections than asked for: the limit of descriptors (ulimit -n) is too low, {needed} would do"
-        );
-    }
+    tracing::warn!(
+        what,
+        asked = connections,
+        connections = possible,
+        descriptors = soft,
+        reserved = RESERVED,
+        others,
+        "the limit of descriptors (ulimit -n) is too low for all connections that the servers of this process may have: \
+         {needed} would do"
+    );
     Ok(possible)
 }
 
 /// Connections that a limit has room for which is too low. An eighth of what is left is for servers that come later, metrics
-/// for instance. One for which the others have left nothing has what they do not use now.
-fn fewer(soft: u64, own: u64, others: u64, each: u64, connections: u64) -> u64 {
+/// for instance.
+fn fewer(soft: u64, own: u64, each: u64, connections: u64) -> u64 {
     let free = soft.saturating_sub(own);
-    let left = free.saturating_sub(others);
-    let most = |descriptors: u64| (descriptors - descriptors / 8) / each;
-    let possible = if left < each { most(free) } else { most(left) };
+    let possible = (free - free / 8) / each;
     // An eighth of what is just enough for one connection leaves none.
     possible.max(u64::from(free >= each)).min(connections)
 }
@@ -128,13 +129,12 @@ mod tests {
 
     #[test]
     fn a_low_limit_leaves_what_is_reserved_to_files_and_an_eighth_to_later_servers() {
-        assert_eq!(fewer(128, 10 + RESERVED, 0, 1, 16_384), 76);
-        assert_eq!(fewer(128, 10 + RESERVED, 0, 2, 16_384), 38);
-        assert_eq!(fewer(128, 10 + RESERVED, 0, 1, 64), 64);
-        assert_eq!(fewer(128, 10 + RESERVED, 76, 1, 8), 8, "metrics, beside a server that has taken what it could");
-        assert_eq!(fewer(128, 10 + RESERVED, 86, 1, 8), 8, "the others do not use what they were promised");
-        assert_eq!(fewer(43, 10 + RESERVED, 0, 1, 64), 1);
-        assert_eq!(fewer(40, 10 + RESERVED, 0, 1, 64), 0);
+        assert_eq!(fewer(128, 10 + RESERVED, 1, 16_384), 76);
+        assert_eq!(fewer(128, 10 + RESERVED, 2, 16_384), 38);
+        assert_eq!(fewer(128, 10 + RESERVED, 1, 64), 64);
+        assert_eq!(fewer(128, 86 + RESERVED, 1, 8), 8, "metrics, beside a server that has taken what it could");
+        assert_eq!(fewer(43, 10 + RESERVED, 1, 64), 1);
+        assert_eq!(fewer(40, 10 + RESERVED, 1, 64), 0);
     }
 
     #[test]
