@@ -69,6 +69,14 @@ fn serve(channel: Channel) -> Vec<(&'static str, u64)> {
     let config = ServerConfig { server_id: "0".repeat(12), description: None, limits: Limits::default(), seed: 1 };
     let mut server = ServerConnection::new(protocol(), config, channel, None).expect("no segment");
     let go = &mut || Ok(());
+    let blob = |octets| {
+        let column = BinaryArray::from_iter_values([vec![7_u8; octets]]);
+        Batch::new(schema("result", DataType::Binary), vec![Arc::new(column)], 1)
+    };
+    // With the first answer the client knows that this end has the sealed segment.
+    let Some(Event::Call(_)) = server.next_event(go).unwrap() else { panic!("no call") };
+    server.machine().reply(&blob(1)).unwrap();
+    server.flush(go).unwrap();
     let Some(Event::Call(_)) = server.next_event(go).unwrap() else { panic!("no call") };
     let values = schema("value", DataType::Float64);
     server.machine().open(&values, &values, None).unwrap();
@@ -84,8 +92,7 @@ fn serve(channel: Channel) -> Vec<(&'static str, u64)> {
     server.machine().finish().unwrap();
     server.flush(go).unwrap();
     let Some(Event::Call(_)) = server.next_event(go).unwrap() else { panic!("no call") };
-    let blob = BinaryArray::from_iter_values([vec![7_u8; OCTETS]]);
-    let result = Batch::new(schema("result", DataType::Binary), vec![Arc::new(blob)], 1);
+    let result = blob(OCTETS);
     let (replied, ()) = allocated(|| {
         let shared = server.share(result).unwrap();
         server.machine().reply(&shared).unwrap();
@@ -105,6 +112,9 @@ fn a_batch_in_shared_memory_is_copied_by_nobody_who_receives_it() {
     let mut client = ClientConnection::new(Limits::default(), ours, Some(Arc::clone(&segment))).expect("a child's");
     let go = &mut || Ok(());
     let nothing = || Batch::new(Arc::new(Schema::empty()), Vec::new(), 1);
+
+    client.call("blob", nothing(), Metadata::new(), go).unwrap();
+    let Answer::Batch(_) = client.next_answer(go).unwrap() else { panic!("no result") };
 
     client.open("echo", nothing(), Metadata::new(), false, go).unwrap();
     let batch = numbers();
