@@ -157,12 +157,8 @@ impl ClientConnection {
         // Who has written into the named segment means that one.
         if matches!(self.offer, Offer::Open) && named.load()?.regions().is_empty() {
             let sealed = Segment::sealed(named.name(), named.size(), self.channel.peer());
-            let passed = sealed.and_then(|sealed| {
-                let descriptor = sealed.duplicate().map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
-                Ok((sealed, descriptor))
-            });
-            self.offer = match passed {
-                Ok((sealed, descriptor)) => {
+            self.offer = match sealed.and_then(|sealed| Ok((sealed.duplicate()?, sealed))) {
+                Ok((descriptor, sealed)) => {
                     self.channel.pass(descriptor);
                     Offer::Made(sealed)
                 }

@@ -12,7 +12,6 @@
 //! client shares nothing until the first answer has come, and its named segment is there for a server that adopts none:
 //! the system closes a descriptor that nobody takes.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use rustix::fs::{
 };
 
 use super::peer::Peer;
-use super::segment::Segment;
+use super::segment::{Segment, failed, remote};
 
 /// Neither end changes the size.
 const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -81,7 +80,7 @@ impl Segment {
         let mapping = match peer {
             Peer::Kin(_) => Some(Self::map(&object, size)?),
             Peer::Local(_) => None,
-            Peer::Remote => return Err(super::segment::remote()),
+            Peer::Remote => return Err(remote()),
         };
         let segment = Self::new(name.to_owned(), size, object, mapping, false);
         segment.share_with(peer)?;
@@ -89,8 +88,8 @@ impl Segment {
     }
 
     /// Another descriptor of it, to be passed.
-    pub fn duplicate(&self) -> io::Result<OwnedFd> {
-        self.object().try_clone()
+    pub fn duplicate(&self) -> Result<OwnedFd> {
+        self.object().try_clone().map_err(|error| failed("a descriptor of a segment", &error))
     }
 
     /// Whether a descriptor is one of this segment.
@@ -100,10 +99,6 @@ impl Segment {
             (Ok(_) | Err(_), _) => false,
         }
     }
-}
-
-fn failed(doing: &str, error: &io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("{doing}: {error}"))
 }
 
 #[cfg(test)]

@@ -445,7 +445,7 @@ fn sweep() {
     }
 }
 
-fn failed(doing: &str, error: &io::Error) -> Error {
+pub(super) fn failed(doing: &str, error: &io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("{doing}: {error}"))
 }
 

@@ -3,7 +3,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use penstock_vgi::road::End;
-use penstock_vgi::{Batch, Error, ErrorKind, Event, Failure, Metadata, Protocol, Result, Server, ServerConfig, key};
+use penstock_vgi::{Batch, Error, Event, Failure, Metadata, Protocol, Result, Server, ServerConfig, key};
 
 use super::beside::Beside;
 use super::channel::{Channel, Check};
@@ -104,8 +104,7 @@ impl ServerConnection {
     /// Takes the segment that came with a request, and tells the client so: by its descriptor, with the answer.
     fn adopt(&mut self, descriptor: OwnedFd, name: &str, size: u64) -> Result<()> {
         let segment = Segment::adopt(descriptor, name, size, self.channel.peer())?;
-        let descriptor = segment.duplicate().map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
-        self.channel.pass(descriptor);
+        self.channel.pass(segment.duplicate()?);
         (self.beside, self.refused) = (Some(Beside::new(segment, End::Server, self.limit)), None);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Shared memory for Python.
 
-use std::os::fd::IntoRawFd as _;
+use std::os::fd::IntoRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{ArrayRef, UInt8Array};
@@ -135,7 +135,7 @@ impl VgiSegment {
 
     /// A descriptor of its memory, which is the caller's to close.
     fn descriptor(&self) -> PyResult<i32> {
-        Ok(self.current()?.duplicate()?.into_raw_fd())
+        self.current()?.duplicate().map(IntoRawFd::into_raw_fd).map_err(IntoVgiErr::into_vgi_err)
     }
 
     /// A copy of all octets.
