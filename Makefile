@@ -30,7 +30,7 @@ demo: develop ## real documents through Spark and QUIC, then verified (DEMO="--d
 test: develop ## every test, Rust and Python
 	@scripts/check-tools java
 	cargo test --locked --workspace
-	pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder $(PYTEST)
+	pytest --numprocesses 2 --durations 10 $(PYTEST)
 
 .PHONY: drill-cluster
 drill-cluster: develop wheel ## clusters for longer: many faults, and the environment made as docs/cluster.md says, from the wheel

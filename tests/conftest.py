@@ -3,9 +3,9 @@
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from penstock import __version__
 from penstock._java import find_java
@@ -18,22 +18,65 @@ def pytest_report_header() -> list[str]:
     return [f"penstock: {__version__}, java: {f'{java.major} from {java.source}' if java else 'none'}"]
 
 
-_TESTS = Path(__file__).parent
 _FIRST = ("cluster", "spark", "demo")
 """What takes longest, so that it does not come last on a core of its own."""
 
 
+def group(nodeid: str) -> str:
+    """Name what one worker runs, whole: a file, whose tests share fixtures, or the folder that shares a cluster.
+
+    >>> group("tests/cluster/test_logs.py::test_a[b::c]"), group("tests/api/test_cli.py::test_x")
+    ('tests/cluster', 'tests/api/test_cli.py')
+    """
+    file = nodeid.partition("::")[0]
+    return "tests/cluster" if file.startswith("tests/cluster/") else file
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let `-n 2` keep a file together, whose tests share a session of Spark, and the one cluster of a folder."""
+    """Put first what takes longest."""
 
-    def folder(item: pytest.Item) -> str:
-        return item.path.relative_to(_TESTS).parts[0]
+    def rank(item: pytest.Item) -> int:
+        folder = item.nodeid.split("/")[1]
+        return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
 
-    items.sort(key=lambda item: _FIRST.index(folder(item)) if folder(item) in _FIRST else len(_FIRST))
-    for item in items:
-        group = "cluster" if folder(item) == "cluster" else item.path.relative_to(_TESTS).as_posix()
-        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=rank)
+
+
+class GroupScheduling(LoadScopeScheduling):
+    """Gives each worker whole groups, in the order of the collection.
+
+    xdist's own `loadgroup` writes a group behind the IDs of tests, which pytest 9.2 does not let it (pytest-xdist#1386).
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling:
+    """Take the scheduler above for `-n`, whatever `--dist` says."""
+    config.option.loadscopereorder = False
+    return GroupScheduling(config, log)
+
+
+_WORKERS: dict[str, set[str]] = {}
+"""The workers that have run tests of a group, as far as the process that divides the work has heard."""
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note who ran a test."""
+    if report.when == "call" and (worker := getattr(report, "worker_id", None)) is not None:
+        _WORKERS.setdefault(group(report.nodeid), set()).add(worker)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the run if a group was divided: its fixtures, a Spark session or a cluster, were made more than once."""
+    divided = sorted(name for name, workers in _WORKERS.items() if len(workers) > 1)
+    if divided and not hasattr(session.config, "workerinput"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print(f"\nSEVERAL WORKERS ran tests of one group: {', '.join(divided)}")
 
 
 @pytest.fixture

@@ -288,6 +288,7 @@ class _ClaimFields(TypedDict):
     expiry_timestamp: int | None
     status: int
     validation: _ValidationFields | None
+    file: str | None
 
 class _ClaimRow(TypedDict):
     claim_id: int

@@ -255,6 +255,10 @@ def test_a_worker_completes_the_receipt_and_nothing_is_sent_again(serve, penstoc
         while (row := server.reader().claims()[0]).claim.status is Status.DEFERRED:
             pass  # asked over the network each time
         assert row.claim.status is Status.COMPLETE
+        with Session.connect(server.address, fingerprint=server.fingerprint, layers=2) as session:
+            asked = session.claim(row.claim, WAIT)
+        # No checkpoint was passed before the part was set aside, and a file's place is no checkpoint.
+        assert (asked.file, asked.validation.checkpoint_ref) == (row.file, None)
         again = penstock(*send, "--previous", folder)
         assert (again.returncode, again.stderr) == (0, "")
     receipt = json.loads(path.read_text())

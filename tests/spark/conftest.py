@@ -22,19 +22,55 @@ StartSpark = Callable[..., AbstractContextManager[SparkSession]]
 StartSink = Callable[[Path], SinkProcess]
 
 
+class _Spark:
+    """The session of this process. It stays from module to module for as long as its settings are what is wanted."""
+
+    def __init__(self) -> None:
+        self._running: tuple[SparkSession, dict[str, str]] | None = None
+
+    @contextmanager
+    def start(self, master: str = "local[2]", **config: str) -> Iterator[SparkSession]:
+        settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "FATAL", **config}
+        wanted = {**settings, "master": master}
+        if self._running is None or self._running[1] != wanted:
+            self.stop()
+            self._running = local_session("tests", master=master, config=settings), wanted
+        session, _ = self._running
+        yield session
+        # What the end of a session would end.
+        for query in session.streams.active:
+            query.stop()
+        for table in session.catalog.listTables():
+            session.catalog.dropTempView(table.name)
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running[0].stop()
+            self._running = None
+
+
+_SPARK = _Spark()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Stop Spark before tests of another folder: some start their own, or want the memory."""
+    if nextitem is None or nextitem.path.parent != Path(__file__).parent:
+        _SPARK.stop()
+
+
 @pytest.fixture(scope="session")
 def start_spark() -> StartSpark:
     """Start Spark with the settings of a module; without Java its tests are skipped, and the summary says so."""
     if find_java() is None:
         pytest.skip("NO JAVA: nothing of Spark is tested; `penstock doctor` says how to get one")
+    return _SPARK.start
 
-    @contextmanager
-    def start(master: str = "local[2]", **config: str) -> Iterator[SparkSession]:
-        settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "FATAL"}
-        with local_session("tests", master=master, config={**settings, **config}) as spark:
-            yield spark
 
-    return start
+@pytest.fixture
+def no_spark() -> None:
+    """Stop the session of this process."""
+    _SPARK.stop()
 
 
 @pytest.fixture(scope="module")

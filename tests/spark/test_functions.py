@@ -9,6 +9,7 @@ from pyspark import cloudpickle
 from penstock import receipts
 from penstock.documents import Limits, Privacy
 from penstock.errors import SparkError
+from penstock.pipestream import Limits as SessionLimits
 from penstock.pipestream import Server
 from penstock.spark import COMPOSITE_ARROW_SCHEMA, PART_ARROW_SCHEMA, PART_SCHEMA, dehydrate, rehydrate
 from penstock.spark._batches import resize
@@ -29,6 +30,11 @@ PIN = "ab" * 32
         ("host:1", {"system_ca": True, "cert": "c.pem"}, "cert and key"),
         ("host:1", {"system_ca": True, "in_flight": 0}, "in_flight"),
         ("host:1", {"system_ca": True, "receipts": "ftp://bucket"}, "only local paths"),
+        (
+            "host:1",
+            {"system_ca": True, "session_limits": SessionLimits(max_connections=2)},
+            "session_limits: max_connections is a limit of servers",
+        ),
     ],
 )
 def test_wrong_options_are_named_on_the_driver(sink, options, message):
@@ -45,7 +51,8 @@ def test_every_form_of_address_and_fingerprint_is_taken(sink, fingerprint):
 
 def test_the_functions_are_options_and_travel_by_any_pickle(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    apart = dehydrate("[::1]:4433", fingerprint=PIN, receipts="receipts", limits=Limits(max_depth=3), in_flight=2)
+    options = {"limits": Limits(max_depth=3), "session_limits": SessionLimits(max_header=4096)}
+    apart = dehydrate("[::1]:4433", fingerprint=PIN, receipts="receipts", in_flight=2, **options)
     assert apart.receipts == str(tmp_path / "receipts")
     together = rehydrate(text=False, order_by="position")
     for function in (apart, together):

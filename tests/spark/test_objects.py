@@ -4,10 +4,14 @@ import re
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from plan_samples import zip_file
+from pyspark.sql.types import BinaryType, StructType
 
-from penstock.pipestream import Session
-from penstock.spark import PipeStreamDataSource
+from penstock.errors import SparkError
+from penstock.pipestream import Limits, Session
+from penstock.spark import PipeStreamDataSource, dehydrate
 from penstock.spark.pipestream.source import ROW_COLUMNS
 
 from ..objects.s3 import s3
@@ -47,6 +51,21 @@ def test_rows_written_to_a_uri_are_read_from_it_once_the_job_has_committed(spark
     assert {bytes(row.content).decode() for row in found.collect()} == {f"row {number}" for number in range(200)}
     assert found.count() == 200
     assert s3.list("sink/.open/") == []
+
+
+def test_the_limits_of_a_session_hold_for_tasks_that_write_to_a_uri(s3, tmp_path):
+    storage = {f"storage.{name}": value for name, value in s3.storage.items()}
+    given = {"path": s3.uri("rows"), "max_entities_per_scope": "2", **storage}
+    schema = StructType().add("content", BinaryType())
+    writer = PipeStreamDataSource(given).writer(schema, overwrite=False)
+    with pytest.raises(SparkError, match="has had 2 entities, all it may have"):
+        writer.write(iter([pa.record_batch({"content": pa.array([b"a", b"b", b"c"], pa.binary())})]))
+    (tmp_path / "three.zip").write_bytes(zip_file([(f"{number}.txt", b"text") for number in range(3)]))
+    for most, status in ((2, "FAILED"), (3, "COMPLETE")):
+        options = {"storage": s3.storage, "session_limits": Limits(max_children=most)}
+        rows = dehydrate(s3.uri("sink"), **options)(iter([pa.record_batch({"path": [str(tmp_path / "three.zip")]})]))
+        first, *_ = [row for batch in rows for row in batch.to_pylist()]
+        assert first["status"] == status, first
 
 
 def test_a_spool_in_a_store_is_all_that_the_next_machine_needs(s3, tmp_path, monkeypatch):

@@ -298,6 +298,14 @@ def test_a_row_without_content_fails_the_task_and_says_what_to_do(server, tmp_pa
     assert contents(tmp_path / "sink") == []
 
 
+def test_the_limits_of_a_session_hold_for_the_tasks_that_write(server, tmp_path):
+    sink = writer(server, max_entities_per_scope="2")
+    sink.commit([sink.write(iter([rows("a", "b")]))])
+    with pytest.raises(SparkError, match="has had 2 entities, all it may have"):
+        sink.write(iter([rows("c", "d", "e")]))
+    assert contents(tmp_path / "sink") == ["a", "b"]
+
+
 def test_another_server_gets_every_row_and_may_refuse_one(tmp_path):
     with application(tmp_path, refuse="bad") as (server, taken):
         sink = writer(server, atomic="false")
@@ -365,6 +373,12 @@ PIN = {"address": "sink:4433", "fingerprint": "ab" * 32}
             "content binary",
             "and transactionSecretFile exclude each other",
         ),
+        (
+            {**PIN, "max_header": "1000"},
+            "content binary",
+            "max_header of the pipestream sink must be a number from 1024 to 1048576",
+        ),
+        ({**PIN, "max_connections": "5"}, "content binary", "has no option max_connections"),
         ({**PIN, "colour": "red"}, "content binary", "has no option colour; there are address,"),
         (PIN, "value binary", "needs a column content; there are value"),
         (PIN, "content binary, length int", "has no column length; there are content,"),

@@ -67,6 +67,7 @@ def test_a_java_home_that_is_not_one_is_passed_over(without_java, tmp_path):
     assert str(tmp_path) not in started.stdout
 
 
+@pytest.mark.usefixtures("no_spark")
 def test_without_any_java_it_says_what_to_do(monkeypatch):
     monkeypatch.setattr("penstock.spark.session.find_java", lambda: None)
     with pytest.raises(SparkError, match="install a JDK, or pip install"):

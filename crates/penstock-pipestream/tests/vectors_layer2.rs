@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use penstock_pipestream::messages::{ClaimCheck, StoppingPointValidation};
-use penstock_pipestream::{ClaimResponse, Error, Frame, FrameDecoder, Layer2Frame, SessionFrame, SessionId, Status};
+use penstock_pipestream::{ClaimResponse, Error, FoundClaim, Frame, FrameDecoder, Layer2Frame, SessionFrame, SessionId, Status};
 use penstock_testkit::vectors::{Golden, Hex, Invalid, load, splits};
 use serde::Deserialize;
 
@@ -27,6 +27,7 @@ struct FoundJson {
     expiry_micros: u64,
     validation: Option<ValidationJson>,
     status: String,
+    file: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,7 +63,7 @@ impl From<FrameJson> for Frame {
 }
 
 impl FoundJson {
-    fn of(self, claim_id: u64) -> (ClaimCheck, Status) {
+    fn of(self, claim_id: u64) -> FoundClaim {
         let check = ClaimCheck {
             claim_id: Some(claim_id),
             entity_id: Some(self.entity_id),
@@ -78,7 +79,7 @@ impl FoundJson {
             }),
         };
         let status = Status::ALL.into_iter().find(|status| status.name() == self.status).expect("a status");
-        (check, status)
+        FoundClaim { check, status, file: self.file }
     }
 }
 

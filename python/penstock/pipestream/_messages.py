@@ -41,7 +41,7 @@ class StoppingPointValidation:
 class ClaimCheck:
     """A reference to an entity that was set aside (section 6.5.2), and what has become of it. None means "not set".
 
-    The ClaimCheck message carries all but ``session`` and ``status``; the extension of a DEFERRED frame ``id`` and
+    The ClaimCheck message carries all but ``session``, ``status`` and ``file``; the extension of a DEFERRED frame ``id`` and
     ``expiry_timestamp`` alone.
 
     >>> claim = ClaimCheck(id=0x17, scope=2, entity=3, expiry_timestamp=1_800_000_000_000_000)
@@ -65,6 +65,8 @@ class ClaimCheck:
     """DEFERRED until it is redeemed, then PROCESSING, then the terminal status of who has redeemed it."""
     validation: StoppingPointValidation | None = None
     """How far the entity was."""
+    file: str | None = None
+    """Where the payload lies in the sink, ``SESSION/SCOPE/ENTITY``, if the work was done without a session."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that the wire cannot carry."""
@@ -207,4 +209,5 @@ def claim_of(fields: "_core._ClaimFields") -> ClaimCheck:
         expiry_timestamp=fields["expiry_timestamp"],
         status=Status(fields["status"]),
         validation=None if validation is None else StoppingPointValidation(**validation),
+        file=fields["file"],
     )

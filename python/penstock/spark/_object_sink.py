@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from penstock._places import Place
 from penstock.errors import PipeStreamError, SparkError
-from penstock.pipestream import CompletionPolicy, Server, Session
+from penstock.pipestream import CompletionPolicy, Limits, Server, Session
 
 __all__ = ["ObjectSink"]
 
@@ -16,15 +16,22 @@ class ObjectSink:
     So the task speaks to a store as to any other sink: with checksums, statuses and digests from end to end.
     """
 
-    def __init__(self, uri: str, storage: Mapping[str, str], policy: CompletionPolicy | None = None) -> None:
-        """Begin to listen; ``SparkError`` where the store does not answer."""
+    def __init__(
+        self,
+        uri: str,
+        storage: Mapping[str, str],
+        policy: CompletionPolicy | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Begin to listen; ``SparkError`` where the store does not answer. Both ends have the ``limits``."""
         self._uri = uri
         self._storage = storage
         self._policy = policy
+        self._limits = limits
         # Nobody else ever meets its certificate.
         self._state = tempfile.TemporaryDirectory(prefix="penstock-")
         try:
-            self._server = Server(sink=uri, storage=storage, state_dir=self._state.name)
+            self._server = Server(sink=uri, storage=storage, state_dir=self._state.name, limits=limits)
         except PipeStreamError as error:
             self._state.cleanup()
             raise SparkError(str(error)) from error
@@ -33,7 +40,9 @@ class ObjectSink:
         """Open a session with it."""
         try:
             server = self._server
-            session = Session.connect(server.address, fingerprint=server.fingerprint, policy=self._policy)
+            session = Session.connect(
+                server.address, fingerprint=server.fingerprint, policy=self._policy, limits=self._limits
+            )
             # Nobody reaches this server by its name: what it has written has no URI of this protocol.
             session._authority = None
         except PipeStreamError as error:

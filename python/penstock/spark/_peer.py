@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from penstock._header_key import header_key
 from penstock._places import is_uri
 from penstock.errors import PipeStreamError, SparkError
-from penstock.pipestream import CompletionPolicy, FailureAction, Session, SinkReader
+from penstock.pipestream import CompletionPolicy, FailureAction, Limits, Session, SinkReader
 from penstock.spark._object_sink import ObjectSink
 
 __all__ = ["Peer", "checked_policy", "parsed"]
@@ -37,6 +37,8 @@ class Peer:
     """What headers are sealed with, read where a session is opened."""
     status_interval: float | None = None
     """Seconds between two writes to stream 0, as `Session.connect` has it."""
+    limits: Limits | None = None
+    """What the ends of a session may make each other do; of a server elsewhere only what it may make this end do."""
 
     @contextmanager
     def session(self, *, listed: bool) -> Iterator[Session]:
@@ -49,7 +51,7 @@ class Peer:
             with self.connect() as session:
                 yield session
             return
-        sink = ObjectSink(self.address, self.storage, parsed(self.policy))
+        sink = ObjectSink(self.address, self.storage, parsed(self.policy), self.limits)
         try:
             with sink.connect() as session:
                 yield session
@@ -76,6 +78,7 @@ class Peer:
                 layers=self.layers,
                 header_key=self._header_key(),
                 status_interval=self.status_interval,
+                limits=self.limits,
             )
         except (PipeStreamError, OSError) as error:
             raise SparkError(

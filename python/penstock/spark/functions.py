@@ -20,6 +20,8 @@ from penstock._sending import CLAIM_SCHEMA, PART_SCHEMA
 from penstock.documents import Limits, Privacy
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import CompletionMode, OwnershipContext, PipeDoc
+from penstock.pipestream import Limits as SessionLimits
+from penstock.pipestream._connect import client_limits
 from penstock.spark._paths import from_option
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Dehydrate:
     redeems: bool = False
     owner: OwnershipContext | None = None
     header_key_file: str | None = None
+    session_limits: SessionLimits | None = None
 
     @property
     def peer(self) -> "Peer":
@@ -71,8 +74,8 @@ class Dehydrate:
         trust = (self.fingerprint, self.ca, self.system_ca, self.cert, self.key)
         # What an earlier session has set aside is taken up again, which needs layer 2 as a policy does.
         layers = None if self.previous is None else 2
-        sealing = self.header_key_file
-        return Peer(self.sink, *trust, self.mtu, policy=self.policy, layers=layers, header_key_file=sealing)
+        rest = {"header_key_file": self.header_key_file, "limits": self.session_limits}
+        return Peer(self.sink, *trust, self.mtu, policy=self.policy, layers=layers, **rest)
 
     @property
     def has_claims(self) -> bool:
@@ -135,6 +138,7 @@ def dehydrate(
     policy: "CompletionPolicy | str | None" = None,
     owner: OwnershipContext | None = None,
     header_key_file: str | None = None,
+    session_limits: SessionLimits | None = None,
 ) -> Dehydrate:
     """Make a function for ``mapInArrow`` that takes documents apart and sends every part to a sink.
 
@@ -164,6 +168,8 @@ def dehydrate(
             its text, ``"quorum:0.8,on-failure=retry"``; then rows are those of `Dehydrate.schema`.
         owner: Whose documents are that have none in a column ``owner``.
         header_key_file: A file, read on the executors, with the key that seals headers, as the server has it.
+        session_limits: What the server may make a task do, and what a sink that is a URI may be made to do; the
+            defaults of ``penstock.pipestream.Limits``.
 
     Raises:
         SparkError: An option is wrong, here on the driver.
@@ -172,9 +178,22 @@ def dehydrate(
     """
     manner = (_storage(storage, sink, receipts, previous, root), _privacy(privacy), _policy(policy, sink, privacy))
     rest = (mtu, receipts, previous, root, limits, in_flight, text, max_content, *manner)
-    whose, sealing = _owner(owner), _absolute(header_key_file)
-    made = Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest, owner=whose, header_key_file=sealing)
-    return _checked_options(made)
+    made = Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest)
+    return _checked_options(
+        replace(
+            made,
+            owner=_owner(owner),
+            header_key_file=_absolute(header_key_file),
+            session_limits=_session_limits(session_limits),
+        )
+    )
+
+
+def _session_limits(limits: SessionLimits | None) -> SessionLimits | None:
+    try:
+        return None if limits is None else client_limits(limits)
+    except PipeStreamError as error:
+        raise SparkError(f"session_limits: {error}") from None
 
 
 def _owner(owner: OwnershipContext | None) -> OwnershipContext | None:

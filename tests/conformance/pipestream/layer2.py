@@ -107,10 +107,11 @@ class ClaimResponse:
     found: bool | None = None
     check: Claim | None = None
     status: int | None = None
+    file: str | None = None
 
     def encode(self) -> bytes:
         check = self.check.message() if self.check else None
-        return variable(0xC2, protobuf.join(enumerate((self.claim, self.found, check, self.status), 1)))
+        return variable(0xC2, protobuf.join(enumerate((self.claim, self.found, check, self.status, self.file), 1)))
 
 
 @dataclass(frozen=True)
@@ -227,13 +228,14 @@ def _decode_claim(data: bytes) -> Claim:
 
 
 def _decode_response(data: bytes) -> ClaimResponse:
-    found = _fields(data, {1: VARINT, 2: VARINT, 3: LENGTH, 4: VARINT})
+    found = _fields(data, {1: VARINT, 2: VARINT, 3: LENGTH, 4: VARINT, 5: LENGTH})
     known = bool(found.get(2))
     if known != (3 in found):
         raise protobuf.ParseError("found and claim_check disagree")
     check = _decode_claim(_octets(found, 3)) if known else None
     status = _enum(found, 4, STATUSES) if 4 in found else None
-    return ClaimResponse(_number(found, 1, 64), known, check, status)
+    file = _octets(found, 5).decode() if 5 in found else None
+    return ClaimResponse(_number(found, 1, 64), known, check, status, file)
 
 
 def _decode_redeem(data: bytes) -> ClaimRedeem:

@@ -44,7 +44,8 @@ def found(response: layer2.ClaimResponse) -> Vector | None:
     if check.validation is not None:
         validation = dict(vars(layer2.decode_validation(check.validation)))
         validation["state_checksum"] = validation["state_checksum"].hex()
-    return {**names, "validation": validation, "status": Stat(response.status or 0).name}
+    file = {} if response.file is None else {"file": response.file}
+    return {**names, "validation": validation, "status": Stat(response.status or 0).name, **file}
 
 
 def policy_of(expected: Vector | None) -> layer2.Policy | None:

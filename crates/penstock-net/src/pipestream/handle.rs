@@ -226,7 +226,7 @@ impl SessionHandle {
             let message = format!("claim check {:016x} is not known", ask.claim_id());
             Error::Protocol(core::Error::violation(ErrorCode::ClaimNotFound, message))
         };
-        response.found.map(|(check, status)| ClaimCheck::found(ask.claim_id(), check, status)).ok_or_else(not_found)
+        response.found.map(|found| ClaimCheck::found(ask.claim_id(), found)).ok_or_else(not_found)
     }
 
     /// What is there at layer 2 only needs it to be agreed on.

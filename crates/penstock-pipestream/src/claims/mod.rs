@@ -22,16 +22,12 @@ use std::time::Duration;
 use penstock_wire::{ErrorKind, FastMap};
 
 pub use self::record::ClaimRecord;
-use crate::ClaimResponse;
+use crate::{ClaimResponse, FoundClaim};
 use crate::error::{Error, ErrorCode, Result};
 use crate::messages::{ClaimCheck, StoppingPointValidation};
 use crate::session_id::SessionId;
 use crate::status::Status;
 use crate::time::Now;
-
-/// What stands before the file of a payload in `checkpoint_ref`, of a claim check whose work was done without a session:
-/// our server tells our client where the payload lies. The name of a checkpoint has no such prefix.
-pub const PLACE: &str = "penstock.file:";
 
 /// How many claim checks a book holds, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +111,11 @@ impl Claim {
             expiry_timestamp: Some(self.expiry_micros),
             validation: Some(self.validation.as_deref().cloned().unwrap_or_else(Self::untouched)),
         }
+    }
+
+    /// The claim check, and what has become of its entity.
+    pub fn found(&self) -> FoundClaim {
+        FoundClaim { check: self.check(), status: self.status(), file: None }
     }
 
     /// The stopping point of an entity that nobody had begun with (section 9.6).
@@ -217,7 +218,7 @@ impl ClaimBook {
     /// What is known of a claim check; nothing once it has expired.
     pub fn query(&self, now: Now, id: u64) -> ClaimResponse {
         let claim = self.claims.get(&id).filter(|claim| !claim.is_expired(now));
-        ClaimResponse { claim_id: id, found: claim.map(|claim| (claim.check(), claim.status())) }
+        ClaimResponse { claim_id: id, found: claim.map(Claim::found) }
     }
 
     /// Gives a deferred entity to the session `by`, once. `session` must be the one in which it was deferred: whoever

@@ -49,7 +49,7 @@ fn a_claim_check_is_redeemed_once_in_another_session_and_queried_to_its_end() {
     let mut book = book();
     let claim = issue(&mut book, 7);
     assert_eq!((claim.expiry_micros, claim.status()), (100 * SECOND, Status::Deferred));
-    let check = book.query(at(1), 7).found.expect("found").0;
+    let check = book.query(at(1), 7).found.expect("found").check;
     assert_eq!((check.claim_id, check.entity_id, check.scope_id), (Some(7), Some(7), Some(2)));
     assert_eq!(book.redeem(at(1), 7, session(1), session(2)).expect("good").status(), Status::Processing);
     for by in [2, 3] {
@@ -58,7 +58,7 @@ fn a_claim_check_is_redeemed_once_in_another_session_and_queried_to_its_end() {
     assert_eq!(code(book.settle(7, session(3), Status::Complete)), ErrorCode::ClaimNotFound);
     book.settle(7, session(2), Status::Complete).expect("its own");
     book.settle(7, session(2), Status::Failed).expect("the first one stands");
-    assert_eq!(book.query(at(3), 7).found.map(|(_, status)| status), Some(Status::Complete));
+    assert_eq!(book.query(at(3), 7).found.map(|found| found.status), Some(Status::Complete));
     assert_eq!(book.settle(7, session(2), Status::Pending).expect_err("not terminal").kind(), ErrorKind::Misuse);
 }
 

@@ -11,6 +11,12 @@ use crate::messages::{
 };
 use crate::session_id::SessionId;
 use crate::status::Status;
+use crate::stored::{In, Out, Stored};
+
+/// Tags of what is found, in a journal.
+const NOT_FOUND: u8 = 0;
+const FOUND: u8 = 1;
+const FOUND_WITH_FILE: u8 = 2;
 
 const CLAIM_QUERY: u8 = 0xC1;
 const CLAIM_RESPONSE: u8 = 0xC2;
@@ -73,8 +79,19 @@ impl SessionFrame {
 pub struct ClaimResponse {
     /// The ID that was asked for.
     pub claim_id: u64,
-    /// The claim check and what has become of its entity; `None` if it is not known, or has expired.
-    pub found: Option<(ClaimCheck, Status)>,
+    /// `None` if it is not known, or has expired.
+    pub found: Option<FoundClaim>,
+}
+
+/// A claim check that is known, and what has become of its entity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundClaim {
+    /// The claim check.
+    pub check: ClaimCheck,
+    /// DEFERRED until it is redeemed, then PROCESSING, then the terminal status.
+    pub status: Status,
+    /// Where the payload lies in the sink, if the work was done without a session.
+    pub file: Option<String>,
 }
 
 impl Layer2Frame {
@@ -102,12 +119,13 @@ impl Layer2Frame {
                 super::encode_variable(frame_type, &ClaimQueryMessage { claim_id: Some(*claim_id) }, out);
             }
             Self::ClaimResponse(response) => {
-                let (claim_check, status) = response.found.clone().unzip();
+                let found = response.found.clone();
                 let message = ClaimResponseMessage {
                     claim_id: Some(response.claim_id),
-                    found: Some(response.found.is_some()),
-                    claim_check,
-                    status: status.map(|status| i32::from(status.code())),
+                    found: Some(found.is_some()),
+                    status: found.as_ref().map(|found| i32::from(found.status.code())),
+                    file: found.as_ref().and_then(|found| found.file.clone()),
+                    claim_check: found.map(|found| found.check),
                 };
                 super::encode_variable(frame_type, &message, out);
             }
@@ -179,7 +197,7 @@ impl ClaimResponse {
             (true, Some(check)) => {
                 let code = message.status.unwrap_or(EntityStatus::Unspecified.into());
                 let code = u8::try_from(code).map_err(|_| invalid("a status below 0 in a CLAIM_RESPONSE"))?;
-                Some((check, Status::try_from(code)?))
+                Some(FoundClaim { check, status: Status::try_from(code)?, file: message.file })
             }
             (true, None) => return Err(invalid("a CLAIM_RESPONSE has found a claim check and does not carry it")),
             (false, Some(_)) => return Err(invalid("a CLAIM_RESPONSE carries a claim check that it has not found")),
@@ -188,4 +206,66 @@ impl ClaimResponse {
     }
 }
 
-crate::stored::stored!(ClaimResponse { claim_id, found });
+/// As journals have had it since before there was a file, which has a tag of its own.
+impl Stored for ClaimResponse {
+    fn put(&self, out: &mut Out) {
+        let Self { claim_id, found } = self;
+        claim_id.put(out);
+        let Some(FoundClaim { check, status, file }) = found else { return out.octets.push(NOT_FOUND) };
+        out.octets.push(if file.is_some() { FOUND_WITH_FILE } else { FOUND });
+        check.put(out);
+        status.put(out);
+        if let Some(file) = file {
+            file.put(out);
+        }
+    }
+
+    fn take(from: &mut In<'_>) -> Result<Self> {
+        let claim_id = u64::take(from)?;
+        let tag = from.reader.u8()?;
+        let found = match tag {
+            NOT_FOUND => None,
+            FOUND | FOUND_WITH_FILE => {
+                let (check, status) = (ClaimCheck::take(from)?, Status::take(from)?);
+                let file = if tag == FOUND_WITH_FILE { Some(String::take(from)?) } else { None };
+                Some(FoundClaim { check, status, file })
+            }
+            other => return Err(crate::stored::invalid(format!("{other} is no tag of a ClaimResponse"))),
+        };
+        Ok(Self { claim_id, found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use penstock_wire::Reader;
+
+    use super::*;
+
+    fn stored(response: &ClaimResponse) -> Vec<u8> {
+        let mut out = Out { octets: Vec::new(), epoch: Instant::now() };
+        response.put(&mut out);
+        out.octets
+    }
+
+    fn restored(octets: &[u8]) -> Result<ClaimResponse> {
+        ClaimResponse::take(&mut In { reader: Reader::new(octets), epoch: Instant::now() })
+    }
+
+    #[test]
+    fn a_journal_gives_an_answer_back_and_reads_those_from_before_there_were_files() {
+        let check = ClaimCheck { claim_id: Some(7), entity_id: Some(3), ..ClaimCheck::default() };
+        let found = |file| Some(FoundClaim { check: check.clone(), status: Status::Complete, file });
+        for found in [None, found(None), found(Some("ab/2/3".to_owned()))] {
+            let response = ClaimResponse { claim_id: 7, found };
+            assert_eq!(restored(&stored(&response)), Ok(response));
+        }
+        let mut before = Out { octets: Vec::new(), epoch: Instant::now() };
+        7_u64.put(&mut before);
+        Some((check.clone(), Status::Complete)).put(&mut before);
+        assert_eq!(restored(&before.octets), Ok(ClaimResponse { claim_id: 7, found: found(None) }));
+        assert!(restored(&[7, 3]).is_err(), "no such tag");
+    }
+}

@@ -36,7 +36,7 @@ pub use self::decoder::FrameDecoder;
 pub(crate) use self::entity::{CHILD_SCOPE, DEHYDRATED, decimal_scope};
 pub use self::entity::{ChunkInfo, EntityHeader, HeaderDecoder, MAX_HEADER_LENGTH};
 pub use self::error_frame::ErrorFrame;
-pub use self::layer2::{ClaimResponse, Layer2Frame, SessionFrame};
+pub use self::layer2::{ClaimResponse, FoundClaim, Layer2Frame, SessionFrame};
 pub use self::scope_digest::ScopeDigest;
 pub use self::status::{Extension, StatusFrame, YieldReason};
 use crate::entity_id::CONNECTION_LEVEL;

@@ -45,6 +45,9 @@ pub struct ClaimResponse {
         tag = "4"
     )]
     pub status: ::core::option::Option<i32>,
+    /// Where the payload lies in the answering end's sink, if the work was done without a session.
+    #[prost(string, optional, tag = "5")]
+    pub file: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// ClaimRedeem (frame 0xC3, layer 2) takes a deferred entity over. It succeeds once.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

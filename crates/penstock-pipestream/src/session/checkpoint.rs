@@ -186,7 +186,7 @@ impl Session {
             self.checkpoint_passed(&frame);
         }
         self.events.push_back(Event::Checkpoint { checkpoint: frame, satisfied, ours: true });
-        self.checkpoint_answered(now, sequence);
+        self.checkpoint_answered(sequence);
     }
 
     /// Answers every checkpoint of the peer whose three conditions hold (section 9.3).

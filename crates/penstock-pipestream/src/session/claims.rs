@@ -61,9 +61,14 @@ impl Resilience {
         self.asking.iter().filter(|open| open.answer.is_none()).map(|open| (open.request, open.ask)).collect()
     }
 
-    /// Whether an answer is awaited.
+    /// Whether a question of either end has no answer yet.
     pub(super) fn is_asking(&self) -> bool {
-        !self.asked.is_empty()
+        !self.asked.is_empty() || !self.asking.is_empty()
+    }
+
+    /// Whether the peer has asked anything in this session.
+    pub(super) fn has_been_asked(&self) -> bool {
+        self.next_request > 0
     }
 
     pub(super) fn end(&mut self) {
@@ -122,7 +127,7 @@ impl Session {
             Layer2Frame::Session(_) => Ok(()),
             Layer2Frame::ClaimQuery { claim_id } => self.handle_ask(ClaimAsk::Query { claim_id }),
             Layer2Frame::ClaimRedeem { claim_id, session } => self.handle_ask(ClaimAsk::Redeem { claim_id, session }),
-            Layer2Frame::ClaimResponse(response) => self.handle_claim_response(now, response),
+            Layer2Frame::ClaimResponse(response) => self.handle_claim_response(response),
             Layer2Frame::Resume { scope_id, entity_id, token } => self.handle_resume(now, scope_id, entity_id, &token),
         }
     }
@@ -242,6 +247,11 @@ impl Session {
         {
             self.send_answer(ask, answer);
         }
+        if let State::Draining { awaiting } = &mut self.state {
+            // The CHECKPOINT that is under way has gone before the answer.
+            *awaiting = None;
+            self.advance_close();
+        }
         Ok(())
     }
 
@@ -263,25 +273,25 @@ impl Session {
         self.send_frame(&frame);
     }
 
-    fn handle_claim_response(&mut self, now: Now, response: ClaimResponse) -> Result<()> {
+    fn handle_claim_response(&mut self, response: ClaimResponse) -> Result<()> {
         let front = self.resilience.asked.pop_front_if(|ask| ask.claim_id() == response.claim_id);
         let Some(ask) = front else {
             let message = format!("a CLAIM_RESPONSE for {:016x}, which is not asked for", response.claim_id);
             return Err(Error::violation(ErrorCode::EntityInvalid, message));
         };
         self.tell(Layer2Event::ClaimAnswered { ask, answer: Ok(response) });
-        self.advance_close(now);
+        self.advance_close();
         Ok(())
     }
 
     /// An 0xC0 about no entity may refuse a redemption.
-    pub(super) fn hear_refusal(&mut self, now: Now, entity_id: u32, reason: &Reason) {
+    pub(super) fn hear_refusal(&mut self, entity_id: u32, reason: &Reason) {
         if entity_id != 0 || !matches!(reason.code, ErrorCode::ClaimExpired | ErrorCode::ClaimNotFound) {
             return;
         }
         if let Some(ask) = self.resilience.asked.pop_front_if(|ask| matches!(ask, ClaimAsk::Redeem { .. })) {
             self.tell(Layer2Event::ClaimAnswered { ask, answer: Err(reason.clone()) });
-            self.advance_close(now);
+            self.advance_close();
         }
     }
 }

@@ -26,7 +26,7 @@ impl Session {
             }
             (State::Open, Role::Client) => {
                 self.state = State::Draining { awaiting: None };
-                self.advance_close(now);
+                self.advance_close();
             }
         }
     }
@@ -41,7 +41,7 @@ impl Session {
             State::Open if self.open_owned + self.open_received == 0 => {
                 self.note(Some(now), || Input::CloseWhenIdle);
                 self.state = State::Draining { awaiting: None };
-                self.advance_close(now);
+                self.advance_close();
             }
             State::Open | State::Draining { .. } | State::Closed => {}
         }
@@ -85,7 +85,7 @@ impl Session {
     }
 
     /// Goes on with a graceful close when nothing is open any more.
-    pub(super) fn advance_close(&mut self, _now: Now) {
+    pub(super) fn advance_close(&mut self) {
         let State::Draining { awaiting } = self.state else { return };
         if self.open_owned > 0 || self.open_received > 0 || awaiting.is_some() || self.resilience.is_asking() {
             return;
@@ -94,7 +94,8 @@ impl Session {
             // The peer is to hear of it.
             return;
         }
-        if self.counters.received == 0 {
+        // A close discards what stream 0 has not delivered: answers, and what became of the peer's entities.
+        if self.counters.received == 0 && !self.resilience.has_been_asked() {
             self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
             return;
         }
@@ -102,14 +103,14 @@ impl Session {
         self.state = State::Draining { awaiting: Some(sequence) };
     }
 
-    pub(super) fn checkpoint_answered(&mut self, now: Now, sequence: u64) {
+    pub(super) fn checkpoint_answered(&mut self, sequence: u64) {
         if (self.state == State::Draining { awaiting: Some(sequence) }) {
             // Entities may have come meanwhile; if not, this was the last word.
             self.state = State::Draining { awaiting: None };
             if self.open_owned == 0 && self.open_received == 0 && !self.resilience.is_asking() {
                 self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
             } else {
-                self.advance_close(now);
+                self.advance_close();
             }
         }
     }

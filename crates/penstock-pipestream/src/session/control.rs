@@ -90,7 +90,7 @@ impl Session {
             self.journal = None;
         }
         self.admit_early_streams(now)?;
-        self.advance_close(now);
+        self.advance_close();
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl Session {
             self.remember_reason(scope, frame.entity_id, &reason);
             self.hear_reason(scope, frame.entity_id, &reason);
         }
-        self.hear_refusal(now, frame.entity_id, &reason);
+        self.hear_refusal(frame.entity_id, &reason);
         let entity = Some(frame.entity_id).filter(|entity| is_assignable(*entity));
         self.events.push_back(Event::Error { reason, scope: entity.map(|_| frame.scope_id), entity, by_peer: true });
     }

@@ -506,7 +506,7 @@ impl Session {
             self.end_own_level_zero()?;
         }
         self.evaluate_checkpoints(now);
-        self.advance_close(now);
+        self.advance_close();
         Ok(())
     }
 
@@ -569,7 +569,7 @@ impl Session {
             self.capacity_came_free();
         }
         self.evaluate_checkpoints(now);
-        self.advance_close(now);
+        self.advance_close();
         Ok(())
     }
 }

@@ -454,7 +454,7 @@ impl Session {
         self.events.push_back(Event::Resolved { key, parent_id, status, reason, owned: false });
         self.child_resolved(now, key, parent, parent_id, status);
         self.evaluate_checkpoints(now);
-        self.advance_close(now);
+        self.advance_close();
     }
 }
 

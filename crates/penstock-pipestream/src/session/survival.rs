@@ -435,7 +435,7 @@ impl Session {
         for ticket in self.unsent() {
             self.tell(Layer2Event::SendAgain(ticket));
         }
-        self.advance_close(now);
+        self.advance_close();
     }
 
     /// Our open entities whose streams the receiver may not have, but for those that wait for a verdict or a delay, in the

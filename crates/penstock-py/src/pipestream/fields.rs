@@ -119,6 +119,7 @@ pub(crate) struct ClaimFields {
     /// Not in the message: what has become of it.
     status: u8,
     validation: Option<ValidationFields>,
+    file: Option<String>,
 }
 
 #[derive(FromPyObject, IntoPyObject)]
@@ -252,7 +253,7 @@ impl From<EntityHeader> for HeaderFields {
 
 impl From<ClaimFields> for ClaimCheck {
     fn from(fields: ClaimFields) -> Self {
-        let ClaimFields { id, scope, entity, expiry_timestamp, validation, session: _, status: _ } = fields;
+        let ClaimFields { id, scope, entity, expiry_timestamp, validation, session: _, status: _, file: _ } = fields;
         let validation = validation.map(Into::into);
         Self { claim_id: id, entity_id: entity, scope_id: scope, expiry_timestamp, validation }
     }
@@ -274,6 +275,7 @@ impl From<net::ClaimCheck> for ClaimFields {
             expiry_timestamp: Some(check.expiry_micros),
             status: check.status.code(),
             validation: check.validation.map(Into::into),
+            file: check.file,
         }
     }
 }
@@ -336,6 +338,7 @@ impl ClaimFields {
             expiry_timestamp,
             status: status.code(),
             validation: validation.map(Into::into),
+            file: None,
         }
     }
 }

@@ -66,7 +66,7 @@ class Listen:
             options.file("key"),
             client_ca=options.file("client_ca"),
             max_payload=options.positive("max_payload", 0) if options.text("max_payload") else None,
-            limits=options.limits(),
+            limits=options.limits(server=True),
             storage=options.storage(spool) if is_uri(spool) else {},
             header_key_file=options.file("header_key_file"),
             status_interval=options.checked("status_interval", status_interval),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock._addresses import check_address, fingerprint_digits
-from penstock._pipestream_limits import LIMITS, Limits
+from penstock._pipestream_limits import LIMITS, SERVER_LIMITS, Limits
 from penstock._places import check_storage, is_uri
 from penstock._read_key import read_key
 from penstock.errors import SparkError
@@ -84,9 +84,10 @@ class Options:
             raise self.error(name, f"must be a number from {least} to {most}, not {given!r}")
         return int(given)
 
-    def limits(self) -> Limits:
-        """Read the options ``max_...`` of `penstock.pipestream.Limits`."""
-        given: dict[str, Any] = {name: value for name in LIMITS if (value := self._limit(name)) is not None}
+    def limits(self, *, server: bool) -> Limits:
+        """Read the options ``max_...`` of `penstock.pipestream.Limits`; ``server``: those that only servers have too."""
+        names = [name for name in LIMITS if server or name not in SERVER_LIMITS]
+        given: dict[str, Any] = {name: value for name in names if (value := self._limit(name)) is not None}
         return Limits(**given)
 
     def _limit(self, name: str) -> int | float | None:

@@ -93,7 +93,7 @@ class RowSink:
         peer = read_peer(options)
         policy = options.checked("policy", lambda text: checked_policy(text, peer.address) or "")
         sink = cls(
-            replace(peer, policy=policy),
+            replace(peer, policy=policy, limits=options.limits(server=False)),
             scopes=options.choice("scopes", "none", "document") == "document",
             atomic=options.flag("atomic", default=True),
         )

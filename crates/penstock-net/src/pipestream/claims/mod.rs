@@ -446,7 +446,7 @@ impl Claims {
         }
         let (claim, stored) = taken?;
         written(stored).await?;
-        Ok(ClaimResponse { claim_id: id, found: Some((claim.check(), claim.status())) })
+        Ok(ClaimResponse { claim_id: id, found: Some(claim.found()) })
     }
 
     /// What became of an entity in the session that had redeemed it.

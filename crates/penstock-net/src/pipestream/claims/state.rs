@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_pipestream::claims::{Claim, ClaimBook, ClaimLimits, ClaimRecord, ClaimState, PLACE};
+use penstock_pipestream::claims::{Claim, ClaimBook, ClaimLimits, ClaimRecord, ClaimState};
 use penstock_pipestream::{self as core, ClaimResponse, ErrorCode, SessionId, Status};
 use penstock_wire::FastMap;
 
@@ -58,8 +58,8 @@ impl State {
     pub(super) fn tell_place(&self, response: &mut ClaimResponse) {
         let done = self.book.get(response.claim_id).filter(|claim| self.is_done_here(claim));
         let file = done.and_then(|claim| self.details.get(&claim.id)?.file.clone());
-        if let (Some(_), Some((check, _))) = (&file, &mut response.found) {
-            check.validation.get_or_insert_default().checkpoint_ref = file.map(|file| format!("{PLACE}{file}"));
+        if let Some(found) = &mut response.found {
+            found.file = file;
         }
     }
 

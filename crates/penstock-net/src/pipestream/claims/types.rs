@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use penstock_pipestream::claims::Claim;
-use penstock_pipestream::messages::{self, StoppingPointValidation};
-use penstock_pipestream::{EntityHeader, Reason, SessionId, Status};
+use penstock_pipestream::messages::StoppingPointValidation;
+use penstock_pipestream::{EntityHeader, FoundClaim, Reason, SessionId, Status};
 use serde::{Deserialize, Serialize};
 
 use super::super::sink::in_words;
@@ -78,6 +78,8 @@ pub struct ClaimCheck {
     pub status: Status,
     /// Where processing had stopped (section 9.6); a list of claim checks leaves it out.
     pub validation: Option<StoppingPointValidation>,
+    /// Where its payload lies in the sink, if its work was done without a session; a list has it beside the claim check.
+    pub file: Option<String>,
 }
 
 impl From<&Claim> for ClaimCheck {
@@ -90,13 +92,15 @@ impl From<&Claim> for ClaimCheck {
             expiry_micros: claim.expiry_micros,
             status: claim.status(),
             validation: claim.check().validation,
+            file: None,
         }
     }
 }
 
 impl ClaimCheck {
     /// What a peer answered.
-    pub(crate) fn found(id: u64, check: messages::ClaimCheck, status: Status) -> Self {
+    pub(crate) fn found(id: u64, found: FoundClaim) -> Self {
+        let FoundClaim { check, status, file } = found;
         Self {
             id,
             session: None,
@@ -105,6 +109,7 @@ impl ClaimCheck {
             expiry_micros: check.expiry_timestamp.unwrap_or_default(),
             status,
             validation: check.validation,
+            file,
         }
     }
 }

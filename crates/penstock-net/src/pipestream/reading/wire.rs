@@ -99,7 +99,7 @@ impl TryFrom<ClaimItem> for ClaimRow {
         let ClaimItem { claim: id, session, scope, entity, expires: expiry_micros, status, details } = item;
         let session = session.as_deref().map(SessionId::parse).transpose()?;
         let status = Status::try_from(status)?;
-        let check = ClaimCheck { id, session, scope, entity, expiry_micros, status, validation: None };
+        let check = ClaimCheck { id, session, scope, entity, expiry_micros, status, validation: None, file: None };
         Ok(Self { check, details })
     }
 }

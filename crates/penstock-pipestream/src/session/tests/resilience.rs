@@ -662,6 +662,27 @@ fn questions_about_claim_checks_are_answered_in_their_order() {
 }
 
 #[test]
+fn a_session_answers_what_it_was_asked_before_it_closes() {
+    let mut pair = Pair::resilient();
+    let sent = pair.announce(None, false);
+    pair.drive();
+    let key = pair.open_plain(&sent);
+    pair.server.ask_claim(ClaimAsk::Query { claim_id: 7 }).expect("layer 2");
+    pair.server.complete(pair.now, key);
+    pair.client.close(pair.now);
+    pair.drive();
+    assert_eq!(pair.client_closed, None, "the question has no answer");
+    let asked = pair.client_events.iter().find_map(|event| match event {
+        Event::Layer2(Layer2Event::ClaimAsked { request, .. }) => Some(*request),
+        _ => None,
+    });
+    pair.client.answer_claim(asked.expect("heard"), Ok(ClaimResponse { claim_id: 7, found: None })).expect("open");
+    pair.drive();
+    assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::ClaimAnswered { .. })), 1);
+    assert_eq!(pair.client_closed, Some(ErrorCode::NoError));
+}
+
+#[test]
 fn too_many_questions_and_an_answer_that_nobody_asked_for_are_refused() {
     let mut peer = named_server();
     for claim_id in 0..1_024 {

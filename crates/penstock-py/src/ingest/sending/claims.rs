@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use penstock_net::pipestream::Status;
-use penstock_pipestream::claims::PLACE;
 
 use super::super::previous::Deferred;
 use super::{Sending, Stopped};
@@ -31,11 +30,8 @@ impl Sending<'_> {
             return Ok(Done::No);
         }
         let Ok(check) = self.wait(self.session.claim(deferred.claim))? else { return Ok(Done::No) };
-        let said = check.validation.and_then(|validation| validation.checkpoint_ref);
-        // Without the prefix it is the checkpoint that was satisfied last when the part was set aside.
-        let place = said.as_deref().and_then(|said| said.strip_prefix(PLACE));
-        Ok(match (check.status, place) {
-            (Status::Complete, Some(file)) => Done::Stored(file.to_owned()),
+        Ok(match (check.status, check.file) {
+            (Status::Complete, Some(file)) => Done::Stored(file),
             (Status::Complete, None) => Done::Elsewhere,
             (_, _) => Done::No,
         })

@@ -9,8 +9,6 @@ use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, 
 
 use super::super::entries::LOG;
 use super::super::folder::names;
-use super::super::record::code_of;
-use super::super::recover::TAIL;
 use crate::storage::{Place, plain};
 
 /// Where the pieces of lists lie that are not closed yet.
@@ -277,31 +275,6 @@ async fn is_there(place: &Place, name: &str) -> Result<bool> {
         Err(Error::NotFound { .. }) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// What a session's list says of its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    /// Nothing is there of the session.
-    Gone,
-    /// It is in pieces.
-    Open,
-    /// It is whole, and its last line has this code.
-    Closed(u64),
-}
-
-/// How a session has ended.
-pub(super) async fn end(place: &Place, session: &str) -> Result<End> {
-    let list = place.path(&format!("{session}/{LOG}"));
-    let length = match place.store().head(&list).await {
-        Ok(found) => found.size,
-        Err(Error::NotFound { .. }) if is_open(place, session).await? => return Ok(End::Open),
-        Err(Error::NotFound { .. }) => return Ok(End::Gone),
-        Err(error) => return Err(error),
-    };
-    let tail = place.store().get_range(&list, length.saturating_sub(TAIL.unsigned_abs())..length).await?;
-    // A whole list has its last line.
-    Ok(code_of(&tail).map_or(End::Open, End::Closed))
 }
 
 /// Puts the list of a session together that nobody works for any more, whoever received it.

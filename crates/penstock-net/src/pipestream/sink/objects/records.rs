@@ -1,21 +1,21 @@
 //! Transactions of an object sink.
 //!
 //! ```text
-//! PREFIX/.transactions/SHA256(KEY)/OWNER/SESSION         a session's end: it is prepared, its list still in pieces
-//! PREFIX/.transactions/SHA256(KEY)/OWNER/committed.json  {"transaction": KEY, "sessions": [ID, ...], "owner": KIND}: never changed
+//! PREFIX/.transactions/SHA256(KEY)/OWNER/SESSION           a session's end: it is prepared, its list still in pieces
+//! PREFIX/.transactions/SHA256(KEY)/OWNER/decision-N.json   {"given_up": [ID, ...]}, or the commit, which is the last one:
+//!                                                          {"transaction": KEY, "sessions": [ID, ...], "owner": KIND}
 //! ```
 //!
-//! What is anyone's lies in `SHA256(KEY)` itself (`owner.rs`).
+//! What is anyone's lies in `SHA256(KEY)` itself (`owner.rs`). The commit of an earlier version is `committed.json`.
 //!
-//! A session's marker is put once all pieces of its list are there. The record is put only where there is none, which
-//! stores decide among all who try: from then on the transaction is committed. What follows (whole lists, then the
-//! markers go) is done again by whoever finds a record beside markers: the next order, or a start.
+//! A session's marker is put once all pieces of its list are there. Commits and aborts are decisions in one order,
+//! whatever servers take them: each is put under the next number only where there is none, which stores decide among all
+//! who try, and who is too late reads the decision that was put and decides anew. So a commit never has a session that an
+//! abort before it has given up, and nothing is given up behind a commit. What follows from the decisions (whole lists,
+//! then the markers go) is done again by whoever finds them beside markers: the next order, or a start.
 //!
-//! An abort removes the markers, looks for a record once more, and closes the lists only where there is none. A commit
-//! looks at its sessions once more when its record is there: where one was given up, none of them is read.
-//!
-//! Records go where the transaction cannot be run again ([`origin`]): that of a micro-batch when a later one is
-//! committed, that of a job when a start finds it and it is old.
+//! Decisions go where the transaction cannot be run again ([`origin`]): those of a micro-batch when a later one is
+//! committed, those of a job when a start finds them and they are old; old aborts go without a commit too.
 
 use std::collections::HashSet;
 use std::io;
@@ -26,6 +26,7 @@ use futures_util::stream::TryStreamExt as _;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, Result};
 use penstock_pipestream::ErrorCode;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::super::super::transport::hex;
@@ -34,27 +35,90 @@ use super::super::records::{Standing, others_have_committed, prepared_by_another
 use super::super::transaction::{
     Act, FINISHED, GIVEN_UP, KEPT, Order, Origin, Record, Refusal, Transaction, is_session_folder, origin, resolve,
 };
-use super::list::{self, End};
+use super::list;
 use super::sweep::{age, some};
 use crate::storage::{Place, plain};
 
 /// Where all of it lies, below the sink. No session has such a name.
 pub(super) const FOLDER: &str = ".transactions";
+/// The commit of a version that knew no decisions.
 const RECORD: &str = "committed.json";
 /// Micro-batches whose records a commit looks for. Those without rows have none, so that one look may miss some.
 const LOOKED_BACK: u64 = 8;
-/// Lists that one order looks at at once.
-const LOOKS: usize = 16;
-/// Old records that one start reads.
+/// Transactions with old decisions that one start reads.
 const READ: usize = 16;
+
+/// What became of sessions.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Decision {
+    Committed(Record),
+    GivenUp { given_up: Vec<String> },
+}
+
+/// All decisions of a transaction, so far.
+#[derive(Debug, Default)]
+struct Decisions {
+    record: Option<Record>,
+    given_up: HashSet<String>,
+    /// The number of the next one.
+    next: u64,
+}
+
+impl Decisions {
+    async fn read(place: &Place, own: &Path) -> Result<Self> {
+        Self::among(place, own, &Found::below(place, own).await?).await
+    }
+
+    /// Reads those that lie in a transaction's own folder.
+    async fn among(place: &Place, own: &Path, found: &Found) -> Result<Self> {
+        let mut decisions = Self::default();
+        for path in found.decisions().filter(|path| is_in(own, path)) {
+            decisions.next = decisions.next.max(path.filename().and_then(number_of).map_or(0, |number| number + 1));
+            match read(place, path).await? {
+                Some(Decision::Committed(record)) => decisions.record = Some(record),
+                Some(Decision::GivenUp { given_up }) => decisions.given_up.extend(given_up),
+                // An old one, which another server has removed.
+                None => {}
+            }
+        }
+        Ok(decisions)
+    }
+
+    /// What a prepared session is to be closed with; `None` while nothing is decided.
+    fn code(&self, session: &str) -> Option<ErrorCode> {
+        match &self.record {
+            Some(record) if record.sessions.iter().any(|committed| committed == session) => Some(ErrorCode::NoError),
+            Some(_) => Some(GIVEN_UP),
+            None => self.given_up.contains(session).then_some(GIVEN_UP),
+        }
+    }
+
+    /// Takes the next decision; false where another one was faster.
+    async fn decide(&self, place: &Place, own: &Path, decision: &Decision) -> std::result::Result<bool, Refusal> {
+        let octets = serde_json::to_vec(decision).map_err(io::Error::from)?;
+        let path = own.clone().join(format!("decision-{:06}.json", self.next));
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        match place.store().put_opts(&path, octets.into(), options).await {
+            Ok(_) => Ok(true),
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(false),
+            Err(error) => Err(refusal(error)),
+        }
+    }
+}
+
+/// The number in the name of a decision.
+fn number_of(name: &str) -> Option<u64> {
+    name.strip_prefix("decision-")?.strip_suffix(".json")?.parse().ok()
+}
 
 /// A session has ended as it should, and all of its list is in the store.
 pub(super) async fn prepare(place: &Place, of: &Transaction, session: &str) -> Result<Standing> {
-    let folder = folder(of);
-    let marker = place.path(&format!("{folder}/{session}"));
+    let own = place.path(&folder(of));
+    let marker = own.clone().join(session);
     place.store().put(&marker, PutPayload::from(of.key.as_bytes().to_vec())).await?;
-    // A commit looks for markers after it has put the record; so one of the two sees the other.
-    if read_record(place, &folder).await?.is_none() {
+    // A commit looks for markers after its decision; so one of the two sees the other.
+    if Decisions::read(place, &own).await?.record.is_none() {
         return Ok(Standing::Prepared);
     }
     place.store().delete(&marker).await?;
@@ -64,8 +128,12 @@ pub(super) async fn prepare(place: &Place, of: &Transaction, session: &str) -> R
 /// The sessions that a transaction was committed with, by each of its owners that has.
 pub(super) async fn committed(place: &Place, key: &str) -> Result<Vec<Vec<String>>> {
     let found = Found::list(place, key).await?;
-    let read = found.records().map(|path| async move { read_at(place, path).await });
-    Ok(try_join_all(read).await?.into_iter().flatten().map(|record| record.sessions).collect())
+    let read = found.decisions().map(|path| read(place, path));
+    let commits = try_join_all(read).await?.into_iter().filter_map(|decision| match decision? {
+        Decision::Committed(record) => Some(record.sessions),
+        Decision::GivenUp { .. } => None,
+    });
+    Ok(commits.collect())
 }
 
 /// The sessions of a transaction that are prepared and not closed yet, whose ever they are.
@@ -77,25 +145,43 @@ pub(super) async fn prepared(place: &Place, key: &str) -> Result<Vec<String>> {
 pub(super) async fn carry_out(place: &Place, order: &Order) -> std::result::Result<(), Refusal> {
     order.check()?;
     let Order { of, act } = order;
-    let folder = folder(of);
-    let record = read_record(place, &folder).await.map_err(refusal)?;
-    let abort_only = matches!(act, Act::Abort(_));
-    match (act, record) {
-        (Act::Commit { sessions, .. }, Some(record)) if !record.is_of(sessions) => return Err(Refusal::Committed),
-        (Act::Commit { sessions, exclusive }, None) => commit(place, of, sessions, *exclusive).await?,
-        (Act::Abort(sessions), None) => return abort(place, of, sessions.as_deref()).await,
-        (Act::Commit { .. } | Act::Abort(_), Some(_)) => {}
-    }
-    match settle(place, &folder).await {
-        // It has what it wants.
-        Err(Refusal::GivenUp) if abort_only => {}
-        settled => settled?,
-    }
-    if let Err(error) = forget_earlier(place, of).await {
+    let own = place.path(&folder(of));
+    // Who was too late looks again: each round is a decision of somebody else's, and a commit is the last one.
+    while !decided(place, of, &own, act).await? {}
+    settle(place, &own).await.map_err(refusal)?;
+    if let Act::Commit { .. } = act
+        && let Err(error) = forget_earlier(place, of).await
+    {
         // The commit is done all the same.
         tracing::warn!(error = plain(&error), "records of old micro-batches stay");
     }
     Ok(())
+}
+
+/// Decides as an order wants it, unless that was done before; false where another decision came between.
+async fn decided(place: &Place, of: &Transaction, own: &Path, act: &Act) -> std::result::Result<bool, Refusal> {
+    let found = Found::list(place, &of.key).await.map_err(refusal)?;
+    let decisions = Decisions::among(place, own, &found).await.map_err(refusal)?;
+    let decision = match (act, &decisions.record) {
+        (Act::Commit { sessions, .. }, Some(record)) if !record.is_of(sessions) => return Err(Refusal::Committed),
+        (Act::Commit { .. } | Act::Abort(_), Some(_)) => return Ok(true),
+        (Act::Commit { sessions, exclusive }, None) => {
+            let sessions = to_commit(place, &found, own, sessions, *exclusive).await?;
+            if sessions.iter().any(|session| decisions.given_up.contains(session)) {
+                return Err(Refusal::GivenUp);
+            }
+            Decision::Committed(Record::new(of, sessions))
+        }
+        (Act::Abort(sessions), None) => {
+            let mut given_up = to_give_up(&found, own, sessions.as_deref())?;
+            given_up.retain(|session| !decisions.given_up.contains(session));
+            if given_up.is_empty() {
+                return Ok(true);
+            }
+            Decision::GivenUp { given_up }
+        }
+    };
+    decisions.decide(place, own, &decision).await
 }
 
 /// Removes the records of micro-batches that cannot be run again, now that this one is committed.
@@ -105,22 +191,22 @@ async fn forget_earlier(place: &Place, of: &Transaction) -> Result<()> {
     let earlier = last.saturating_sub(LOOKED_BACK - 1)..=last;
     let forgotten = earlier.map(|number| async move {
         let earlier = Transaction { key: format!("spark/{query}/{number}").into(), owner: of.owner };
-        forget(place, &folder(&earlier)).await
+        forget(place, &place.path(&folder(&earlier))).await
     });
     try_join_all(forgotten).await.map(drop)
 }
 
-/// Removes a record, unless there are sessions that have to be closed first.
-async fn forget(place: &Place, folder: &str) -> Result<()> {
-    let own = place.path(folder);
-    let found: Vec<ObjectMeta> = place.store().list(Some(&own)).try_collect().await?;
-    let mut here = found.iter().filter(|object| is_in(&own, &object.location));
-    match (here.next(), here.next()) {
-        (Some(record), None) if record.location.filename() == Some(RECORD) => {
-            gone(place.store().delete(&record.location).await)
-        }
-        _ => Ok(()),
+/// Removes the decisions of a transaction, unless there are sessions that have to be closed first.
+async fn forget(place: &Place, own: &Path) -> Result<()> {
+    let found = Found::below(place, own).await?;
+    if !found.sessions(|path| is_in(own, path)).is_empty() {
+        return Ok(());
     }
+    // In their order: the commit stays as long as there is any.
+    for path in found.decisions().filter(|path| is_in(own, path)) {
+        gone(place.store().delete(path).await)?;
+    }
+    Ok(())
 }
 
 /// All objects of a transaction's name, whose ever they are.
@@ -128,11 +214,17 @@ struct Found(Vec<ObjectMeta>);
 
 impl Found {
     async fn list(place: &Place, key: &str) -> Result<Self> {
-        Ok(Self(place.store().list(Some(&place.path(&name_folder(key)))).try_collect().await?))
+        Self::below(place, &place.path(&name_folder(key))).await
     }
 
-    fn records(&self) -> impl Iterator<Item = &Path> {
-        self.0.iter().map(|object| &object.location).filter(|path| path.filename() == Some(RECORD))
+    async fn below(place: &Place, folder: &Path) -> Result<Self> {
+        let mut found: Vec<_> = place.store().list(Some(folder)).try_collect().await?;
+        found.sort_unstable_by(|one: &ObjectMeta, other| one.location.cmp(&other.location));
+        Ok(Self(found))
+    }
+
+    fn decisions(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(|object| &object.location).filter(|path| path.filename().is_some_and(is_decision))
     }
 
     /// The folders of the sessions whose markers are wanted.
@@ -143,37 +235,24 @@ impl Found {
     }
 }
 
-async fn commit(
+/// The folders of the sessions that a commit names, if it may have them.
+async fn to_commit(
     place: &Place,
-    of: &Transaction,
+    found: &Found,
+    own: &Path,
     sessions: &[String],
     exclusive: bool,
-) -> std::result::Result<(), Refusal> {
-    let (folder, found) = (folder(of), Found::list(place, &of.key).await.map_err(refusal)?);
-    let own = place.path(&folder);
-    for path in found.records().filter(|path| !is_in(&own, path)) {
-        let record = read_at(place, path).await.map_err(refusal)?;
-        if let Some(record) = record.filter(|record| exclusive || record.has_no_owner()) {
+) -> std::result::Result<Vec<String>, Refusal> {
+    for path in found.decisions().filter(|path| !is_in(own, path)) {
+        if let Some(Decision::Committed(record)) = read(place, path).await.map_err(refusal)?
+            && (exclusive || record.has_no_owner())
+        {
             return Err(others_have_committed(&record));
         }
     }
-    let prepared = match resolve(sessions, &found.sessions(|path| is_in(&own, path))) {
-        Ok(prepared) => prepared,
-        Err(missing) => return Err(why_missing(place, &found, &own, missing).await),
-    };
-    let octets = serde_json::to_vec(&Record::new(of, prepared)).map_err(io::Error::from)?;
-    let path = place.path(&format!("{folder}/{RECORD}"));
-    let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-    match place.store().put_opts(&path, octets.into(), options).await {
-        Ok(_) => Ok(()),
-        // Another server was faster: its word counts.
-        Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
-            match read_record(place, &folder).await.map_err(refusal)? {
-                Some(record) if record.is_of(sessions) => Ok(()),
-                Some(_) | None => Err(Refusal::Committed),
-            }
-        }
-        Err(error) => Err(refusal(error)),
+    match resolve(sessions, &found.sessions(|path| is_in(own, path))) {
+        Ok(prepared) => Ok(prepared),
+        Err(missing) => Err(why_missing(place, found, own, missing).await),
     }
 }
 
@@ -189,128 +268,67 @@ async fn why_missing(place: &Place, found: &Found, own: &Path, missing: String) 
     }
 }
 
-/// Gives prepared sessions up: these, or all of the owner's.
-async fn abort(place: &Place, of: &Transaction, sessions: Option<&[String]>) -> std::result::Result<(), Refusal> {
-    let (folder, found) = (folder(of), Found::list(place, &of.key).await.map_err(refusal)?);
-    let own = place.path(&folder);
-    let (prepared, others) = (found.sessions(|path| is_in(&own, path)), found.sessions(|path| !is_in(&own, path)));
+/// The folders of the prepared sessions that an abort names, or of all of the owner's.
+fn to_give_up(found: &Found, own: &Path, sessions: Option<&[String]>) -> std::result::Result<Vec<String>, Refusal> {
+    let (prepared, others) = (found.sessions(|path| is_in(own, path)), found.sessions(|path| !is_in(own, path)));
+    let Some(sessions) = sessions else { return Ok(prepared) };
     let mut named = Vec::new();
-    match sessions {
-        None => named.extend(prepared),
-        Some(sessions) => {
-            for session in sessions.iter().map(std::slice::from_ref) {
-                match (resolve(session, &prepared), resolve(session, &others)) {
-                    (Ok(folders), _) => named.extend(folders),
-                    (Err(session), Ok(_)) => return Err(prepared_by_another(&session)),
-                    // What has not ended is not prepared, and ends by itself.
-                    (Err(_), Err(_)) => {}
-                }
-            }
+    for session in sessions.iter().map(std::slice::from_ref) {
+        match (resolve(session, &prepared), resolve(session, &others)) {
+            (Ok(folders), _) => named.extend(folders),
+            (Err(session), Ok(_)) => return Err(prepared_by_another(&session)),
+            // What has not ended is not prepared, and ends by itself.
+            (Err(_), Err(_)) => {}
         }
     }
-    give_up(place, of, named).await
+    Ok(named)
 }
 
-/// Closes prepared sessions that no commit may have any more; where one came meanwhile, it has them.
-async fn give_up(place: &Place, of: &Transaction, sessions: Vec<String>) -> std::result::Result<(), Refusal> {
-    let folder = folder(of);
-    let marker = |session: &str| place.path(&format!("{folder}/{session}"));
-    for session in &sessions {
-        gone(place.store().delete(&marker(session)).await).map_err(refusal)?;
-    }
-    let committed = read_record(place, &folder).await.map_err(refusal)?.is_some();
-    for (at, session) in sessions.iter().enumerate() {
-        let closed = if committed { Ok(()) } else { list::close_left(place, session, record::closed(GIVEN_UP)).await };
-        if committed || closed.is_err() {
-            // They are prepared as before: the commit wants them, or the abort is said again.
-            for session in sessions.iter().skip(at) {
-                let put = place.store().put(&marker(session), PutPayload::from(of.key.as_bytes().to_vec())).await;
-                put.map_err(refusal)?;
-            }
-            closed.map_err(refusal)?;
-            break;
-        }
-    }
-    match settle(place, &folder).await {
-        Err(Refusal::GivenUp) => Ok(()),
-        settled => settled,
-    }
-}
-
-/// Brings to their ends what servers that crashed had committed, and removes records that nobody needs any more, as far
+/// Brings to their ends what servers that crashed had decided, and removes decisions that nobody needs any more, as far
 /// as this start looks.
 pub(super) async fn redo(place: &Place, now: SystemTime) -> Result<()> {
     let found = some(place, FOLDER).await?;
-    let mut unsettled: Vec<String> = Vec::new();
-    let mut old: Vec<String> = Vec::new();
-    let top = place.path(FOLDER);
+    let mut unsettled: Vec<Path> = Vec::new();
+    let mut old: Vec<Path> = Vec::new();
     for object in &found {
-        let below: Option<Vec<_>> =
-            object.location.prefix_match(&top).map(|parts| parts.map(|part| part.as_ref().to_owned()).collect());
-        let Some((name, folders)) = below.as_ref().and_then(|below| below.split_last()) else { continue };
-        let folder = format!("{FOLDER}/{}", folders.join("/"));
-        // What is committed and settled has no marker.
-        if is_session_folder(name) && !unsettled.contains(&folder) {
-            unsettled.push(folder);
-        } else if name == RECORD && age(object, now) >= FINISHED {
-            old.push(folder);
+        let (Some(name), Some(own)) = (object.location.filename(), parent(&object.location)) else { continue };
+        // What is decided and settled has no marker.
+        if is_session_folder(name) && !unsettled.contains(&own) {
+            unsettled.push(own);
+        } else if is_decision(name) && age(object, now) >= FINISHED && !old.contains(&own) {
+            old.push(own);
         }
     }
-    for folder in unsettled {
-        match settle(place, &folder).await {
-            Ok(()) | Err(Refusal::GivenUp) => {}
-            Err(Refusal::Storage(error)) => return Err(Error::Generic { store: "sink", source: Box::new(error) }),
-            // Another server is at it.
-            Err(other) => tracing::info!(folder, ?other, "a committed session is in use; it is closed later"),
-        }
+    for own in unsettled {
+        settle(place, &own).await?;
     }
     fastrand::shuffle(&mut old);
-    for folder in old.into_iter().take(READ) {
-        let record = read_record(place, &folder).await?;
-        if record.is_some_and(|record| matches!(origin(&record.transaction), Origin::Job)) {
-            forget(place, &folder).await?;
+    for own in old.into_iter().take(READ) {
+        let record = Decisions::read(place, &own).await?.record;
+        if record.is_none_or(|record| matches!(origin(&record.transaction), Origin::Job)) {
+            forget(place, &own).await?;
         }
     }
     Ok(())
 }
 
-/// Whole lists for the sessions of a transaction that is committed.
-async fn settle(place: &Place, folder: &str) -> std::result::Result<(), Refusal> {
-    let Some(record) = read_record(place, folder).await.map_err(refusal)? else { return Ok(()) };
-    let own = place.path(folder);
-    let found = Found(place.store().list(Some(&own)).try_collect().await.map_err(refusal)?);
-    let markers = found.sessions(|path| is_in(&own, path));
-    let given_up = is_given_up(place, &record, &markers).await?;
-    for session in markers {
-        let committed = !given_up && record.sessions.contains(&session);
-        let code = if committed { ErrorCode::NoError } else { GIVEN_UP };
-        close(place, folder, &session, code).await.map_err(refusal)?;
-    }
-    if given_up { Err(Refusal::GivenUp) } else { Ok(()) }
-}
-
-/// Whether an abort has closed a session of a record before it could see the record. It has to be asked again while an
-/// abort is about to see it, or to close the session.
-async fn is_given_up(place: &Place, record: &Record, markers: &[String]) -> std::result::Result<bool, Refusal> {
-    let markers: HashSet<&str> = markers.iter().map(String::as_str).collect();
-    let mut undecided = None;
-    for sessions in record.sessions.chunks(LOOKS) {
-        let ends = try_join_all(sessions.iter().map(|session| list::end(place, session))).await.map_err(refusal)?;
-        for (session, end) in sessions.iter().zip(ends) {
-            match end {
-                End::Closed(code) if code != ErrorCode::NoError.code() => return Ok(true),
-                End::Open if !markers.contains(session.as_str()) => undecided = Some(session.clone()),
-                End::Closed(_) | End::Open | End::Gone => {}
-            }
+/// Whole lists for the prepared sessions of which something is decided.
+async fn settle(place: &Place, own: &Path) -> Result<()> {
+    let found = Found::below(place, own).await?;
+    // Read behind the markers: a session that is prepared later finds the decision by itself.
+    let decisions = Decisions::among(place, own, &found).await?;
+    for session in found.sessions(|path| is_in(own, path)) {
+        if let Some(code) = decisions.code(&session) {
+            close(place, own, &session, code).await?;
         }
     }
-    undecided.map_or(Ok(false), |session| Err(Refusal::StillOpen(session)))
+    Ok(())
 }
 
 /// The list of a prepared session; then its marker goes.
-async fn close(place: &Place, folder: &str, session: &str, code: ErrorCode) -> Result<()> {
+async fn close(place: &Place, own: &Path, session: &str, code: ErrorCode) -> Result<()> {
     list::close_left(place, session, record::closed(code)).await?;
-    gone(place.store().delete(&place.path(&format!("{folder}/{session}"))).await)
+    gone(place.store().delete(&own.clone().join(session)).await)
 }
 
 /// Whatever another server has removed meanwhile is gone as well.
@@ -338,11 +356,18 @@ fn is_in(folder: &Path, object: &Path) -> bool {
     object.prefix_match(folder).is_some_and(|parts| parts.count() == 1)
 }
 
-async fn read_record(place: &Place, folder: &str) -> Result<Option<Record>> {
-    read_at(place, &place.path(&format!("{folder}/{RECORD}"))).await
+/// The folder that an object lies in.
+fn parent(object: &Path) -> Option<Path> {
+    let parts: Vec<_> = object.parts().collect();
+    let (_, folders) = parts.split_last()?;
+    Some(folders.iter().cloned().collect())
 }
 
-async fn read_at(place: &Place, path: &Path) -> Result<Option<Record>> {
+fn is_decision(name: &str) -> bool {
+    name == RECORD || number_of(name).is_some()
+}
+
+async fn read(place: &Place, path: &Path) -> Result<Option<Decision>> {
     let octets = match place.store().get(path).await {
         Ok(found) => found.bytes().await?,
         Err(Error::NotFound { .. }) => return Ok(None),
@@ -359,9 +384,12 @@ fn refusal(error: Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use object_store::memory::InMemory;
+    use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
+    use super::super::super::entries::LOG;
     use super::super::super::owner::Owner;
     use super::*;
 
@@ -486,8 +514,13 @@ mod tests {
         .unwrap();
     }
 
-    async fn end(place: &Place, session: &str) -> End {
-        list::end(place, session).await.unwrap()
+    /// What a session's list was closed with; `None` while it is in pieces.
+    async fn end(place: &Place, session: &str) -> Option<u64> {
+        match place.store().get(&place.path(&format!("{session}/{LOG}"))).await {
+            Ok(list) => record::code_of(&list.bytes().await.unwrap()),
+            Err(Error::NotFound { .. }) => None,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Sessions that have ended, with their lists in pieces.
@@ -499,43 +532,113 @@ mod tests {
         prepare_all(place, of, &[SESSION, OTHER]).await;
     }
 
+    fn abort(of: &Transaction, sessions: &[&str]) -> Order {
+        let sessions = sessions.iter().map(|session| (*session).to_owned()).collect();
+        Order { of: of.clone(), act: Act::Abort(Some(sessions)) }
+    }
+
     #[test]
-    fn a_commit_that_comes_while_a_session_is_being_given_up_commits_nothing_and_says_so() {
-        let (place, of) = (Place::of(Arc::new(InMemory::new()), "sink"), of("k", Owner::Token([1; 32])));
-        let (commit, readable) = (order(&of, &[SESSION, OTHER], false), End::Closed(0));
+    fn a_commit_behind_an_abort_commits_nothing_and_an_abort_behind_a_commit_gives_nothing_up() {
+        let of = of("k", Owner::Token([1; 32]));
+        let commit = order(&of, &[SESSION, OTHER], false);
         crate::runtime::block_on(async {
+            let place = Place::of(Arc::new(InMemory::new()), "sink");
             prepare_with_lists(&place, &of).await;
-            // What an abort does that has not seen the record, step by step.
-            let marker = place.path(&format!("{}/{SESSION}", folder(&of)));
-            place.store().delete(&marker).await.unwrap();
-            let sessions = vec![SESSION.to_owned(), OTHER.to_owned()];
-            let octets = serde_json::to_vec(&Record::new(&of, sessions)).unwrap();
-            place.store().put(&place.path(&format!("{}/{RECORD}", folder(&of))), octets.into()).await.unwrap();
-            assert_eq!(code(&place, &commit).await, Some(ErrorCode::Other(0x40)));
-            assert_eq!([end(&place, SESSION).await, end(&place, OTHER).await], [End::Open; 2]);
-            list::close_left(&place, SESSION, record::closed(GIVEN_UP)).await.unwrap();
-            for _ in 0..2 {
-                assert_eq!(code(&place, &commit).await, Some(ErrorCode::Other(0x43)));
-                assert!(end(&place, SESSION).await != readable && end(&place, OTHER).await != readable);
-            }
+            // An abort whose server was killed right behind its decision.
+            let own = place.path(&folder(&of));
+            let given_up = Decision::GivenUp { given_up: vec![SESSION.to_owned()] };
+            assert!(Decisions::default().decide(&place, &own, &given_up).await.unwrap());
+            assert!(!Decisions::default().decide(&place, &own, &given_up).await.unwrap(), "there is one");
+            assert_eq!(code(&place, &commit).await, Some(ErrorCode::Other(0x43)));
             redo(&place, SystemTime::now()).await.unwrap();
-            assert_eq!(code(&place, &Order { of: of.clone(), act: Act::Abort(None) }).await, None);
+            assert_eq!([end(&place, SESSION).await, end(&place, OTHER).await], [Some(GIVEN_UP.code()), None]);
+            assert_eq!(code(&place, &commit).await, Some(ErrorCode::EntityInvalid), "it is not prepared any more");
+            assert_eq!(code(&place, &order(&of, &[OTHER], false)).await, None);
+            assert_eq!(end(&place, OTHER).await, Some(0));
+
+            let place = Place::of(Arc::new(InMemory::new()), "sink");
+            prepare_with_lists(&place, &of).await;
+            // A commit whose server was killed there.
+            let sessions = vec![SESSION.to_owned(), OTHER.to_owned()];
+            let committed = Decision::Committed(Record::new(&of, sessions));
+            assert!(Decisions::default().decide(&place, &own, &committed).await.unwrap());
+            assert_eq!(code(&place, &abort(&of, &[SESSION])).await, None);
+            assert_eq!([end(&place, SESSION).await, end(&place, OTHER).await], [Some(0); 2]);
+            assert_eq!(code(&place, &commit).await, None);
         })
         .unwrap();
     }
 
+    /// A server's view of a store: each request takes a while, another one for each server.
+    fn server(store: &Arc<InMemory>, random: &mut fastrand::Rng) -> Place {
+        let mut wait = || Duration::from_micros(random.u64(0..2_000));
+        let config = ThrottleConfig {
+            wait_delete_per_call: wait(),
+            wait_get_per_call: wait(),
+            wait_list_per_call: wait(),
+            wait_put_per_call: wait(),
+            ..ThrottleConfig::default()
+        };
+        Place::of(Arc::new(ThrottledStore::new(Arc::clone(store), config)), "sink")
+    }
+
     #[test]
-    fn an_abort_that_sees_the_record_of_a_commit_leaves_it_its_sessions() {
-        let (place, of) = (Place::of(Arc::new(InMemory::new()), "sink"), of("k", Owner::Token([1; 32])));
+    fn however_aborts_and_commits_of_many_servers_cross_a_commit_has_all_of_its_sessions_or_none() {
+        let of = of("k", Owner::Token([1; 32]));
+        let orders = [
+            order(&of, &[SESSION, OTHER], false),
+            abort(&of, &[SESSION]),
+            abort(&of, &[OTHER]),
+            Order { of: of.clone(), act: Act::Abort(None) },
+            order(&of, &[SESSION, OTHER], false),
+        ];
+        let mut outcomes = [0, 0];
+        for seed in 0..100 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let store = Arc::new(InMemory::new());
+            let servers: Vec<_> = orders.iter().map(|_| server(&store, &mut random)).collect();
+            crate::runtime::block_on(async {
+                let place = Place::of(store, "sink");
+                prepare_with_lists(&place, &of).await;
+                let all = servers.iter().zip(&orders).map(|(server, order)| code(server, order));
+                let codes = futures_util::future::join_all(all).await;
+                assert!(codes[1..4].iter().all(Option::is_none), "seed {seed}: an abort is refused: {codes:?}");
+                let ends = [end(&place, SESSION).await, end(&place, OTHER).await];
+                let committed = ends == [Some(0); 2];
+                assert!(committed || !ends.contains(&Some(0)), "seed {seed}: one of two: {ends:?}");
+                for code in [codes[0], codes[4]] {
+                    assert_eq!(code.is_none(), committed, "seed {seed}: {codes:?} {ends:?}");
+                }
+                outcomes[usize::from(committed)] += 1;
+                // Whoever comes later hears the same.
+                assert_eq!(code(&place, &orders[0]).await.is_none(), committed, "seed {seed}");
+            })
+            .unwrap();
+        }
+        assert!(outcomes.iter().all(|count| *count > 0), "{outcomes:?}");
+    }
+
+    #[test]
+    fn old_decisions_of_transactions_that_were_only_aborted_go() {
+        let place = Place::of(Arc::new(InMemory::new()), "sink");
+        let of = of("nightly", Owner::Token([1; 32]));
         crate::runtime::block_on(async {
             prepare_with_lists(&place, &of).await;
-            let sessions = vec![SESSION.to_owned(), OTHER.to_owned()];
-            let octets = serde_json::to_vec(&Record::new(&of, sessions.clone())).unwrap();
-            place.store().put(&place.path(&format!("{}/{RECORD}", folder(&of))), octets.into()).await.unwrap();
-            // It had looked for the record before that was there.
-            give_up(&place, &of, sessions).await.unwrap();
-            assert_eq!([end(&place, SESSION).await, end(&place, OTHER).await], [End::Closed(0); 2]);
-            assert_eq!(code(&place, &order(&of, &[SESSION, OTHER], false)).await, None);
+            assert_eq!(code(&place, &abort(&of, &[SESSION])).await, None);
+            assert_eq!(code(&place, &abort(&of, &[SESSION])).await, None, "said again");
+            let decisions = async || Found::list(&place, "nightly").await.unwrap().decisions().count();
+            assert_eq!(decisions().await, 1);
+            for later in [FINISHED / 2, FINISHED * 2] {
+                for _ in 0..100 {
+                    redo(&place, SystemTime::now() + later).await.unwrap();
+                }
+                assert_eq!(decisions().await, 1, "a session is prepared");
+            }
+            assert_eq!(code(&place, &abort(&of, &[OTHER])).await, None);
+            for _ in 0..100 {
+                redo(&place, SystemTime::now() + FINISHED * 2).await.unwrap();
+            }
+            assert_eq!(decisions().await, 0);
         })
         .unwrap();
     }
