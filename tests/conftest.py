@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class GroupScheduling(LoadScopeScheduling):
     """Gives each worker whole groups, in the order of the collection.
 
-    xdist's own `loadgroup` writes a group behind the IDs of tests, which pytest 9.2 does not let it (pytest-xdist#1386).
+    xdist's own `loadgroup` writes groups behind the IDs of tests, which pytest 9.2 ignores (pytest-xdist#1386).
     """
 
     def _split_scope(self, nodeid: str) -> str:

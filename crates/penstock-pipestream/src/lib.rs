@@ -37,9 +37,9 @@ pub use chunk::ChunkTracker;
 pub use entity_id::EntityIdSpace;
 pub use error::{Error, ErrorCode, Result};
 pub use frame::{
-    Agreement, Barrier, Capabilities, Checkpoint, ChunkInfo, ClaimResponse, EntityHeader, ErrorFrame, Extension, FoundClaim,
-    Frame, FrameDecoder, HeaderDecoder, Layer2Frame, MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, ScopeDigest, SessionFrame,
-    StatusFrame, YieldReason,
+    Agreement, Barrier, Capabilities, Checkpoint, ChunkInfo, ClaimResponse, EntityHeader, ErrorFrame, Extension,
+    FoundClaim, Frame, FrameDecoder, HeaderDecoder, Layer2Frame, MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, ScopeDigest,
+    SessionFrame, StatusFrame, YieldReason,
 };
 pub use manifest::{
     AssemblyManifestEntry, Completion, EntryKey, Manifest, ManifestCounters, ManifestLimits, Resolution,

@@ -5,7 +5,9 @@
 
 use bytes::Bytes;
 use penstock_pipestream::messages::{ClaimCheck, StoppingPointValidation};
-use penstock_pipestream::{ClaimResponse, Error, FoundClaim, Frame, FrameDecoder, Layer2Frame, SessionFrame, SessionId, Status};
+use penstock_pipestream::{
+    ClaimResponse, Error, FoundClaim, Frame, FrameDecoder, Layer2Frame, SessionFrame, SessionId, Status,
+};
 use penstock_testkit::vectors::{Golden, Hex, Invalid, load, splits};
 use serde::Deserialize;
 

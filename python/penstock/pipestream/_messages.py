@@ -41,8 +41,8 @@ class StoppingPointValidation:
 class ClaimCheck:
     """A reference to an entity that was set aside (section 6.5.2), and what has become of it. None means "not set".
 
-    The ClaimCheck message carries all but ``session``, ``status`` and ``file``; the extension of a DEFERRED frame ``id`` and
-    ``expiry_timestamp`` alone.
+    The ClaimCheck message carries all but ``session``, ``status`` and ``file``; the extension of a DEFERRED frame
+    ``id`` and ``expiry_timestamp`` alone.
 
     >>> claim = ClaimCheck(id=0x17, scope=2, entity=3, expiry_timestamp=1_800_000_000_000_000)
     >>> claim.hex, str(claim.expires)

@@ -99,7 +99,9 @@ class Attempt:
         self._on_their_way: deque[SentDocument | Future[SentDocument]] = deque()
         self._settled = 0
         policy = parsed(options.policy)
-        self._sink = ObjectSink(options.sink, options.storage, policy, options.session_limits) if is_uri(options.sink) else None
+        self._sink = (
+            ObjectSink(options.sink, options.storage, policy, options.session_limits) if is_uri(options.sink) else None
+        )
         self._session = options.peer.connect() if self._sink is None else self._sink.connect()
 
     def __enter__(self) -> Self:

@@ -74,8 +74,8 @@ class Dehydrate:
         trust = (self.fingerprint, self.ca, self.system_ca, self.cert, self.key)
         # What an earlier session has set aside is taken up again, which needs layer 2 as a policy does.
         layers = None if self.previous is None else 2
-        rest = {"header_key_file": self.header_key_file, "limits": self.session_limits}
-        return Peer(self.sink, *trust, self.mtu, policy=self.policy, layers=layers, **rest)
+        peer = Peer(self.sink, *trust, self.mtu, policy=self.policy, layers=layers)
+        return replace(peer, header_key_file=self.header_key_file, limits=self.session_limits)
 
     @property
     def has_claims(self) -> bool:

@@ -22,12 +22,12 @@ use std::time::Duration;
 use penstock_wire::{ErrorKind, FastMap};
 
 pub use self::record::ClaimRecord;
-use crate::{ClaimResponse, FoundClaim};
 use crate::error::{Error, ErrorCode, Result};
 use crate::messages::{ClaimCheck, StoppingPointValidation};
 use crate::session_id::SessionId;
 use crate::status::Status;
 use crate::time::Now;
+use crate::{ClaimResponse, FoundClaim};
 
 /// How many claim checks a book holds, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

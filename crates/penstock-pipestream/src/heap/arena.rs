@@ -1,5 +1,6 @@
 //! The heap's nodes: an arena with u32 links, a free list and generations.
 
+use super::children::Children;
 use crate::error::{Error, ErrorCode, Result};
 
 /// No node.
@@ -18,10 +19,10 @@ impl Handle {
     }
 }
 
-/// An item and its place among the trees. With a key and a value of four bytes each it is half a cache line and never crosses into
-/// another one, so that a step to a node waits for memory once.
+/// An item and its place among the trees. With a key and a value of four bytes each it is a cache line, so that a step to
+/// a node, and to the links of nearly every node, waits for memory once.
 #[derive(Debug, Clone)]
-#[repr(align(32))]
+#[repr(align(64))]
 pub(super) struct Node<K, V> {
     pub(super) key: K,
     value: V,
@@ -30,8 +31,7 @@ pub(super) struct Node<K, V> {
     /// The parent's key when the node was linked. The parent's key may be lower by now and is never greater, so a key
     /// that is not below this one breaks no order, and the parent need not be looked at.
     pub(super) bound: K,
-    /// What [`Blocks`](super::children::Blocks) has given for the children.
-    pub(super) head: u32,
+    pub(super) children: Children,
     /// Odd while the node is in use, so a handle never names a free node, not even one of another heap.
     pub(super) generation: u32,
     /// How many children the node has.
@@ -61,7 +61,7 @@ impl<K: Copy, V: Copy> Arena<K, V> {
             value,
             parent: NIL,
             bound: key,
-            head: NIL,
+            children: Children::NONE,
             generation,
             rank: 0,
             place: 0,

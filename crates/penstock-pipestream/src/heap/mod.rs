@@ -5,12 +5,12 @@
 //!                       │       │
 //!                       12      3 ─────┐  ◄─── least
 //!                              ╱ ╲     │
-//!                             5   8*   each node: its parent, and a block of links to its children
+//!                             5   8*   each node: its parent, and links to its children
 //!                                 │
 //!                                 9        * marked: it has lost a child since it became one
 //!
-//!  nodes      [ key, value, parent, bound, head, generation, rank, place, mark ] ...    an arena; freed ones are used again
-//!  blocks     [ 4 links ] ...  [ 16 links ] ...  [ 48 links ] ...      one for each node with two children or more
+//!  nodes      [ key, value, parent, bound, generation, rank, place, mark, 9 links ] ...   an arena; freed ones are used again
+//!  blocks     [ 48 links ] ...                                         one for each node with ten children or more
 //! ```
 //!
 //! | operation | amortised | what it does |
@@ -24,9 +24,9 @@
 //! one child since, so a node of rank r has at least F(r + 2) descendants, itself included, and no rank is above 45 among 2^32
 //! nodes. That bounds the table and the largest block.
 //!
-//! What a large heap costs is the memory that it waits for. A node is half a cache line with small keys. Children stand in a block instead
-//! of a list of siblings, each of which would have to come before it says where the next one is; a cut puts the last of the block in the place of
-//! the child that goes. A child knows what its parent's key was when they were linked: a key that is not below this one breaks no
+//! What a large heap costs is the memory that it waits for. A node with small keys is a cache line, the links to its
+//! children in it, instead of a list of siblings, each of which would have to come before it says where the next one is;
+//! a cut puts the last link in the place of the child that goes. A child knows what its parent's key was when they were linked: a key that is not below this one breaks no
 //! order, and the parent is not looked at.
 //!
 //! A [`Handle`] that outlived its item is refused. Keys never change in place except by [`FibonacciHeap::decrease_key`].
@@ -39,11 +39,13 @@ mod roots;
 #[cfg(test)]
 mod tests;
 
+use std::hint::select_unpredictable;
+
 use crate::error::{Error, Result};
 
 pub use self::arena::Handle;
 use self::arena::{Arena, NIL};
-use self::children::{Blocks, RANKS};
+use self::children::{Blocks, INLINE};
 use self::roots::{Root, Roots};
 
 /// The heap; see the module's documentation.
@@ -175,8 +177,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         self.roots.loose.push(index);
         let above = self.arena.get_mut(parent)?;
         let rank = above.rank;
-        let (head, moved) = self.blocks.swap_remove(above.head, rank, place);
-        above.head = head;
+        let moved = above.children.swap_remove(rank, place, &mut self.blocks);
         above.rank = rank.saturating_sub(1);
         let above = above.parent;
         if let Some(moved) = moved.and_then(|moved| self.arena.get_mut(moved)) {
@@ -192,8 +193,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
 
     /// Takes a root's item, and consolidates.
     fn take_root(&mut self, index: u32) -> Option<(K, V)> {
-        let node = self.arena.get(index)?;
-        let (head, rank) = (node.head, node.rank);
+        let rank = self.arena.get(index)?.rank;
         if self.roots.has(rank, index) {
             self.roots.take(rank);
         }
@@ -205,23 +205,27 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
             }
         }
         self.roots.loose = loose;
-        self.settle_children(head, rank);
-        self.blocks.release(head, rank);
+        self.settle_children(index, rank);
+        self.arena.get(index)?.children.release(rank, &mut self.blocks);
         self.len -= 1;
         self.least = self.roots.least();
         self.arena.release(index)
     }
 
-    /// Makes the children of a node roots. All are read before the first is linked: these reads wait for memory
+    /// Makes the children of a node roots. Several are read before the first is linked: these reads wait for memory
     /// together.
     #[inline]
-    fn settle_children(&mut self, head: u32, rank: u8) {
-        let mut children: [Option<(Root<K>, u8)>; RANKS] = [None; RANKS];
-        for (child, link) in children.iter_mut().zip(self.blocks.links(&head, rank)) {
-            *child = self.arena.get(*link).map(|node| (Root { key: node.key, node: *link }, node.rank));
-        }
-        for (child, rank) in children.iter().take(usize::from(rank)).flatten() {
-            self.settle(*child, *rank);
+    fn settle_children(&mut self, index: u32, rank: u8) {
+        for at in (0..usize::from(rank)).step_by(INLINE) {
+            let Some(node) = self.arena.get(index) else { return };
+            let links = node.children.links(rank, &self.blocks).iter().skip(at);
+            let mut children: [Option<(Root<K>, u8)>; INLINE] = [None; INLINE];
+            for (child, link) in children.iter_mut().zip(links) {
+                *child = self.arena.get(*link).map(|node| (Root { key: node.key, node: *link }, node.rank));
+            }
+            for (child, rank) in children.into_iter().flatten() {
+                self.settle(child, rank);
+            }
         }
     }
 
@@ -229,9 +233,10 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
     #[inline]
     fn settle(&mut self, mut winner: Root<K>, mut rank: u8) {
         while let Some(other) = self.roots.take(rank) {
-            let (less, greater) = if other.key < winner.key { (other, winner) } else { (winner, other) };
-            winner = less;
-            self.link(greater.node, winner, rank);
+            let is_less = other.key < winner.key;
+            let loser = select_unpredictable(is_less, winner.node, other.node);
+            winner = other.or(winner, is_less);
+            self.link(loser, winner, rank);
             rank += 1;
         }
         if let Some(node) = self.arena.get_mut(winner.node) {
@@ -245,7 +250,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
     #[inline]
     fn link(&mut self, loser: u32, winner: Root<K>, rank: u8) {
         if let Some(above) = self.arena.get_mut(winner.node) {
-            above.head = self.blocks.push(above.head, rank, loser);
+            above.children.push(rank, loser, &mut self.blocks);
             above.rank = rank + 1;
         }
         if let Some(node) = self.arena.get_mut(loser) {

@@ -60,7 +60,7 @@ fn a_node_whose_generations_are_used_up_is_not_used_again() {
     assert_eq!(heap.extract_min(), Some((2, 'b')));
 }
 
-/// Ranks above 16 have blocks of their own, and only a heap of more than 2^17 items has such ranks.
+/// Ranks above 9 have their links in blocks, and only a heap of more than 2^9 items has such ranks.
 #[test]
 fn a_root_of_eighteen_children_loses_them_one_by_one() {
     const ITEMS: u32 = 1 << 18;
@@ -71,10 +71,10 @@ fn a_root_of_eighteen_children_loses_them_one_by_one() {
     for lost in 0..18_u8 {
         let node = heap.arena.get(root).expect("a node");
         assert_eq!((node.rank, node.parent), (18 - lost, NIL));
-        let (head, rank) = (node.head, node.rank);
+        let rank = node.rank;
         // From the front, the middle and the end in turn.
         let place = [0, rank / 2, rank - 1][usize::from(lost % 3)];
-        let child = heap.blocks.links(&head, rank)[usize::from(place)];
+        let child = node.children.links(rank, &heap.blocks)[usize::from(place)];
         heap.decrease_key(handles[child as usize], u32::from(90 - lost)).expect("a child");
         if lost < 4 {
             check(&heap);
@@ -195,7 +195,7 @@ fn check<K: Ord + Copy + std::fmt::Debug, V: Copy>(heap: &FibonacciHeap<K, V>) {
         free = node.parent;
     }
     assert!(seen.iter().all(|seen| *seen), "every node is in use or free");
-    heap.blocks.check(&blocks);
+    heap.blocks.check(blocks);
 }
 
 /// How many nodes a tree has.
@@ -203,15 +203,15 @@ fn tree<K: Ord + Copy + std::fmt::Debug, V: Copy>(
     heap: &FibonacciHeap<K, V>,
     index: u32,
     seen: &mut [bool],
-    blocks: &mut Vec<(u32, u8)>,
+    blocks: &mut Vec<u32>,
 ) -> usize {
     assert!(!std::mem::replace(&mut seen[index as usize], true), "a node is in one place");
     let node = heap.arena.get(index).expect("a node");
     assert_eq!(node.generation % 2, 1, "a node in use has an odd generation");
-    let (head, rank) = (node.head, node.rank);
-    let links = heap.blocks.links(&head, rank);
+    let rank = node.rank;
+    let links = node.children.links(rank, &heap.blocks);
     assert_eq!(links.len(), usize::from(rank), "the rank is the number of children");
-    blocks.push((head, rank));
+    blocks.extend(node.children.block(rank));
     let mut size = 1;
     for (place, link) in links.iter().enumerate() {
         let child = heap.arena.get(*link).expect("a node");

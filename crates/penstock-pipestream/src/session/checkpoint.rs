@@ -125,7 +125,7 @@ impl Session {
 
     pub(super) fn handle_checkpoint(&mut self, now: Now, frame: Checkpoint) -> Result<()> {
         if frame.flags & (Checkpoint::FLAG_SATISFIED | Checkpoint::FLAG_TIMED_OUT) != 0 {
-            self.handle_checkpoint_answer(now, frame);
+            self.handle_checkpoint_answer(frame);
             return Ok(());
         }
         let at = |error: Error| error.at(frame.scope_id, frame.checkpoint_entity_id);
@@ -170,7 +170,7 @@ impl Session {
         Ok(())
     }
 
-    fn handle_checkpoint_answer(&mut self, now: Now, frame: Checkpoint) {
+    fn handle_checkpoint_answer(&mut self, frame: Checkpoint) {
         let asked = self
             .checkpoints
             .asked

@@ -47,7 +47,7 @@ impl Session {
             self.start_timer(now, fresh, Duration::ZERO);
         }
         self.follow_up(now)?;
-        self.catch_up(now);
+        self.catch_up();
         Ok(())
     }
 
@@ -59,7 +59,7 @@ impl Session {
             Frame::Barrier(barrier) => self.handle_barrier(now, barrier),
             Frame::Checkpoint(checkpoint) => self.handle_checkpoint(now, checkpoint),
             Frame::Error(error) => {
-                self.handle_error_frame(now, error);
+                self.handle_error_frame(error);
                 Ok(())
             }
             Frame::Layer2(frame) => self.handle_layer2(now, frame),
@@ -168,7 +168,7 @@ impl Session {
     }
 
     /// The peer says why something failed (decision 14); its terminal STATUS says that it did.
-    fn handle_error_frame(&mut self, now: Now, frame: ErrorFrame) {
+    fn handle_error_frame(&mut self, frame: ErrorFrame) {
         let mut message = frame.message;
         if message.len() > MAX_MESSAGE {
             let end = (0..=MAX_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);

@@ -394,7 +394,7 @@ impl Session {
         if let Some(kept) = &self.survival.kept {
             self.control.extend_from_slice(&kept.octets);
         }
-        self.catch_up(now);
+        self.catch_up();
         Ok(())
     }
 
@@ -426,7 +426,7 @@ impl Session {
     }
 
     /// After a frame: has everything come that had been sent before the connection?
-    pub(super) fn catch_up(&mut self, now: Now) {
+    pub(super) fn catch_up(&mut self) {
         if !self.survival.behind || !self.survival.is_up() || self.survival.received < self.survival.awaited {
             return;
         }

@@ -85,7 +85,7 @@ class Options:
         return int(given)
 
     def limits(self, *, server: bool) -> Limits:
-        """Read the options ``max_...`` of `penstock.pipestream.Limits`; ``server``: those that only servers have too."""
+        """Read the options ``max_...`` of `penstock.pipestream.Limits`; ``server``: also those of servers alone."""
         names = [name for name in LIMITS if server or name not in SERVER_LIMITS]
         given: dict[str, Any] = {name: value for name in names if (value := self._limit(name)) is not None}
         return Limits(**given)

@@ -38,7 +38,7 @@ fn redeem(claims: &Arc<Claims>, id: u64, by: u8) -> std::result::Result<(), Opti
 }
 
 fn status(claims: &Arc<Claims>, id: u64) -> Option<Status> {
-    block_on(claims.query(id)).unwrap().unwrap().found.map(|(_, status)| status)
+    block_on(claims.query(id)).unwrap().unwrap().found.map(|found| found.status)
 }
 
 /// Ends the process of a server, as far as the store sees it.

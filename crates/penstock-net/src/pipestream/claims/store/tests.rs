@@ -50,7 +50,7 @@ fn what_was_answered_is_known_after_a_restart() {
     claims.settle(settled, session(9), Status::Complete);
     claims.void(gone);
     let claims = reopened(claims, folder.path());
-    let status = |id| block(claims.query(id)).unwrap().found.map(|(_, status)| status);
+    let status = |id| block(claims.query(id)).unwrap().found.map(|found| found.status);
     assert_eq!(
         [open, redeemed, settled, gone].map(status),
         [Some(Status::Deferred), Some(Status::Processing), Some(Status::Complete), None]
@@ -160,7 +160,7 @@ fn what_was_complete_before_a_crash_settles_its_claim_check_after_it() {
         }
         assert!(since.elapsed() < Duration::from_secs(60), "the folder stays taken");
     };
-    let status = |id| block(claims.query(id)).unwrap().found.unwrap().1;
+    let status = |id| block(claims.query(id)).unwrap().found.unwrap().status;
     assert_eq!([done, lost, open].map(status), [Status::Complete, Status::Processing, Status::Deferred]);
     // The session that had redeemed it may go on with the next process.
     for (goes_on, expected) in [(true, Status::Processing), (false, Status::Processing)] {
@@ -168,7 +168,7 @@ fn what_was_complete_before_a_crash_settles_its_claim_check_after_it() {
         assert_eq!(status(lost), expected, "what is left is settled once");
     }
     let claims = reopened(claims, &sink.path().join(FOLDER));
-    let status = |id| block(claims.query(id)).unwrap().found.unwrap().1;
+    let status = |id| block(claims.query(id)).unwrap().found.unwrap().status;
     claims.fail_left(|_| false);
     assert_eq!([done, lost, open].map(status), [Status::Complete, Status::Failed, Status::Deferred]);
 }
@@ -188,6 +188,6 @@ fn what_was_complete_in_a_session_whose_id_was_used_before_settles_its_claim_che
         fs::write(folder.join("entities.jsonl"), lines).unwrap();
     }
     claims.settle_from(sink.path()).unwrap();
-    let status = |id: &u64| block(claims.query(*id)).unwrap().found.unwrap().1;
+    let status = |id: &u64| block(claims.query(*id)).unwrap().found.unwrap().status;
     assert_eq!(ids.iter().map(status).collect::<Vec<_>>(), [Status::Complete, Status::Failed]);
 }
