@@ -32,6 +32,10 @@ test: develop ## every test, Rust and Python
 	cargo test --locked --workspace
 	pytest --numprocesses 2 --durations 10 $(PYTEST)
 
+.PHONY: test-fast
+test-fast: develop ## the Python tests that need neither Spark nor a cluster
+	pytest --numprocesses 2 --durations 10 -m "not spark" --ignore tests/spark --ignore tests/cluster --ignore tests/demo $(PYTEST)
+
 .PHONY: drill-cluster
 drill-cluster: develop wheel ## clusters for longer: many faults, and the environment made as docs/cluster.md says, from the wheel
 	@scripts/check-tools java

@@ -1,8 +1,13 @@
 """What every Python test may use."""
 
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -70,13 +75,53 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _WORKERS.setdefault(group(report.nodeid), set()).add(worker)
 
 
+_RUN = "PENSTOCK_TEST_RUN"
+"""In the environment of all that a run starts."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark what the run starts."""
+    if not hasattr(config, "workerinput"):
+        os.environ[_RUN] = uuid4().hex
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail the run if a group was divided: its fixtures, a Spark session or a cluster, were made more than once."""
-    divided = sorted(name for name, workers in _WORKERS.items() if len(workers) > 1)
-    if divided and not hasattr(session.config, "workerinput"):
+    """Fail the run if a group was divided, so that its fixtures were made more than once, or if something is left."""
+    if hasattr(session.config, "workerinput"):
+        return
+    faults = [
+        f"SEVERAL WORKERS ran tests of {name}: {', '.join(sorted(workers))}"
+        for name, workers in sorted(_WORKERS.items())
+        if len(workers) > 1
+    ]
+    faults += [f"LEFT BEHIND: {what}" for what in _left_behind()]
+    if faults:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        print(f"\nSEVERAL WORKERS ran tests of one group: {', '.join(divided)}")
+        print("\n" + "\n".join(faults))
+
+
+def _left_behind(patience: float = 20.0) -> list[str]:
+    """Find processes and mounts of the run that are still there; what ends with this process is not meant."""
+    until = time.monotonic() + patience
+    while (left := _processes()) and time.monotonic() < until:
+        time.sleep(0.2)
+    mounts = Path("/proc/self/mounts")
+    found = mounts.read_text().splitlines() if mounts.exists() else []
+    return left + [line for line in found if "/pytest-of-" in line]
+
+
+def _processes() -> list[str]:
+    mark = f"{_RUN}={os.environ[_RUN]}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            own = f"PPid:\t{os.getpid()}\n" in (process / "status").read_text()
+            ends = own and any(name in command for name in ("java", "resource_tracker", "forkserver"))
+            if command and not ends and mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append(f"process {process.name}: {command[:200]}")
+    return found
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def ending(session: Session) -> int:
 def test_a_full_disk_ends_the_session_whose_state_cannot_be_stored(disk: SmallDisk, tmp_path: Path) -> None:
     receiver = Receiver(tmp_path, disk.mount / "state")
     with ExitStack() as stack:
-        stack.callback(receiver.serve.kill)
+        stack.callback(lambda: receiver.serve.kill())
         session = receiver.connect()
         assert session.send(b"there").wait(PATIENCE) is Status.COMPLETE
         disk.fill()

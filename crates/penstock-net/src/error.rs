@@ -31,6 +31,8 @@ pub enum Error {
     Closed(Reason),
     /// The caller broke a rule; nothing was sent.
     Misuse(String),
+    /// A task of this process ended without an answer: it panicked, or the process ends.
+    Task(String),
     /// It took too long.
     Deadline(String),
     /// The object was made before a fork and cannot be used in the child.
@@ -51,10 +53,20 @@ impl Error {
         Self::io(format!("{doing} {}", path.display()), error)
     }
 
+    /// A task ended without an answer.
+    pub(crate) fn task(why: &impl fmt::Display) -> Self {
+        Self::Task(why.to_string())
+    }
+
+    /// There is no memory for so many bytes of payloads.
+    pub(crate) fn memory(bytes: impl fmt::Display) -> Self {
+        Self::Io { context: format!("cannot hold {bytes} bytes"), message: "there is no memory".to_owned() }
+    }
+
     /// Whose fault it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Io { .. } | Self::Tls(_) | Self::Closed(_) => ErrorKind::Io,
+            Self::Io { .. } | Self::Tls(_) | Self::Closed(_) | Self::Task(_) => ErrorKind::Io,
             Self::Protocol(error) => error.kind(),
             Self::Lumberjack(error) => error.kind(),
             Self::Quicx(error) => error.kind(),
@@ -77,6 +89,7 @@ impl Error {
             | Self::Refused(_)
             | Self::Pimp(_)
             | Self::Misuse(_)
+            | Self::Task(_)
             | Self::Deadline(_)
             | Self::Forked => None,
         }
@@ -87,7 +100,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { context, message } => write!(f, "{context}: {message}"),
-            Self::Tls(message) | Self::Misuse(message) | Self::Deadline(message) => f.write_str(message),
+            Self::Tls(message) | Self::Misuse(message) | Self::Task(message) | Self::Deadline(message) => {
+                f.write_str(message)
+            }
             Self::Protocol(error) => error.fmt(f),
             Self::Lumberjack(error) => error.fmt(f),
             Self::Quicx(error) => error.fmt(f),

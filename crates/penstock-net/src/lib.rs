@@ -10,17 +10,14 @@ mod folder_lock;
 mod http;
 pub mod lumberjack;
 pub mod metrics;
-#[cfg(unix)]
 pub mod pimp;
 pub mod pipestream;
-#[cfg(unix)]
 pub mod quicx;
 mod records;
 pub mod runtime;
 pub mod storage;
 mod tcp;
 pub mod tls;
-#[cfg(unix)]
 pub mod vgi;
 
 pub use admission::{ConnectionLimits, Descriptors, IDLE_TIMEOUT, provide_descriptors};

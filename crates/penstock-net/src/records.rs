@@ -69,14 +69,8 @@ pub(crate) fn damaged(message: String) -> io::Error {
 }
 
 /// Makes the name of a file durable.
-#[cfg(unix)]
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     // A relative path of one component has an empty parent.
     let folder = path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
     folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-}
-
-#[cfg(not(unix))]
-pub(crate) fn sync_folder(_: &Path) -> io::Result<()> {
-    Ok(())
 }

@@ -1,7 +1,6 @@
 //! Who receives a batch out of shared memory copies nothing of it: its allocations are counted. A process of its own,
 //! because the counting allocator is the process's.
 
-#![cfg(unix)]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -225,11 +225,6 @@ impl Job {
         self.done.as_ref().is_some_and(|done| !done.failed && self.indices.first_missing(0) > done.index)
     }
 
-    /// Whether the consumer has cancelled it.
-    pub const fn is_cancelled(&self) -> bool {
-        self.cancelled
-    }
-
     /// The key that was set just now is a signed token, and counts until then, in milliseconds since the Unix epoch; or it is none.
     pub fn set_token(&mut self, until: Option<u64>) {
         self.write_until = until;

@@ -200,12 +200,6 @@ impl Pool {
         self.bytes as u64
     }
 
-    /// The most blocks that it can ever hold at once.
-    pub fn most_blocks(&self) -> usize {
-        let blocks = self.sizes.classes.first().map_or(0, |class| class.end / class.stride);
-        self.slabs.len() * blocks as usize
-    }
-
     /// What it holds now.
     pub fn stats(&self) -> Stats {
         Stats {

@@ -46,6 +46,7 @@ impl IntoPyErr for penstock_net::Error {
             | Error::Refused(_)
             | Error::Pimp(_)
             | Error::Misuse(_)
+            | Error::Task(_)
             | Error::Forked => ErrorCode::InternalError,
         };
         let message = if let Error::Closed(reason) = &self {

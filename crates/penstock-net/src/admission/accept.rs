@@ -58,7 +58,6 @@ impl Listen for TcpListener {
     }
 }
 
-#[cfg(unix)]
 impl Listen for tokio::net::UnixListener {
     type Stream = tokio::net::UnixStream;
     type Peer = tokio::net::unix::SocketAddr;

@@ -1,6 +1,5 @@
 //! Descriptors: as many as the connections need, and some that connections never get.
 
-#[cfg(unix)]
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,7 +46,6 @@ impl Drop for Descriptors {
     }
 }
 
-#[cfg(unix)]
 fn possible(what: &str, connections: u64, each: u64, others: u64) -> Result<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -95,7 +93,6 @@ fn fewer(soft: u64, own: u64, each: u64, connections: u64) -> u64 {
 }
 
 /// Descriptors that are open now; a guess where the system does not say.
-#[cfg(unix)]
 fn open() -> u64 {
     const GUESS: u64 = 16;
     ["/proc/self/fd", "/dev/fd"]
@@ -106,21 +103,10 @@ fn open() -> u64 {
 
 /// Whether this is one of the last descriptors, which are kept for files. The system gives the lowest that is free, so all
 /// below it are in use.
-#[cfg(unix)]
 pub(super) fn is_in_reserve(descriptor: &impl AsFd, reserved: u64) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let number = u64::try_from(descriptor.as_fd().as_raw_fd()).unwrap_or(0);
     limit.is_some_and(|limit| number >= limit.saturating_sub(reserved))
-}
-
-#[cfg(not(unix))]
-fn possible(_what: &str, connections: u64, _each: u64, _others: u64) -> Result<u64> {
-    Ok(connections)
-}
-
-#[cfg(not(unix))]
-pub(super) fn is_in_reserve<T>(_descriptor: &T, _reserved: u64) -> bool {
-    false
 }
 
 #[cfg(test)]

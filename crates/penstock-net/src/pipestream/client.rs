@@ -72,7 +72,7 @@ impl Client {
         let server_name = server_name.to_owned();
         // On the IO thread, because the session's tasks live there.
         let connecting = crate::runtime::spawn(connect(inner, address, server_name, options))?;
-        connecting.await.unwrap_or_else(|error| Err(Error::Misuse(error.to_string())))
+        connecting.await.unwrap_or_else(|died| Err(Error::task(&died)))
     }
 }
 
@@ -184,7 +184,7 @@ async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<Sto
         let opened = ClientState::open(&folder, &mut config);
         opened.map(|opened| (opened, config))
     });
-    let ((state, session), config) = opened.await.map_err(|error| Error::Misuse(error.to_string()))??;
+    let ((state, session), config) = opened.await.map_err(|died| Error::task(&died))??;
     options.session = config;
     Ok(match session {
         Some((session, journal)) => Stored::Begun(Box::new(session), Box::new(journal)),

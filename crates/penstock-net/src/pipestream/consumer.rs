@@ -125,7 +125,7 @@ impl Inlet {
                 let (sink, id) = (Arc::clone(sink), Arc::clone(id));
                 let open = move || sink.session(&id, commands, counters, defer, certificate, found);
                 let opened = tokio::task::spawn_blocking(open).await;
-                let (session, done) = opened.map_err(|error| Error::Misuse(error.to_string()))??;
+                let (session, done) = opened.map_err(|died| Error::task(&died))??;
                 Ok((Self::Folder(session), Some(done)))
             }
             Consumer::Objects(sink) => {

@@ -209,7 +209,6 @@ fn spool_octets(memory: &mut Vec<u8>, spool: &mut Option<File>, octets: &[u8]) -
     Ok(())
 }
 
-#[cfg(unix)]
 fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     use std::os::unix::fs::FileExt as _;
     loop {
@@ -218,12 +217,6 @@ fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
             other => return other,
         }
     }
-}
-
-#[cfg(windows)]
-fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    use std::os::windows::fs::FileExt as _;
-    file.seek_read(buffer, offset)
 }
 
 #[cfg(test)]

@@ -272,7 +272,7 @@ impl Server {
         };
         let sink = Arc::clone(sink);
         let noted = crate::runtime::spawn_blocking(move || sink.note_settled(&[row]))?.await;
-        let noted = noted.map_err(|died| Error::Misuse(died.to_string()))?;
+        let noted = noted.map_err(|died| Error::task(&died))?;
         noted.map_err(|error| Error::io("the sink cannot keep what was settled", &error))
     }
 
@@ -281,7 +281,7 @@ impl Server {
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let inner = Arc::clone(self.0.get()?);
         let down = crate::runtime::spawn(async move { inner.shutdown(grace).await })?;
-        down.await.map_err(|error| Error::Misuse(error.to_string()))
+        down.await.map_err(|died| Error::task(&died))
     }
 }
 

@@ -155,15 +155,9 @@ fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     file.sync_all()
 }
 
-#[cfg(unix)]
 fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
-}
-
-#[cfg(not(unix))]
-fn create_new(path: &Path, _mode: u32) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).open(path)
 }
 
 fn remove_if_there(path: &Path) -> Result<()> {

@@ -20,7 +20,6 @@ fn a_development_certificate_is_made_once_and_kept() {
 }
 
 #[test]
-#[cfg(unix)]
 fn the_key_file_is_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();

@@ -272,11 +272,6 @@ impl Manifest {
         self.lookup(key).into_iter().flat_map(|entry| entry.children.iter())
     }
 
-    /// How many children the entry has; 0 without an entry.
-    pub fn child_count(&self, key: EntryKey) -> usize {
-        self.lookup(key).map_or(0, |entry| entry.children.len())
-    }
-
     /// How many children of the entry are not terminal; 0 without an entry.
     pub fn unresolved_count(&self, key: EntryKey) -> usize {
         self.lookup(key).map_or(0, |entry| entry.unresolved as usize)

@@ -33,6 +33,7 @@ pub(crate) fn raised(error: &Error) -> PyErr {
         | Error::Refused(_)
         | Error::Closed(_)
         | Error::Misuse(_)
+        | Error::Task(_)
         | Error::Deadline(_)
         | Error::Forked => kind.to_uppercase(),
     };

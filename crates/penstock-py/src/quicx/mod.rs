@@ -38,6 +38,7 @@ pub(crate) fn raised(error: &Error) -> PyErr {
         | Error::Pimp(_)
         | Error::Closed(_)
         | Error::Misuse(_)
+        | Error::Task(_)
         | Error::Deadline(_)
         | Error::Forked => (error.to_string(), None),
     };

@@ -123,11 +123,6 @@ impl Queue {
             self.push(now, id, &Frame::Heartbeat);
         }
     }
-
-    /// Whether the journal is to be tried again later.
-    pub fn is_journal_failed(&self) -> bool {
-        self.journal.as_ref().is_some_and(Journal::is_failed)
-    }
 }
 
 /// Takes what is due.

@@ -191,7 +191,7 @@ impl Receiver {
         let shared = Arc::clone(self.0.get()?);
         crate::runtime::spawn(async move { shared.shutdown(grace).await })?
             .await
-            .map_err(|error| Error::Misuse(error.to_string()))
+            .map_err(|died| Error::task(&died))
     }
 }
 

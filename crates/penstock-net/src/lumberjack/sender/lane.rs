@@ -164,7 +164,7 @@ impl Lane {
                     }
                 }
                 Some(compressed) = compressing.next(), if !compressing.is_empty() => {
-                    output.push_back(compressed.map_err(|died| Error::Misuse(died.to_string()))??);
+                    output.push_back(compressed.map_err(|died| Error::task(&died))??);
                 }
                 () = self.work.notified() => {}
                 () = shared.abandoned() => return Err(Error::Deadline("the sender was closed".into())),

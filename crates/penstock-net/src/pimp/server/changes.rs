@@ -173,7 +173,7 @@ impl Service {
         }
         let (body, limits) = (body.clone(), self.limits().clone());
         let decoding = spawn_blocking(move || Batch::decode(&body, id, &limits).map(Batch::into_owned))?;
-        let ended = |_| crate::Error::Misuse("the process ends".to_owned());
+        let ended = |_| crate::Error::task(&"the process ends");
         Ok(decoding.await.map_err(ended)??)
     }
 

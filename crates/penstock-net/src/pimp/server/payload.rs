@@ -113,7 +113,7 @@ fn envelope(chunk: &[u8], id: JobId, limits: &Limits) -> Result<Envelope<'static
 }
 
 fn ended<T>(_: T) -> crate::Error {
-    crate::Error::Misuse("the process ends".to_owned())
+    crate::Error::task(&"the process ends")
 }
 
 fn chunks(service: &Arc<Service>, id: JobId, job: &Job, peer: IpAddr) -> Chunks {

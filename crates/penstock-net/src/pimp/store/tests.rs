@@ -335,6 +335,54 @@ fn a_file_that_is_no_segment_is_refused_by_its_name() {
 }
 
 #[test]
+fn a_last_segment_whose_header_became_zeros_is_refused_and_kept() {
+    let folder = TempDir::new().expect("a folder");
+    let store = DiskStore::open(folder.path()).expect("fresh");
+    commit(&store, id(1), change(&mut alive(), id(1), 1..2, 30));
+    drop(store);
+    let segment = &segments(folder.path())[0];
+    let whole = fs::read(segment).expect("readable");
+    let mut octets = whole.clone();
+    octets[..28].fill(0);
+    fs::write(segment, &octets).expect("writable");
+    let error = DiskStore::open(folder.path()).expect_err("damaged");
+    assert!(error.to_string().contains("are damaged"), "{error}");
+    assert_eq!(fs::read(segment).expect("it is there"), octets);
+    // A header that never came to the disk leaves nothing behind it.
+    for begun in [&whole[..0], &whole[..9], &[0; 28]] {
+        fs::write(segment, begun).expect("writable");
+        drop(DiskStore::open(folder.path()).expect("just made"));
+        assert!(!segment.exists());
+    }
+}
+
+#[test]
+fn a_chunk_that_is_damaged_keeps_no_segment_of_dead_ones() {
+    let folder = TempDir::new().expect("a folder");
+    let store = DiskStore::open(folder.path()).expect("fresh");
+    let settings = Settings { ttl_ms: Some(100 * TTL), read_key: None };
+    let mut long = Job::create(now(0), "key", settings, &Limits::default()).expect("valid");
+    commit(&store, id(1), change(&mut long, id(1), 1..2, 100));
+    let mut short = job();
+    commit(&store, id(2), change(&mut short, id(2), 1..9, 200_000));
+    // Each start begins a new segment.
+    drop(store);
+    let store = DiskStore::open(folder.path()).expect("free again");
+    let mut short = job();
+    commit(&store, id(3), change(&mut short, id(3), 1..9, 200_000));
+    drop(store);
+    let store = DiskStore::open(folder.path()).expect("free again");
+    commit(&store, id(1), change(&mut long, id(1), 2..3, 100));
+    let files = segments(folder.path());
+    let mut octets = fs::read(&files[0]).expect("readable");
+    let text = octets.windows(40).position(|window| window.iter().all(|octet| *octet == window[0])).expect("a chunk");
+    octets[text] ^= 1;
+    fs::write(&files[0], &octets).expect("writable");
+    block_on(store.sweep(TTL)).expect("runs").expect_err("the chunk of a job that lives is damaged");
+    assert!(files[0].exists() && !files[1].exists(), "{files:?}");
+}
+
+#[test]
 fn the_disk_is_free_when_jobs_have_expired_though_others_live_on() {
     let folder = TempDir::new().expect("a folder");
     let store = DiskStore::open(folder.path()).expect("fresh");

@@ -269,7 +269,7 @@ impl Claims {
         }
         let this = Arc::clone(self);
         let opened = spawn_blocking(move || this.open_now())?.await;
-        opened.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+        opened.unwrap_or_else(|died| Err(Error::task(&died)))
     }
 
     /// Reads what other servers of the sink have written, where there may be others. What has its end does not change.

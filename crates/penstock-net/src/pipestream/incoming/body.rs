@@ -190,34 +190,12 @@ pub(crate) enum Body {
     Spooled(Arc<Spool>),
 }
 
-#[cfg(unix)]
 fn write_all_at(file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
     use std::os::unix::fs::FileExt as _;
     file.write_all_at(octets, offset)
 }
 
-#[cfg(unix)]
 fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     use std::os::unix::fs::FileExt as _;
     file.read_at(buffer, offset)
-}
-
-#[cfg(windows)]
-fn write_all_at(file: &File, mut octets: &[u8], mut offset: u64) -> io::Result<()> {
-    use std::os::windows::fs::FileExt as _;
-    while !octets.is_empty() {
-        let count = file.seek_write(octets, offset)?;
-        if count == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        octets = octets.get(count..).unwrap_or_default();
-        offset += count as u64;
-    }
-    Ok(())
-}
-
-#[cfg(windows)]
-fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    use std::os::windows::fs::FileExt as _;
-    file.seek_read(buffer, offset)
 }

@@ -295,7 +295,7 @@ impl Receiving {
         let session = self.link.layer2()?;
         // To its end, even if nobody waits for that: a claim check that is issued must be somebody's.
         let deferring = runtime::spawn(self.set_aside(session, reason, life))?;
-        deferring.await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+        deferring.await.unwrap_or_else(|died| Err(Error::task(&died)))
     }
 
     /// What a claim check says of the processing; the session adds what it knows of children and checkpoints. Whoever

@@ -234,7 +234,6 @@ pub(super) fn make_folder(folder: &Path) -> io::Result<()> {
     }
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
-    #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)?;
     sync_folder(folder)
@@ -244,7 +243,6 @@ pub(super) fn make_folder(folder: &Path) -> io::Result<()> {
 pub(super) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true);
-    #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options
 }
@@ -346,7 +344,6 @@ mod tests {
         assert!(!dir.path().exists());
     }
 
-    #[cfg(unix)]
     #[test]
     fn nobody_else_may_look_into_it() {
         use std::os::unix::fs::PermissionsExt as _;

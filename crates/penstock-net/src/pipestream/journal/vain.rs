@@ -57,7 +57,7 @@ impl Waiting {
             let certificate = self.owner.certificate;
             let open = move || sink.session(&id, commands, counters, None, certificate, Some(self.found));
             let opened = tokio::task::spawn_blocking(open);
-            let (session, done) = opened.await.map_err(|error| Error::Misuse(error.to_string()))??;
+            let (session, done) = opened.await.map_err(|died| Error::task(&died))??;
             session.observe(events).await;
             drop(session);
             // The thread ends by a panic only.

@@ -64,7 +64,7 @@ impl RemoteSink {
             let Welcome { version: _ } = sink.ask(&Request::Hello { key }).await?;
             Ok(sink)
         })?;
-        connecting.await.unwrap_or_else(|error| Err(Error::Misuse(error.to_string())))
+        connecting.await.unwrap_or_else(|died| Err(Error::task(&died)))
     }
 
     /// Closed sessions from a position of the journal on; no more than `max`, and there may be fewer than there are.
@@ -233,7 +233,7 @@ impl Answer {
 }
 
 fn reserve(octets: &mut Vec<u8>, more: usize) -> Result<()> {
-    octets.try_reserve_exact(more).map_err(|_| Error::Misuse(format!("there is no memory for {more} octets")))
+    octets.try_reserve_exact(more).map_err(|_| Error::memory(more))
 }
 
 /// A connection that ended, in words that name the peer.

@@ -98,7 +98,7 @@ impl Store for FolderStore {
     fn read_payloads(&self, wanted: &[Wanted], into: &mut Vec<u8>) -> Result<()> {
         let total: u64 = wanted.iter().map(|part| part.length).sum();
         let room = usize::try_from(total).unwrap_or(usize::MAX);
-        let failed = || Error::Misuse(format!("there is no memory for {total} octets of payloads"));
+        let failed = || Error::memory(total);
         // One reservation, and 64 octets more, so that the last read has room to see that there is no more.
         into.try_reserve_exact(room.saturating_add(64)).map_err(|_| failed())?;
         let mut payloads = Payloads::new(&self.dir);
@@ -160,7 +160,6 @@ impl<'a> Payloads<'a> {
     }
 
     /// Links are not followed: a sink makes none, and one that somebody else made may lead anywhere.
-    #[cfg(unix)]
     fn open(&mut self, name: &str) -> io::Result<File> {
         use rustix::fs::{Mode, OFlags, openat};
 
@@ -179,15 +178,9 @@ impl<'a> Payloads<'a> {
         }
     }
 
-    #[cfg(not(unix))]
-    fn open(&mut self, name: &str) -> io::Result<File> {
-        split(name)?;
-        File::open(self.dir.join(name))
-    }
 }
 
 /// Appends so many octets of a file, as many as there are: with one call of the system where there is room for them.
-#[cfg(unix)]
 fn append(file: File, length: u64, into: &mut Vec<u8>) -> io::Result<u64> {
     let before = into.len();
     let end = usize::try_from(length).map_or(usize::MAX, |length| before.saturating_add(length));
@@ -204,11 +197,6 @@ fn append(file: File, length: u64, into: &mut Vec<u8>) -> io::Result<u64> {
     // There may have been room for more than was wanted.
     into.truncate(end);
     Ok((into.len() - before) as u64)
-}
-
-#[cfg(not(unix))]
-fn append(file: File, length: u64, into: &mut Vec<u8>) -> io::Result<u64> {
-    file.take(length).read_to_end(into).map(|read| read as u64)
 }
 
 fn split(name: &str) -> io::Result<(&str, &str)> {

@@ -103,7 +103,7 @@ impl Store for ObjectReader {
 
     fn read_payloads(&self, wanted: &[Wanted], into: &mut Vec<u8>) -> Result<()> {
         let total: u64 = wanted.iter().map(|part| part.length).sum();
-        let failed = || Error::Misuse(format!("there is no memory for {total} octets of payloads"));
+        let failed = || Error::memory(total);
         into.try_reserve_exact(usize::try_from(total).unwrap_or(usize::MAX)).map_err(|_| failed())?;
         let mut requests = Vec::with_capacity(wanted.len());
         for part in wanted.iter().filter(|part| part.length > 0) {

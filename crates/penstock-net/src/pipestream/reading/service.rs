@@ -284,7 +284,7 @@ fn groups(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+    spawn_blocking(work).await.unwrap_or_else(|died| Err(Error::task(&died)))
 }
 
 fn json(answer: &impl Serialize) -> Vec<u8> {

@@ -81,7 +81,6 @@ impl Allowed {
 
 /// Opens a file below a folder. Neither the file nor a folder on the way may be a link, whatever somebody renames
 /// meanwhile: each step is made from the folder that is open. Nothing waits for a pipe's writer.
-#[cfg(unix)]
 fn open_below(root: &FilePath, way: &str) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags, open, openat};
 
@@ -98,14 +97,8 @@ fn open_below(root: &FilePath, way: &str) -> io::Result<File> {
 }
 
 /// A link is as good as nothing.
-#[cfg(unix)]
 fn no_link(error: rustix::io::Errno) -> io::Error {
     if error == rustix::io::Errno::LOOP { io::ErrorKind::NotFound.into() } else { error.into() }
-}
-
-#[cfg(not(unix))]
-fn open_below(_root: &FilePath, _way: &str) -> io::Result<File> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "files are not fetched on this system"))
 }
 
 async fn find_object(store: &Arc<dyn ObjectStore>, at: &Location, expected: &Expected) -> core::Result<Object> {
@@ -138,7 +131,6 @@ mod tests {
         io::read_to_string(open_below(root, way)?)
     }
 
-    #[cfg(unix)]
     #[test]
     fn links_lead_nowhere() {
         use std::os::unix::fs::symlink;

@@ -146,7 +146,7 @@ async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>>
     SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(failed)?;
     let Some(tls) = options.tls.clone() else { return Ok(Box::new(stream)) };
     let config = tokio::task::spawn_blocking(move || tls.config(b"")).await;
-    let mut config = config.map_err(|error| Error::Misuse(error.to_string()))??;
+    let mut config = config.map_err(|died| Error::task(&died))??;
     config.alpn_protocols.clear();
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
     let host = options.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);

@@ -182,7 +182,7 @@ impl Daemon {
             }
             left
         })?;
-        stopping.await.map_err(|error| Error::Misuse(error.to_string()))
+        stopping.await.map_err(|died| Error::task(&died))
     }
 }
 

@@ -67,7 +67,7 @@ impl DiskStore {
         if let Err(error) = self.writer.push(pending) {
             return Box::pin(ready(Err(error)));
         }
-        Box::pin(async move { answer.await.unwrap_or_else(|_| Err(Error::Misuse("the process ends".to_owned()))) })
+        Box::pin(async move { answer.await.unwrap_or_else(|_| Err(Error::task(&"the process ends"))) })
     }
 }
 

@@ -69,8 +69,12 @@ fn first_octets(path: &Path) -> Result<Vec<u8>> {
     Ok(octets)
 }
 
-/// The process, or the system, died before its header was on the disk.
+/// The process, or the system, died before its header was on the disk. A longer file had one, which was damaged since.
 fn was_just_made(path: &Path) -> Result<bool> {
+    let length = fs::metadata(path).map_err(|error| Error::file("cannot read", path, &error))?.len();
+    if length > HEADER as u64 {
+        return Ok(false);
+    }
     let octets = first_octets(path)?;
     let is_short = octets.len() < HEADER && record::is_begun(&octets);
     Ok(is_short || octets.iter().all(|octet| *octet == 0))

@@ -222,10 +222,20 @@ impl Writer {
                 }
             }
         }
-        if victims.is_empty() {
-            return Ok(());
-        }
-        self.rescue(&victims)?;
+        // Those of which nothing counts need no room, so they go though the rest cannot be written anew.
+        let (empty, worth) = victims.into_iter().partition(|number| self.is_empty(*number));
+        self.remove(&empty);
+        self.rescue(&worth)?;
+        self.remove(&worth);
+        Ok(())
+    }
+
+    fn is_empty(&self, number: u64) -> bool {
+        self.state().segments.get(&number).is_some_and(|segment| segment.live == 0 && segment.records == 0)
+    }
+
+    /// Removes segments of which nothing counts any more.
+    fn remove(&self, victims: &BTreeSet<u64>) {
         let gone: Vec<_> = {
             let mut state = self.state();
             victims.iter().filter_map(|number| state.segments.remove(number)).collect()
@@ -236,7 +246,6 @@ impl Writer {
                 tracing::warn!(file = %segment.path.display(), %error, "an old segment cannot be removed");
             }
         }
-        Ok(())
     }
 
     /// Writes anew what counts of these segments, a job at a time.

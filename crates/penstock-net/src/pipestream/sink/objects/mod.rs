@@ -117,7 +117,7 @@ impl ObjectSink {
                 context: format!("cannot use the sink {}", shared.place.uri()),
                 message: plain(&error),
             }),
-            Err(died) => Err(Error::Misuse(died.to_string())),
+            Err(died) => Err(Error::task(&died)),
         }
     }
 
@@ -158,7 +158,7 @@ impl ObjectSink {
         let list = List::new(shared.place.clone(), Arc::clone(id));
         let entries = Entries::new(commands.clone(), Arc::clone(&shared.counters), defer, certificate);
         let session = Session::new(Arc::clone(&shared), Arc::clone(id), entries, list, Arc::clone(&room), done);
-        let opened = shared.runtime.spawn(session.open()).await.map_err(|died| Error::Misuse(died.to_string()))?;
+        let opened = shared.runtime.spawn(session.open()).await.map_err(|died| Error::task(&died))?;
         let session = opened.map_err(|error| cannot_open(&PathBuf::from(shared.place.uri()), &error))?;
         let name = Arc::clone(session.name());
         shared.runtime.spawn(session.run(messages));
