@@ -144,6 +144,9 @@ class _Drill:
         process.wait(timeout=60)
         self.account.kills.append(Kill(whom, time.time()))
         if whom == "sender":
+            if self._has_ended(self._said()):
+                self.round += 1
+                self.account.runs += 1
             self.sender = self._send()
         else:
             self.server = self._serve()
@@ -169,14 +172,29 @@ class _Drill:
         self.errors.close()
 
     def _note_end(self) -> None:
-        said = "" if self.sender.stdout is None else self.sender.stdout.read()
-        if _ACCOUNT.search(said):
+        if self._has_ended(self._said()):
             self.round += 1
             self.account.runs += 1
         else:
             # Where nobody listened when it began to dial, for instance: the next one goes on.
             self.account.sender_gave_up += 1
             time.sleep(0.2)
+
+    def _said(self) -> str:
+        return "" if self.sender.stdout is None else self.sender.stdout.read()
+
+    def _has_ended(self, said: str) -> bool:
+        """Tell whether the round is over, though its sender was killed before it could say so or had left.
+
+        To send it once more would be to try its FAILED documents again, as a user may, and replace their receipts.
+        """
+        if _ACCOUNT.search(said):
+            return True
+        folder = self.folder / "sending"
+        if (folder / "ending.json").exists() or any((folder / "session").glob("*.session")):
+            return False
+        shown = {receipt["document"] for receipt in _receipts(self.receipts)}
+        return shown.issuperset(f"round-{self.round}/{document.name}" for document in self.documents)
 
     def end(self) -> None:
         """Leave no process behind."""

@@ -6,7 +6,7 @@ use super::connection::Role;
 use super::task::{State, Tick};
 use super::{ConnectionId, Event, Queue};
 use crate::pulse::UNANSWERED;
-use crate::{Frame, Journal};
+use crate::Frame;
 
 /// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -189,9 +189,7 @@ impl Receiver {
     /// after so long are cut off.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let shared = Arc::clone(self.0.get()?);
-        crate::runtime::spawn(async move { shared.shutdown(grace).await })?
-            .await
-            .map_err(|died| Error::task(&died))
+        crate::runtime::spawn(async move { shared.shutdown(grace).await })?.await.map_err(|died| Error::task(&died))
     }
 }
 

@@ -177,7 +177,6 @@ impl<'a> Payloads<'a> {
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
-
 }
 
 /// Appends so many octets of a file, as many as there are: with one call of the system where there is room for them.
