@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::connection::Role;
 use super::task::{State, Tick};
 use super::{ConnectionId, Event, Queue};
-use crate::pulse::UNANSWERED;
 use crate::Frame;
+use crate::pulse::UNANSWERED;
 
 /// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
