@@ -144,9 +144,7 @@ class _Drill:
         process.wait(timeout=60)
         self.account.kills.append(Kill(whom, time.time()))
         if whom == "sender":
-            if self._has_ended(self._said()):
-                self.round += 1
-                self.account.runs += 1
+            self._count_round()
             self.sender = self._send()
         else:
             self.server = self._serve()
@@ -172,18 +170,19 @@ class _Drill:
         self.errors.close()
 
     def _note_end(self) -> None:
-        if self._has_ended(self._said()):
-            self.round += 1
-            self.account.runs += 1
-        else:
+        if not self._count_round():
             # Where nobody listened when it began to dial, for instance: the next one goes on.
             self.account.sender_gave_up += 1
             time.sleep(0.2)
 
-    def _said(self) -> str:
-        return "" if self.sender.stdout is None else self.sender.stdout.read()
+    def _count_round(self) -> bool:
+        """Go on to the next round if that of the sender that has ended is over."""
+        over = self._is_over("" if self.sender.stdout is None else self.sender.stdout.read())
+        self.round += over
+        self.account.runs += over
+        return over
 
-    def _has_ended(self, said: str) -> bool:
+    def _is_over(self, said: str) -> bool:
         """Tell whether the round is over, though its sender was killed before it could say so or had left.
 
         To send it once more would be to try its FAILED documents again, as a user may, and replace their receipts.

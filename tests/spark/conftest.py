@@ -36,12 +36,14 @@ class _Spark:
             self.stop()
             self._running = local_session("tests", master=master, config=settings), wanted
         session, _ = self._running
-        yield session
-        # What the end of a session would end.
-        for query in session.streams.active:
-            query.stop()
-        for table in session.catalog.listTables():
-            session.catalog.dropTempView(table.name)
+        try:
+            yield session
+        finally:
+            # What the end of a session would end.
+            for query in session.streams.active:
+                query.stop()
+            for table in session.catalog.listTables():
+                session.catalog.dropTempView(table.name)
 
     def stop(self) -> None:
         if self._running is not None:

@@ -28,7 +28,6 @@ from penstock.errors import DocumentsError, PipeStreamError, SparkError
 from penstock.pipestream import OwnershipContext
 from penstock.spark._batches import resize
 from penstock.spark._divide import CARRIED, Task, default_name
-from penstock.spark._object_sink import ObjectSink
 from penstock.spark._paths import from_column
 from penstock.spark._peer import parsed
 
@@ -98,11 +97,9 @@ class Attempt:
         self._earlier = _earlier(options)
         self._on_their_way: deque[SentDocument | Future[SentDocument]] = deque()
         self._settled = 0
-        policy = parsed(options.policy)
-        self._sink = (
-            ObjectSink(options.sink, options.storage, policy, options.session_limits) if is_uri(options.sink) else None
-        )
-        self._session = options.peer.connect() if self._sink is None else self._sink.connect()
+        peer = options.peer
+        self._sink = peer.object_sink()
+        self._session = peer.connect() if self._sink is None else self._sink.connect()
 
     def __enter__(self) -> Self:
         return self

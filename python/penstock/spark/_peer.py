@@ -47,17 +47,27 @@ class Peer:
         Raises:
             SparkError: As `connect` does, or the store does not answer.
         """
-        if not is_uri(self.address):
+        sink = self.object_sink()
+        if sink is None:
             with self.connect() as session:
                 yield session
             return
-        sink = ObjectSink(self.address, self.storage, parsed(self.policy), self.limits)
         try:
             with sink.connect() as session:
                 yield session
             sink.finish(session.id if listed else None)
         finally:
             sink.stop()
+
+    def object_sink(self) -> ObjectSink | None:
+        """Start the task's own server, where the address is a URI.
+
+        Raises:
+            SparkError: The store does not answer.
+        """
+        if not is_uri(self.address):
+            return None
+        return ObjectSink(self.address, self.storage, parsed(self.policy), self.limits)
 
     def connect(self) -> Session:
         """Open a session with the server.

@@ -68,14 +68,22 @@ class Dehydrate:
 
     @property
     def peer(self) -> "Peer":
-        """The server of the sink, where the sink is no URI."""
+        """The server of the sink, or the store that the sink is."""
         from penstock.spark._peer import Peer
 
         trust = (self.fingerprint, self.ca, self.system_ca, self.cert, self.key)
         # What an earlier session has set aside is taken up again, which needs layer 2 as a policy does.
         layers = None if self.previous is None else 2
-        peer = Peer(self.sink, *trust, self.mtu, policy=self.policy, layers=layers)
-        return replace(peer, header_key_file=self.header_key_file, limits=self.session_limits)
+        return Peer(
+            self.sink,
+            *trust,
+            self.mtu,
+            storage=self.storage,
+            policy=self.policy,
+            layers=layers,
+            header_key_file=self.header_key_file,
+            limits=self.session_limits,
+        )
 
     @property
     def has_claims(self) -> bool:
@@ -178,15 +186,20 @@ def dehydrate(
     """
     manner = (_storage(storage, sink, receipts, previous, root), _privacy(privacy), _policy(policy, sink, privacy))
     rest = (mtu, receipts, previous, root, limits, in_flight, text, max_content, *manner)
-    made = Dehydrate(sink, fingerprint, ca, system_ca, cert, key, *rest)
-    return _checked_options(
-        replace(
-            made,
-            owner=_owner(owner),
-            header_key_file=_absolute(header_key_file),
-            session_limits=_session_limits(session_limits),
-        )
+    whose, sealing, bounds = _owner(owner), _absolute(header_key_file), _session_limits(session_limits)
+    made = Dehydrate(
+        sink,
+        fingerprint,
+        ca,
+        system_ca,
+        cert,
+        key,
+        *rest,
+        owner=whose,
+        header_key_file=sealing,
+        session_limits=bounds,
     )
+    return _checked_options(made)
 
 
 def _session_limits(limits: SessionLimits | None) -> SessionLimits | None:

@@ -62,7 +62,7 @@ impl Resilience {
     }
 
     /// Whether a question of either end has no answer yet.
-    pub(super) fn is_asking(&self) -> bool {
+    pub(super) fn has_open_questions(&self) -> bool {
         !self.asked.is_empty() || !self.asking.is_empty()
     }
 

@@ -87,7 +87,7 @@ impl Session {
     /// Goes on with a graceful close when nothing is open any more.
     pub(super) fn advance_close(&mut self) {
         let State::Draining { awaiting } = self.state else { return };
-        if self.open_owned > 0 || self.open_received > 0 || awaiting.is_some() || self.resilience.is_asking() {
+        if self.open_owned > 0 || self.open_received > 0 || awaiting.is_some() || self.resilience.has_open_questions() {
             return;
         }
         if !self.may_send() {
@@ -107,7 +107,7 @@ impl Session {
         if (self.state == State::Draining { awaiting: Some(sequence) }) {
             // Entities may have come meanwhile; if not, this was the last word.
             self.state = State::Draining { awaiting: None };
-            if self.open_owned == 0 && self.open_received == 0 && !self.resilience.is_asking() {
+            if self.open_owned == 0 && self.open_received == 0 && !self.resilience.has_open_questions() {
                 self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
             } else {
                 self.advance_close();

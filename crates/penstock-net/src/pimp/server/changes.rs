@@ -14,6 +14,7 @@ use penstock_wire::Limit;
 
 use super::answer::{self, Refused};
 use super::body::Octets;
+use super::payload::ended;
 use super::service::{Service, header, now};
 use crate::http::{Room, read_body_within};
 use crate::pimp::Change;
@@ -173,7 +174,6 @@ impl Service {
         }
         let (body, limits) = (body.clone(), self.limits().clone());
         let decoding = spawn_blocking(move || Batch::decode(&body, id, &limits).map(Batch::into_owned))?;
-        let ended = |_| crate::Error::task(&"the process ends");
         Ok(decoding.await.map_err(ended)??)
     }
 

@@ -112,7 +112,7 @@ fn envelope(chunk: &[u8], id: JobId, limits: &Limits) -> Result<Envelope<'static
     Envelope::decode(&String::from_utf8_lossy(chunk), id, limits)
 }
 
-fn ended<T>(_: T) -> crate::Error {
+pub(super) fn ended<T>(_: T) -> crate::Error {
     crate::Error::task(&"the process ends")
 }
 

@@ -18,7 +18,7 @@
 //!
 //! Records go at a start and now and then where the transaction cannot be run again ([`origin`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -37,7 +37,7 @@ use super::owner::is_owner_folder;
 use super::record;
 use super::recover::closed_with;
 use super::transaction::{
-    FINISHED, GIVEN_UP, KEPT, Origin, Record, Refusal, Transaction, is_session_folder, origin, resolve,
+    FINISHED, GIVEN_UP, KEPT, Origin, Prepared, Record, Refusal, Transaction, is_session_folder, origin, resolve,
 };
 
 /// Where all of it lies, below the sink. No session has such a name.
@@ -130,12 +130,12 @@ impl Records {
         let named = match sessions {
             None => prepared,
             Some(sessions) => {
-                let mut named = Vec::new();
+                let (prepared, mut named) = (Prepared::new(&prepared), Vec::new());
                 for session in sessions {
-                    match resolve(std::slice::from_ref(session), &prepared) {
-                        Ok(folders) => named.extend(folders),
+                    match prepared.folders(session) {
+                        Some(folders) => named.extend(folders),
                         // What has not ended is not prepared, and ends by itself.
-                        Err(missing) => self.check_not_foreign(of, &missing)?,
+                        None => self.check_not_foreign(of, session)?,
                     }
                 }
                 named
@@ -339,8 +339,9 @@ impl Records {
         let Some(record) = read_record(folder)? else { return Ok(()) };
         let markers = markers(folder)?;
         let given_up = self.is_given_up(&record, &markers)?;
+        let committed: HashSet<&String> = record.sessions.iter().collect();
         for session in &markers {
-            let committed = !given_up && record.sessions.contains(session);
+            let committed = !given_up && committed.contains(session);
             self.close_list(session, if committed { ErrorCode::NoError } else { GIVEN_UP })?;
             let marker = folder.join(session);
             self.faults.check(Step::Rename, &marker)?;

@@ -168,16 +168,30 @@ pub(super) fn id_of(folder: &str) -> &str {
     folder.split_once('.').map_or(folder, |(id, _)| id)
 }
 
+/// The folders of prepared sessions by the IDs of these. An order may name half a million.
+pub(super) struct Prepared<'a>(HashMap<&'a str, Vec<&'a String>>);
+
+impl<'a> Prepared<'a> {
+    pub(super) fn new(folders: &'a [String]) -> Self {
+        let mut by_id: HashMap<&str, Vec<&String>> = HashMap::new();
+        for folder in folders {
+            by_id.entry(id_of(folder)).or_default().push(folder);
+        }
+        Self(by_id)
+    }
+
+    /// Those of a session; `None` if it is not prepared.
+    pub(super) fn folders(&self, session: &str) -> Option<impl Iterator<Item = String>> {
+        self.0.get(session).map(|folders| folders.iter().map(|folder| (*folder).clone()))
+    }
+}
+
 /// The folders among those that are prepared of the sessions that a commit names; or the first that has none.
 pub(super) fn resolve(sessions: &[String], prepared: &[String]) -> Result<Vec<String>, String> {
-    let mut by_id: HashMap<&str, Vec<&String>> = HashMap::new();
-    for folder in prepared {
-        by_id.entry(id_of(folder)).or_default().push(folder);
-    }
+    let prepared = Prepared::new(prepared);
     let mut folders = Vec::with_capacity(sessions.len());
     for session in sessions {
-        let found = by_id.get(session.as_str()).ok_or_else(|| session.clone())?;
-        folders.extend(found.iter().map(|folder| (*folder).clone()));
+        folders.extend(prepared.folders(session).ok_or_else(|| session.clone())?);
     }
     folders.sort_unstable();
     folders.dedup();

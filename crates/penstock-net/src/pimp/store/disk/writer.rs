@@ -207,7 +207,7 @@ impl Writer {
         let _ = self.seal();
         self.state().expire(now);
         let dead = |segment: &Segment| segment.octets.saturating_sub(segment.live);
-        let mut victims = BTreeSet::new();
+        let (mut empty, mut worth) = (BTreeSet::new(), BTreeSet::new());
         {
             let (mut open, state) = (locked(&self.open), self.state());
             let current = open.as_ref().and_then(|open| state.segments.get(&open.number));
@@ -215,23 +215,19 @@ impl Writer {
                 *open = None;
             }
             let current = open.as_ref().map(|open| open.number);
-            for (number, segment) in &state.segments {
-                let worth = dead(segment) >= WORTH && dead(segment) > segment.octets / 2;
-                if Some(*number) != current && (worth || (segment.live == 0 && segment.records == 0)) {
-                    victims.insert(*number);
+            for (number, segment) in state.segments.iter().filter(|(number, _)| Some(**number) != current) {
+                if segment.is_empty() {
+                    empty.insert(*number);
+                } else if dead(segment) >= WORTH && dead(segment) > segment.octets / 2 {
+                    worth.insert(*number);
                 }
             }
         }
         // Those of which nothing counts need no room, so they go though the rest cannot be written anew.
-        let (empty, worth) = victims.into_iter().partition(|number| self.is_empty(*number));
         self.remove(&empty);
         self.rescue(&worth)?;
         self.remove(&worth);
         Ok(())
-    }
-
-    fn is_empty(&self, number: u64) -> bool {
-        self.state().segments.get(&number).is_some_and(|segment| segment.live == 0 && segment.records == 0)
     }
 
     /// Removes segments of which nothing counts any more.
@@ -241,7 +237,6 @@ impl Writer {
             victims.iter().filter_map(|number| state.segments.remove(number)).collect()
         };
         for segment in gone {
-            // It holds nothing that counts, so a restart with it is the same.
             if let Err(error) = fs::remove_file(&segment.path) {
                 tracing::warn!(file = %segment.path.display(), %error, "an old segment cannot be removed");
             }

@@ -36,7 +36,8 @@ use super::super::super::transport::hex;
 use super::super::record;
 use super::super::records::{Standing, others_have_committed, prepared_by_another};
 use super::super::transaction::{
-    Act, FINISHED, GIVEN_UP, KEPT, Order, Origin, Record, Refusal, Transaction, is_session_folder, origin, resolve,
+    Act, FINISHED, GIVEN_UP, KEPT, Order, Origin, Prepared, Record, Refusal, Transaction, is_session_folder, origin,
+    resolve,
 };
 use super::list;
 use super::sweep::{age, some};
@@ -88,10 +89,13 @@ impl Decisions {
         Ok(decisions)
     }
 
-    /// What a prepared session is to be closed with; `None` while nothing is decided.
-    fn code(&self, session: &str) -> Option<ErrorCode> {
-        match &self.record {
-            Some(record) if record.sessions.iter().any(|committed| committed == session) => Some(ErrorCode::NoError),
+    /// Tells what a prepared session is to be closed with; `None` while nothing is decided.
+    fn codes(&self) -> impl Fn(&str) -> Option<ErrorCode> {
+        let record = self.record.as_ref();
+        let committed: Option<HashSet<&str>> =
+            record.map(|record| record.sessions.iter().map(String::as_str).collect());
+        move |session| match &committed {
+            Some(committed) if committed.contains(session) => Some(ErrorCode::NoError),
             Some(_) => Some(GIVEN_UP),
             None => self.given_up.contains(session).then_some(GIVEN_UP),
         }
@@ -273,15 +277,17 @@ async fn why_missing(place: &Place, found: &Found, own: &Path, missing: String) 
 
 /// The folders of the prepared sessions that an abort names, or of all of the owner's.
 fn to_give_up(found: &Found, own: &Path, sessions: Option<&[String]>) -> std::result::Result<Vec<String>, Refusal> {
-    let (prepared, others) = (found.sessions(|path| is_in(own, path)), found.sessions(|path| !is_in(own, path)));
+    let prepared = found.sessions(|path| is_in(own, path));
     let Some(sessions) = sessions else { return Ok(prepared) };
+    let others = found.sessions(|path| !is_in(own, path));
+    let (prepared, others) = (Prepared::new(&prepared), Prepared::new(&others));
     let mut named = Vec::new();
-    for session in sessions.iter().map(std::slice::from_ref) {
-        match (resolve(session, &prepared), resolve(session, &others)) {
-            (Ok(folders), _) => named.extend(folders),
-            (Err(session), Ok(_)) => return Err(prepared_by_another(&session)),
+    for session in sessions {
+        match prepared.folders(session) {
+            Some(folders) => named.extend(folders),
+            None if others.folders(session).is_some() => return Err(prepared_by_another(session)),
             // What has not ended is not prepared, and ends by itself.
-            (Err(_), Err(_)) => {}
+            None => {}
         }
     }
     Ok(named)
@@ -317,11 +323,12 @@ pub(super) async fn redo(place: &Place, now: SystemTime) -> Result<()> {
 
 /// Whole lists for the prepared sessions of which something is decided.
 async fn settle(place: &Place, own: &Path) -> Result<()> {
+    // One listing has both: a session that is prepared behind it finds a commit by itself.
     let found = Found::below(place, own).await?;
-    // Read behind the markers: a session that is prepared later finds the decision by itself.
     let decisions = Decisions::among(place, own, &found).await?;
+    let code = decisions.codes();
     for session in found.sessions(|path| is_in(own, path)) {
-        if let Some(code) = decisions.code(&session) {
+        if let Some(code) = code(&session) {
             close(place, own, &session, code).await?;
         }
     }
