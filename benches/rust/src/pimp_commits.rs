@@ -13,9 +13,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
-use penstock_net::pimp::{Change, DiskStore, Store};
-use penstock_net::runtime::{block_on, spawn};
+use penstock_io::runtime::{block_on, spawn};
 use penstock_pimp::{Job, JobId, Limits, Now, Settings};
+use penstock_pimp_net::{Change, DiskStore, Store};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 

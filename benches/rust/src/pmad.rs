@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::time::Instant;
 
-use penstock_net::quicx::{Pool, PoolConfig, SharedPool};
+use penstock_quicx_net::{Pool, PoolConfig, SharedPool};
 use serde_json::json;
 
 const PAIRS: usize = 1_000;

@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
-use penstock_net::pipestream::{Client, EntityDraft, Payload, ScopeKey, SessionHandle, SessionOptions, Status};
-use penstock_net::runtime::{block_on, spawn};
-use penstock_net::tls::{ClientTls, Trust};
+use penstock_io::runtime::{block_on, spawn};
+use penstock_io::tls::{ClientTls, Trust};
+use penstock_pipestream_net::{Client, EntityDraft, Payload, ScopeKey, SessionHandle, SessionOptions, Status};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -84,7 +84,7 @@ fn send(client: &Client, address: SocketAddr, rows: usize, octets: usize) -> Out
     Ok(())
 }
 
-fn check<T>(announced: Vec<penstock_net::Result<T>>) -> Outcome<()> {
+fn check<T>(announced: Vec<penstock_pipestream_net::Result<T>>) -> Outcome<()> {
     announced.into_iter().try_for_each(|each| each.map(drop).map_err(Into::into))
 }
 

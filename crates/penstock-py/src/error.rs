@@ -4,6 +4,8 @@
 //! Python class; here they are only raised. Each takes its fields as positional arguments, which is what makes it
 //! survive a pickle, and so the way back from a Spark worker.
 
+use penstock_pipestream::ErrorCode;
+use penstock_wire::ErrorKind;
 use pyo3::PyErr;
 
 mod python {
@@ -29,38 +31,36 @@ impl IntoPyErr for penstock_pipestream::Error {
     }
 }
 
-impl IntoPyErr for penstock_net::Error {
+impl IntoPyErr for penstock_pipestream_net::Error {
     fn into_py_err(self) -> PyErr {
-        use penstock_net::Error;
-        use penstock_pipestream::ErrorCode;
+        use penstock_pipestream_net::Error;
+
+        let (message, code, kind) = match self {
+            Error::Protocol(error) => return error.into_py_err(),
+            Error::Local(error) => return error.into_py_err(),
+            Error::Closed(ref reason) => {
+                (format!("the session is closed: {}", reason.message), reason.code, self.kind())
+            }
+        };
+        pipestream_error(message, code, kind)
+    }
+}
+
+impl IntoPyErr for penstock_io::Error {
+    fn into_py_err(self) -> PyErr {
+        use penstock_io::Error;
 
         // What happened at this end only has no code of its own in the registry.
         let code = match &self {
-            Error::Protocol(error) => return error.clone().into_py_err(),
-            Error::Closed(reason) => reason.code,
             Error::Deadline(_) => ErrorCode::IdleTimeout,
-            Error::Io { .. }
-            | Error::Tls(_)
-            | Error::Lumberjack(_)
-            | Error::Quicx(_)
-            | Error::Refused(_)
-            | Error::Pimp(_)
-            | Error::Misuse(_)
-            | Error::Task(_)
-            | Error::Forked => ErrorCode::InternalError,
+            Error::Io { .. } | Error::Tls(_) | Error::Misuse(_) | Error::Task(_) | Error::Forked => {
+                ErrorCode::InternalError
+            }
         };
-        let message = if let Error::Closed(reason) = &self {
-            format!("the session is closed: {}", reason.message)
-        } else {
-            self.to_string()
-        };
-        python::PipeStreamError::new_err((
-            message,
-            code.code(),
-            code.name(),
-            self.kind().name(),
-            None::<u32>,
-            None::<u32>,
-        ))
+        pipestream_error(self.to_string(), code, self.kind())
     }
+}
+
+fn pipestream_error(message: String, code: ErrorCode, kind: ErrorKind) -> PyErr {
+    python::PipeStreamError::new_err((message, code.code(), code.name(), kind.name(), None::<u32>, None::<u32>))
 }

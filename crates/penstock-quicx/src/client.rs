@@ -41,6 +41,8 @@ impl fmt::Display for Refused {
     }
 }
 
+impl std::error::Error for Refused {}
+
 /// A dead task, as DEAD_TASKS lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Buried {

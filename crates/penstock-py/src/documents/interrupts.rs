@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use penstock_net::runtime::Interrupted;
+use penstock_io::DriverError as _;
+use penstock_io::runtime::Interrupted;
 use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
@@ -52,7 +53,7 @@ impl Interrupts {
         })
     }
 
-    /// The check of [`penstock_net::runtime::wait`], which calls it at its own pace.
+    /// The check of [`penstock_io::runtime::wait`], which calls it at its own pace.
     pub(crate) fn check(&self) -> Result<(), Interrupted> {
         self.poll().map_err(|_| Interrupted)
     }
@@ -65,7 +66,7 @@ impl Interrupts {
     /// Whether an error is kept.
     pub(crate) fn pending(&self) -> bool {
         if self.stop.load(Ordering::Relaxed) {
-            self.keep(penstock_net::Error::Misuse("whoever sent this has stopped".into()).into_py_err());
+            self.keep(penstock_pipestream_net::Error::misuse("whoever sent this has stopped".into()).into_py_err());
         }
         self.state().error.is_some()
     }

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use penstock_net::pipestream::{EntityKey, ScopeDigest, Status};
 use penstock_pipestream::merkle_root;
+use penstock_pipestream_net::{EntityKey, ScopeDigest, Status};
 
 use super::ledger::Ledger;
 

@@ -5,8 +5,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use penstock_documents::{Part, Payload};
-use penstock_net::pipestream::{EntityKey, Resolution, ScopeDigest, ScopeKey, SentEntity, Status};
 use penstock_pipestream::{PipeDoc, document_key};
+use penstock_pipestream_net::{EntityKey, Resolution, ScopeDigest, ScopeKey, SentEntity, Status};
 use tempfile::SpooledTempFile;
 
 use super::identity::{self, Identity};

@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 
 use bytes::Bytes;
 use penstock_documents::{Failure, FailureKind, Part, Payload as Octets};
-use penstock_net::pipestream::{ErrorCode, Payload};
+use penstock_pipestream_net::{ErrorCode, Payload};
 
 /// Parts of more octets go by a temporary file.
 pub(super) const IN_MEMORY: u64 = 1 << 20;

@@ -4,9 +4,9 @@ use std::io;
 
 use bytes::Bytes;
 use penstock_documents::Part;
-use penstock_net::pipestream::{EntityKey, Payload, Status};
 use penstock_pipestream::reference::{CONTENT_TYPE, Location, Reference};
 use penstock_pipestream::{PipeDoc, Pseudonyms};
+use penstock_pipestream_net::{EntityKey, Payload, Status};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -22,8 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use penstock_documents::{Limits, Payload};
-use penstock_net::pipestream::{EntityKey, Resolution, ScopeKey, SessionHandle, Status};
-use penstock_net::runtime::{self, WaitError};
+use penstock_io::DriverError as _;
+use penstock_io::runtime::{self, WaitError};
+use penstock_pipestream_net::{EntityKey, Resolution, ScopeKey, SessionHandle, Status};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -91,7 +92,7 @@ impl DocumentSender {
         let policy = policy.map(DocumentPolicy::new).transpose()?;
         if policy.is_some() && agreement.layer < 2 {
             let problem = format!("a policy needs layer 2, and layer {} was agreed on", agreement.layer);
-            return Err(penstock_net::Error::Misuse(problem).into_py_err());
+            return Err(penstock_pipestream_net::Error::misuse(problem).into_py_err());
         }
         let mut limits = Limits::try_from(limits)?;
         let flat = agreement.layer == 0;
@@ -235,13 +236,14 @@ impl DocumentSender {
             return Err(PyValueError::new_err(format!("a document's name has 1 to {MAX_NAME} octets")));
         }
         if let Some(reason) = self.session.is_closed().map_err(IntoPyErr::into_py_err)? {
-            return Err(penstock_net::Error::Closed(reason).into_py_err());
+            return Err(penstock_pipestream_net::Error::Closed(reason).into_py_err());
         }
         let interrupts = Interrupts::stopped_by(Arc::clone(&self.stop));
         let sent = py.detach(|| -> PyResult<Arc<Sent>> {
             self.make_room(&interrupts)?;
             let _turn = self.turn.as_ref().map(lock);
-            let stopped = |_| penstock_net::Error::Deadline("the document was interrupted".into()).into_py_err();
+            let stopped =
+                |_| penstock_pipestream_net::Error::deadline("the document was interrupted".into()).into_py_err();
             let ledger = send(&interrupts)?.map_err(stopped)?;
             let settling = Settling { session: self.session.clone(), ledger, next: 0, heard_before: Vec::new() };
             let sent = Arc::new(Sent(Mutex::new(State::Settling(Box::new(settling)))));
@@ -329,7 +331,7 @@ impl Sent {
             }
             State::Done(outcome) => outcome,
             State::Broken => {
-                let error = penstock_net::Error::Misuse("the document's account could not be closed".into());
+                let error = penstock_pipestream_net::Error::misuse("the document's account could not be closed".into());
                 return Err(error.into_py_err());
             }
         };
@@ -386,8 +388,8 @@ impl Settling {
             status: Status::Failed,
             attempts: 1,
             claim: None,
-            reason: Some(penstock_net::pipestream::Reason {
-                code: error.code().unwrap_or(penstock_net::pipestream::ErrorCode::InternalError),
+            reason: Some(penstock_pipestream_net::Reason {
+                code: error.code().unwrap_or(penstock_pipestream_net::ErrorCode::InternalError),
                 message: error.to_string(),
             }),
         })
@@ -401,7 +403,7 @@ impl Settling {
                     record.digest = Some(released.digest);
                 }
             }
-            Err(penstock_net::Error::Closed(_)) => {}
+            Err(penstock_pipestream_net::Error::Closed(_)) => {}
             Err(_) => self.heard_before.push(self.next),
         }
     }

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use penstock_net::pipestream::Status;
 use penstock_pipestream::ContentTree;
+use penstock_pipestream_net::Status;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use serde::Serialize;

@@ -1,8 +1,8 @@
 //! The completion policy of a document (section 8.3): it holds for each container of the document.
 
-use penstock_net::pipestream::Status;
 use penstock_pipestream::messages::{CompletionMode, CompletionPolicy, FailureAction};
 use penstock_pipestream::{Policy, ResolutionState};
+use penstock_pipestream_net::Status;
 use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;

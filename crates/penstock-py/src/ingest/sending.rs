@@ -18,8 +18,8 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use penstock_documents::{Event, Failure, FailureKind, Part, Payload as Octets};
-use penstock_net::pipestream::{EntityDraft, EntityKey, ErrorCode, Payload, Reason, SentEntity, SessionHandle, Status};
-use penstock_net::runtime::{self, WaitError};
+use penstock_io::runtime::{self, WaitError};
+use penstock_pipestream_net::{EntityDraft, EntityKey, ErrorCode, Payload, Reason, SentEntity, SessionHandle, Status};
 
 use self::claims::{Done, claimed};
 use super::labels::{DocumentLabels, Labels};
@@ -512,7 +512,7 @@ impl<'a> Sending<'a> {
     }
 
     /// Takes the answer to an announcement. A refusal fails the part, its container, and what else is in there.
-    fn take(&mut self, index: usize, result: penstock_net::Result<SentEntity>) -> Result<(), Stopped> {
+    fn take(&mut self, index: usize, result: penstock_pipestream_net::Result<SentEntity>) -> Result<(), Stopped> {
         let error = match result {
             Ok(ticket) => {
                 self.ledger.announced(index, &ticket);
@@ -526,7 +526,7 @@ impl<'a> Sending<'a> {
         };
         let reason = error.to_string();
         self.ledger.unsent(index, &reason);
-        if let penstock_net::Error::Closed(_) = error {
+        if let penstock_pipestream_net::Error::Closed(_) = error {
             self.lost.get_or_insert(reason);
             return Ok(());
         }
@@ -536,7 +536,7 @@ impl<'a> Sending<'a> {
         key.map_or(Ok(()), |key| self.fail(key, &error))
     }
 
-    fn fail(&mut self, key: EntityKey, error: &penstock_net::Error) -> Result<(), Stopped> {
+    fn fail(&mut self, key: EntityKey, error: &penstock_pipestream_net::Error) -> Result<(), Stopped> {
         let code = error.code().unwrap_or(ErrorCode::InternalError);
         let reason = Reason { code, message: error.to_string() };
         if let Err(error) = self.wait(self.session.fail(key, reason))? {
@@ -564,7 +564,7 @@ impl<'a> Sending<'a> {
                 session.fail(key, reason).await?;
                 session.end_children(key).await
             });
-            if let Err(error) | Ok(Err(error)) = ended {
+            if let Err(error) = ended.map_err(penstock_pipestream_net::Error::from).flatten() {
                 tracing::debug!(%error, "ending an interrupted document");
             }
         }

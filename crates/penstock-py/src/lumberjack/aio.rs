@@ -1,7 +1,8 @@
 //! What `penstock.aio.lumberjack` awaits: the operations of a receiver and a sender.
 
-use penstock_net::Error;
-use penstock_net::runtime;
+use penstock_io::DriverError as _;
+use penstock_io::runtime;
+use penstock_lumberjack_net::Error;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3_arrow::{PyRecordBatch, PySchema};
@@ -13,7 +14,7 @@ use super::sender::{LumberjackSender, grace_of, json, maps, rows, send};
 use crate::pipestream::aio::{Futures, Operation};
 
 fn died(error: &tokio::task::JoinError) -> PyErr {
-    raised(&Error::Misuse(error.to_string()))
+    raised(&Error::misuse(error.to_string()))
 }
 
 /// Begins to listen.
@@ -28,7 +29,7 @@ pub(crate) fn lumberjack_listen(
 ) -> PyResult<Operation> {
     let into = Into::new(schema.map(PySchema::into_inner), spool).map_err(|error| raised(&error))?;
     let bound = runtime::spawn_blocking(move || LumberjackReceiver::bind(&listen, &options, into));
-    let bound = bound.map_err(|error| raised(&error))?;
+    let bound = bound.map_err(|error| raised(&error.into()))?;
     Ok(futures.start(async move { bound.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
 }
 
@@ -48,7 +49,7 @@ pub(crate) fn lumberjack_shutdown(futures: &Futures, receiver: Py<LumberjackRece
 #[pyfunction]
 pub(crate) fn lumberjack_open(futures: &Futures, options: SendOptions) -> PyResult<Operation> {
     let opened = runtime::spawn_blocking(move || LumberjackSender::open(&options));
-    let opened = opened.map_err(|error| raised(&error))?;
+    let opened = opened.map_err(|error| raised(&error.into()))?;
     Ok(futures.start(async move { opened.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
 }
 

@@ -5,7 +5,8 @@ pub(crate) mod options;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 
-use penstock_net::Error;
+use penstock_io::DriverError as _;
+use penstock_lumberjack_net::Error;
 use pyo3::PyErr;
 use pyo3::prelude::*;
 
@@ -26,6 +27,6 @@ pub(crate) fn wait<T: Send>(
     timeout: Timeout,
     future: impl Future<Output = Result<T, Error>> + Send,
 ) -> PyResult<T> {
-    let late = || raised(&Error::Deadline("it has taken longer than the time-out".into()));
+    let late = || raised(&Error::deadline("it has taken longer than the time-out".into()));
     wait_or_not(py, timeout, async { Ok(future.await) })?.ok_or_else(late)?.map_err(|error| raised(&error))
 }

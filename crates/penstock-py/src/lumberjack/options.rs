@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use penstock_net::lumberjack::{ClientConfig, Hosts, ReceiverOptions, SenderOptions, Sequence, ServerConfig, Version};
-use penstock_net::tls::{ClientTls, ServerTls};
-use penstock_net::{Error, Result};
+use penstock_io::DriverError as _;
+use penstock_io::tls::{ClientTls, ServerTls};
+use penstock_lumberjack_net::{ClientConfig, Hosts, ReceiverOptions, SenderOptions, Sequence, ServerConfig, Version};
+use penstock_lumberjack_net::{Error, Result};
 use pyo3::prelude::*;
 
 use crate::pipestream::address;
@@ -68,7 +69,7 @@ pub(crate) struct SendOptions {
 }
 
 fn seconds(name: &str, value: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|error| Error::Misuse(format!("{name}={value}: {error}")))
+    Duration::try_from_secs_f64(value).map_err(|error| Error::misuse(format!("{name}={value}: {error}")))
 }
 
 impl ReceiveOptions {
@@ -77,7 +78,7 @@ impl ReceiveOptions {
         let mut options = ReceiverOptions::new(first(listen)?);
         let own = pair(self.cert.as_ref(), self.key.as_ref())?;
         if !self.tls && (own.is_some() || self.client_ca.is_some()) {
-            return Err(Error::Misuse("a certificate, or a CA for clients, is for TLS, which is off".into()));
+            return Err(Error::misuse("a certificate, or a CA for clients, is for TLS, which is off".into()));
         }
         if self.tls {
             let identity = identity(own, &self.development);
@@ -102,8 +103,8 @@ impl ReceiveOptions {
 }
 
 impl LimitFields {
-    fn core(&self) -> penstock_net::lumberjack::Limits {
-        penstock_net::lumberjack::Limits {
+    fn core(&self) -> penstock_lumberjack_net::Limits {
+        penstock_lumberjack_net::Limits {
             compressed: self.compressed,
             inflated: self.inflated,
             ratio: self.ratio,
@@ -117,7 +118,7 @@ impl LimitFields {
 }
 
 fn first(address: &str) -> Result<SocketAddr> {
-    let nowhere = || Error::Misuse(format!("{address} has no address"));
+    let nowhere = || Error::misuse(format!("{address} has no address"));
     address::resolve(address)?.0.first().copied().ok_or_else(nowhere)
 }
 
@@ -131,7 +132,7 @@ impl SendOptions {
             let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
             options.tls = Some(ClientTls { trust, identity });
         } else if identity.is_some() {
-            return Err(Error::Misuse("a certificate is for TLS: say whom to trust".into()));
+            return Err(Error::misuse("a certificate is for TLS: say whom to trust".into()));
         }
         options.server_name.clone_from(&self.server_name);
         options.give_up = self.retry.map(|retry| seconds("retry", retry)).transpose()?;
@@ -139,12 +140,12 @@ impl SendOptions {
             version: match self.protocol {
                 1 => Version::V1,
                 2 => Version::V2,
-                other => return Err(Error::Misuse(format!("protocol={other}: there are 1 and 2"))),
+                other => return Err(Error::misuse(format!("protocol={other}: there are 1 and 2"))),
             },
             sequence: match self.sequence.as_str() {
                 "window" => Sequence::Window,
                 "continue" => Sequence::Continue,
-                other => return Err(Error::Misuse(format!("sequence={other:?}: \"window\" or \"continue\""))),
+                other => return Err(Error::misuse(format!("sequence={other:?}: \"window\" or \"continue\""))),
             },
             window: self.window,
             in_flight: self.in_flight,

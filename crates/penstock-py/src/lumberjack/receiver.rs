@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use penstock_net::lumberjack::columns::Layout;
-use penstock_net::lumberjack::spool::{Keep, Spool, SpoolOptions};
-use penstock_net::lumberjack::{self as net, Batches, Destination, channel};
-use penstock_net::storage::StorageOptions;
-use penstock_net::{Error, Result, runtime};
+use penstock_io::DriverError as _;
+use penstock_io::runtime;
+use penstock_io::storage::StorageOptions;
+use penstock_lumberjack_net::columns::Layout;
+use penstock_lumberjack_net::spool::{Keep, Spool, SpoolOptions};
+use penstock_lumberjack_net::{self as net, Batches, Destination, channel};
+use penstock_lumberjack_net::{Error, Result};
 use pyo3::prelude::*;
 use pyo3_arrow::{PyRecordBatch, PySchema};
 use tokio::sync::watch;
@@ -106,7 +108,7 @@ impl LumberjackReceiver {
     /// The next batch; `None` when the receiver is closed.
     fn next_batch(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<LumberjackBatch>> {
         let next = wait_or_not(py, timeout, async { Ok(self.next().await) })?;
-        let late = || raised(&Error::Deadline("no batch has come within the time-out".into()));
+        let late = || raised(&Error::deadline("no batch has come within the time-out".into()));
         next.ok_or_else(late)?.map_err(|error| raised(&error))
     }
 
@@ -143,7 +145,7 @@ impl LumberjackReceiver {
 
     pub(crate) async fn next(&self) -> Result<Option<LumberjackBatch>> {
         let Some(batches) = &self.batches else {
-            return Err(Error::Misuse("the events of this receiver go somewhere else".into()));
+            return Err(Error::misuse("the events of this receiver go somewhere else".into()));
         };
         let mut closed = self.closed.subscribe();
         tokio::select! {
@@ -159,7 +161,7 @@ impl LumberjackReceiver {
         let mut result = self.receiver.shutdown(grace).await;
         if let Some(spool) = self.spool.clone() {
             let closed = runtime::spawn_blocking(move || spool.close())?.await;
-            result = result.and(closed.unwrap_or_else(|died| Err(Error::Misuse(died.to_string()))));
+            result = result.and(closed.unwrap_or_else(|died| Err(Error::misuse(died.to_string()))));
         }
         self.closed.send_replace(true);
         result
@@ -192,7 +194,7 @@ impl Into {
     pub(crate) fn new(schema: Option<Arc<arrow_schema::Schema>>, spool: Option<Kept>) -> Result<Self> {
         match (schema, spool) {
             (Some(_), Some(_)) => {
-                Err(Error::Misuse("a spool keeps events as they came: give the schema to those who read it".into()))
+                Err(Error::misuse("a spool keeps events as they came: give the schema to those who read it".into()))
             }
             (Some(schema), None) => Ok(Self::Batches(Layout::typed(schema)?)),
             (None, None) => Ok(Self::Batches(Layout::raw())),

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, RecordBatch};
-use penstock_net::lumberjack::{self as net, Chunk, Line};
-use penstock_net::{Error, Result};
+use penstock_io::DriverError as _;
+use penstock_lumberjack_net::{self as net, Chunk, Line};
+use penstock_lumberjack_net::{Error, Result};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3_arrow::PyRecordBatch;
@@ -166,7 +167,7 @@ pub(crate) fn maps(events: &[PairList]) -> Chunk {
 }
 
 pub(crate) fn rows(batch: &RecordBatch, column: &str) -> Result<Chunk> {
-    let missing = || Error::Misuse(format!("there is no column {column:?}"));
+    let missing = || Error::misuse(format!("there is no column {column:?}"));
     let array = batch.column_by_name(column).ok_or_else(missing)?;
     let mut chunk = Chunk::default();
     if let Some(texts) = array.as_string_opt::<i32>() {
@@ -181,7 +182,7 @@ pub(crate) fn rows(batch: &RecordBatch, column: &str) -> Result<Chunk> {
         octets.iter().flatten().for_each(|row| chunk.push_json(row));
     } else {
         let kind = array.data_type();
-        return Err(Error::Misuse(format!("the column {column:?} has strings or octets, not {kind}")));
+        return Err(Error::misuse(format!("the column {column:?} has strings or octets, not {kind}")));
     }
     Ok(chunk)
 }

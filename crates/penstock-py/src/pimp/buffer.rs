@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use penstock_net::pimp::{Buffer, Service, ServiceConfig, open_store};
-use penstock_net::{Error, Result};
+use penstock_io::DriverError as _;
+use penstock_pimp_net::{Buffer, Service, ServiceConfig, open_store};
+use penstock_pimp_net::{Error, Result};
 use pyo3::prelude::*;
 
 use super::options::{ServeOptions, first};
@@ -46,7 +47,7 @@ impl PimpBuffer {
     /// Blocks on the store and on the resolver.
     pub(crate) fn bind(listen: &str, options: ServeOptions) -> Result<Self> {
         let allow_origin = options.allow_origin.as_deref().map(|origin| {
-            let wrong = |_| Error::Misuse(format!("allow_origin={origin:?} is no origin"));
+            let wrong = |_| Error::misuse(format!("allow_origin={origin:?} is no origin"));
             origin.parse().map_err(wrong)
         });
         let (tls, metrics, connections) = (options.server_tls()?, options.metrics()?, options.connections());

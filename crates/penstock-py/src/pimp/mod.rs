@@ -10,7 +10,9 @@ pub(crate) mod trigger;
 
 use std::time::Duration;
 
-use penstock_net::{Error, runtime};
+use penstock_io::DriverError as _;
+use penstock_io::runtime;
+use penstock_pimp_net::Error;
 use pyo3::PyErr;
 use pyo3::prelude::*;
 
@@ -24,18 +26,8 @@ mod python {
 pub(crate) fn raised(error: &Error) -> PyErr {
     let kind = error.kind().name();
     let code = match error {
-        Error::Pimp(error) => error.code().name().to_owned(),
-        Error::Io { .. }
-        | Error::Tls(_)
-        | Error::Protocol(_)
-        | Error::Lumberjack(_)
-        | Error::Quicx(_)
-        | Error::Refused(_)
-        | Error::Closed(_)
-        | Error::Misuse(_)
-        | Error::Task(_)
-        | Error::Deadline(_)
-        | Error::Forked => kind.to_uppercase(),
+        Error::Protocol(error) => error.code().name().to_owned(),
+        Error::Local(_) => kind.to_uppercase(),
     };
     python::PimpError::new_err((error.to_string(), kind, code))
 }
@@ -47,7 +39,7 @@ pub(crate) async fn closed(
 ) -> Result<(), Error> {
     let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
     let closing = runtime::spawn_blocking(move || close(grace))?;
-    closing.await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+    closing.await.unwrap_or_else(|died| Err(Error::misuse(died.to_string())))
 }
 
 /// Waits for a result without the interpreter's lock. A time-out is an error of kind "deadline".
@@ -56,6 +48,6 @@ pub(crate) fn wait<T: Send>(
     timeout: Timeout,
     future: impl Future<Output = Result<T, Error>> + Send,
 ) -> PyResult<T> {
-    let late = || raised(&Error::Deadline("it has taken longer than the time-out".into()));
+    let late = || raised(&Error::deadline("it has taken longer than the time-out".into()));
     wait_or_not(py, timeout, async { Ok(future.await) })?.ok_or_else(late)?.map_err(|error| raised(&error))
 }

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_net::pimp::{ClientOptions, ConsumerConfig, Encoding, Limits, POLL_LIMIT, SenderConfig};
-use penstock_net::tls::{ClientTls, ServerTls, Trust};
-use penstock_net::{ConnectionLimits, Error, Result};
+use penstock_io::ConnectionLimits;
+use penstock_io::DriverError as _;
+use penstock_io::tls::{ClientTls, ServerTls, Trust};
+use penstock_pimp_net::{ClientOptions, ConsumerConfig, Encoding, Limits, POLL_LIMIT, SenderConfig};
+use penstock_pimp_net::{Error, Result};
 use pyo3::prelude::*;
 
 use crate::pipestream::address;
@@ -93,9 +95,9 @@ const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 const MOST: u64 = 64 << 20;
 
 fn seconds(name: &str, value: f64) -> Result<Duration> {
-    let made = Duration::try_from_secs_f64(value).map_err(|error| Error::Misuse(format!("{name}={value}: {error}")))?;
+    let made = Duration::try_from_secs_f64(value).map_err(|error| Error::misuse(format!("{name}={value}: {error}")))?;
     if made > NEVER {
-        Err(Error::Misuse(format!("{name}={value}: that is longer than any job lives")))
+        Err(Error::misuse(format!("{name}={value}: that is longer than any job lives")))
     } else {
         Ok(made)
     }
@@ -103,7 +105,7 @@ fn seconds(name: &str, value: f64) -> Result<Duration> {
 
 /// The first address of `HOST:PORT`. Blocks on the resolver.
 pub(crate) fn first(address: &str) -> Result<SocketAddr> {
-    let nowhere = || Error::Misuse(format!("{address} has no address"));
+    let nowhere = || Error::misuse(format!("{address} has no address"));
     address::resolve(address)?.0.first().copied().ok_or_else(nowhere)
 }
 
@@ -139,7 +141,7 @@ fn server_tls(
         return Ok(Some(ServerTls { identity: identity(own, development), client_ca: client_ca.cloned() }));
     }
     if own.is_some() || client_ca.is_some() {
-        return Err(Error::Misuse("a certificate, or a CA for clients, is for TLS, which is off".into()));
+        return Err(Error::misuse("a certificate, or a CA for clients, is for TLS, which is off".into()));
     }
     Ok(None)
 }
@@ -170,7 +172,7 @@ impl WriteOptions {
             "auto" => Encoding::Auto,
             "identity" => Encoding::Identity,
             "base64" => Encoding::Base64,
-            other => return Err(Error::Misuse(format!("encoding={other:?}: \"auto\", \"identity\" or \"base64\""))),
+            other => return Err(Error::misuse(format!("encoding={other:?}: \"auto\", \"identity\" or \"base64\""))),
         };
         Ok(SenderConfig {
             encoding,

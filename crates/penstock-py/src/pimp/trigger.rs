@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use penstock_net::pimp::{Asked, TriggerServer};
-use penstock_net::{Error, Result};
+use penstock_io::DriverError as _;
+use penstock_pimp_net::{Asked, TriggerServer};
+use penstock_pimp_net::{Error, Result};
 use pyo3::prelude::*;
 use tokio::sync::watch;
 
@@ -96,5 +97,5 @@ impl PimpAsked {
 }
 
 fn answered() -> PyErr {
-    raised(&Error::Misuse("the request is answered already".into()))
+    raised(&Error::misuse("the request is answered already".into()))
 }

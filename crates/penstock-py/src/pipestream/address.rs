@@ -3,16 +3,17 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use penstock_net::pipestream::{Client, SessionHandle, SessionOptions};
-use penstock_net::{Error, Result};
+use penstock_io::DriverError as _;
+use penstock_pipestream_net::{Client, SessionHandle, SessionOptions};
+use penstock_pipestream_net::{Error, Result};
 use tokio::task::JoinSet;
 
 /// How long an address has before the next one of the same host is tried beside it (RFC 8305).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// The addresses of `HOST:PORT`, and HOST as a certificate names it. Blocks on the resolver.
-pub(crate) fn resolve(address: &str) -> Result<(Vec<SocketAddr>, String)> {
-    let wrong = |problem: &str| Error::Misuse(format!("{address:?} is no HOST:PORT: {problem}"));
+pub(crate) fn resolve(address: &str) -> penstock_io::Result<(Vec<SocketAddr>, String)> {
+    let wrong = |problem: &str| penstock_io::Error::Misuse(format!("{address:?} is no HOST:PORT: {problem}"));
     let (host, port) = address.rsplit_once(':').ok_or_else(|| wrong("there is no colon"))?;
     if port.parse::<u16>().is_err() {
         return Err(wrong("the port must be a number from 0 to 65535"));
@@ -20,10 +21,12 @@ pub(crate) fn resolve(address: &str) -> Result<(Vec<SocketAddr>, String)> {
     if host.is_empty() {
         return Err(wrong("the host is missing"));
     }
-    let found = address.to_socket_addrs().map_err(|error| Error::io(format!("cannot resolve {address}"), &error))?;
+    let found = address
+        .to_socket_addrs()
+        .map_err(|error| penstock_io::Error::io(format!("cannot resolve {address}"), error))?;
     let found: Vec<_> = found.collect();
     if found.is_empty() {
-        return Err(Error::Io { context: format!("cannot resolve {address}"), message: "it has no address".into() });
+        return Err(penstock_io::Error::io(format!("cannot resolve {address}"), "it has no address"));
     }
     Ok((found, host.trim_start_matches('[').trim_end_matches(']').to_owned()))
 }
@@ -58,12 +61,12 @@ where
         });
         delay += ATTEMPT_DELAY;
     }
-    let mut failed = Error::Misuse("there is no address to connect to".into());
+    let mut failed = Error::misuse("there is no address to connect to".into());
     while let Some(attempt) = attempts.join_next().await {
         match attempt {
             Ok(Ok(session)) => return Ok(session),
             Ok(Err(error)) => failed = error,
-            Err(error) => failed = Error::Io { context: "cannot connect".into(), message: error.to_string() },
+            Err(error) => failed = Error::io("cannot connect", error.to_string()),
         }
     }
     Err(failed)

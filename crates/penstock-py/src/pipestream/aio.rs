@@ -15,9 +15,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_net::Error;
-use penstock_net::pipestream::{Client, Payload};
-use penstock_net::runtime;
+use penstock_io::DriverError as _;
+use penstock_io::runtime;
+use penstock_pipestream_net::Error;
+use penstock_pipestream_net::{Client, Payload};
 use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -109,10 +110,10 @@ impl Operation {
     /// The result in a tuple of one; `None`: not yet, and `Futures.ready` will tell.
     fn poll(&self, py: Python<'_>) -> PyResult<Option<(Py<PyAny>,)>> {
         if self.process != std::process::id() {
-            return Err(Error::Forked.into_py_err());
+            return Err(penstock_io::Error::Forked.into_py_err());
         }
         let mut slot = lock(&self.work);
-        let over = || Error::Misuse("the operation is over".into()).into_py_err();
+        let over = || Error::misuse("the operation is over".into()).into_py_err();
         let work = slot.as_mut().ok_or_else(over)?;
         let polled = runtime::poll(work.as_mut(), &mut Context::from_waker(&self.waker));
         match polled.map_err(IntoPyErr::into_py_err)? {
@@ -173,7 +174,7 @@ impl Futures {
         });
         let prepared = prepared.map_err(IntoPyErr::into_py_err)?;
         Ok(self.start(async move {
-            let prepared = prepared.await.unwrap_or_else(|error| Err(Error::Misuse(error.to_string())));
+            let prepared = prepared.await.unwrap_or_else(|error| Err(Error::misuse(error.to_string())));
             let (client, addresses, name, session) = prepared.map_err(IntoPyErr::into_py_err)?;
             let connected = address::connect(client, addresses, name, session).await;
             connected.map(|handle| Session { handle, on_disk }).map_err(IntoPyErr::into_py_err)
@@ -385,7 +386,7 @@ impl Futures {
         let bound = runtime::spawn_blocking(move || Server::bind(&listen, &options));
         let bound = bound.map_err(IntoPyErr::into_py_err)?;
         Ok(self.start(async move {
-            let bound = bound.await.unwrap_or_else(|error| Err(Error::Misuse(error.to_string())));
+            let bound = bound.await.unwrap_or_else(|error| Err(Error::misuse(error.to_string())));
             bound.map_err(IntoPyErr::into_py_err)
         }))
     }
@@ -439,7 +440,7 @@ impl Prepared {
         match self {
             Self::Here(payload) => payload,
             Self::Coming(task) => {
-                task.await.unwrap_or_else(|error| Err(Error::Misuse(error.to_string()).into_py_err()))
+                task.await.unwrap_or_else(|error| Err(Error::misuse(error.to_string()).into_py_err()))
             }
         }
     }

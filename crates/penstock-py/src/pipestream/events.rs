@@ -1,8 +1,8 @@
 //! What happens in a session, in the fields of the dataclasses of `penstock.pipestream`; `kind` says which.
 
 use bytes::Bytes;
-use penstock_net::pipestream::{Event, Layer2Event, ResolutionState};
 use penstock_pipestream::Barrier;
+use penstock_pipestream_net::{Event, Layer2Event, ResolutionState};
 use pyo3::prelude::*;
 
 use super::fields::{AgreementFields, BarrierFields, CheckpointFields, DigestFields};

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use penstock_net::pipestream as net;
 use penstock_pipestream::claims::Claim;
 use penstock_pipestream::messages::{ClaimCheck, CompletionPolicy, StoppingPointValidation};
 use penstock_pipestream::{
     Agreement, Barrier, Capabilities, Checkpoint, ChunkInfo, EntityHeader, Error, Extension, ScopeDigest, SessionId,
     Status, StatusFrame, YieldReason,
 };
+use penstock_pipestream_net as net;
 use pyo3::prelude::*;
 
 #[derive(FromPyObject, IntoPyObject)]

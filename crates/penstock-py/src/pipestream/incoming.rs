@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use penstock_net::{Error, pipestream as net};
+use penstock_io::DriverError as _;
+use penstock_pipestream_net as net;
+use penstock_pipestream_net::Error;
 use pyo3::prelude::*;
 
 use super::fields::{ClaimFields, HeaderFields};
@@ -86,7 +88,7 @@ pub(crate) fn yield_reason(code: u8) -> PyResult<net::YieldReason> {
 }
 
 fn taken() -> Error {
-    Error::Misuse("the entity is completed, has failed, or is being read by somebody else".into())
+    Error::misuse("the entity is completed, has failed, or is being read by somebody else".into())
 }
 
 #[pymethods]

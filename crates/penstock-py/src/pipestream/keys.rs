@@ -1,6 +1,6 @@
 //! Names of entities and scopes, and reasons, as Python has them.
 
-use penstock_net::pipestream::{EntityKey, ErrorCode, Reason, ScopeKey, SentEntity};
+use penstock_pipestream_net::{EntityKey, ErrorCode, Reason, ScopeKey, SentEntity};
 use pyo3::prelude::*;
 
 /// An EntityKey: scope, use of the scope, entity, use of the entity.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use penstock_net::pipestream::{ClaimLimits, SessionOptions};
-use penstock_net::{Error, Result};
+use penstock_io::DriverError as _;
+use penstock_pipestream_net::{ClaimLimits, SessionOptions};
+use penstock_pipestream_net::{Error, Result};
 use pyo3::prelude::*;
 
 /// The attributes of the dataclass, in its units: bytes and seconds.
@@ -53,5 +54,5 @@ impl LimitFields {
 }
 
 fn seconds(name: &str, seconds: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|error| Error::Misuse(format!("{name}={seconds}: {error}")))
+    Duration::try_from_secs_f64(seconds).map_err(|error| Error::misuse(format!("{name}={seconds}: {error}")))
 }

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_net::pipestream::reading::{ReadKey, Store};
-use penstock_net::pipestream::{Claims, DeferTypes, EventLog, Reading, References, SessionOptions, check_mtu};
-use penstock_net::storage::{self, Place, StorageOptions};
-use penstock_net::tls::{ClientCertificates, ClientTls, Identity, ServerTls, Trust};
-use penstock_net::{Error, Result};
+use penstock_io::DriverError as _;
+use penstock_io::ReadKey;
+use penstock_io::storage::{self, Place, StorageOptions};
+use penstock_io::tls::{ClientCertificates, ClientTls, Identity, ServerTls, Trust};
 use penstock_pipestream::SessionId;
 use penstock_pipestream::header_key::HeaderKeys;
+use penstock_pipestream_net::reading::Store;
+use penstock_pipestream_net::{Claims, DeferTypes, EventLog, Reading, References, SessionOptions, check_mtu};
+use penstock_pipestream_net::{Error, Result};
 use pyo3::prelude::*;
 
 use super::address;
@@ -173,7 +175,7 @@ impl ServeOptions {
 
     /// The prefix, where the sink is one.
     pub(crate) fn place(&self) -> Result<Option<Place>> {
-        place(self.sink.as_deref(), &self.storage)
+        Ok(place(self.sink.as_deref(), &self.storage)?)
     }
 
     /// Who may read the sink, if anybody may.
@@ -208,12 +210,12 @@ impl ServeOptions {
     pub(crate) fn defer_types(&self) -> Result<DeferTypes> {
         let types = DeferTypes::new(self.defer_types.iter().cloned())?;
         if !types.is_empty() && self.sink.is_none() {
-            return Err(Error::Misuse(
+            return Err(Error::misuse(
                 "defer_types are for servers with a sink: an application defers by itself".into(),
             ));
         }
         if !types.is_empty() && self.layers < 2 {
-            return Err(Error::Misuse(format!("layers={}: defer_types need layer 2", self.layers)));
+            return Err(Error::misuse(format!("layers={}: defer_types need layer 2", self.layers)));
         }
         Ok(types)
     }
@@ -227,7 +229,7 @@ impl ServeOptions {
         options.session.status_interval = self.status_interval.map(status_interval).transpose()?;
         options.survives = survives(self.survive, self.layers)?;
         options.header_keys = header_keys(self.header_key.as_deref())?;
-        let wrong = |error| Error::Misuse(format!("idle_timeout={:?}: {error}", self.idle_timeout));
+        let wrong = |error| Error::misuse(format!("idle_timeout={:?}: {error}", self.idle_timeout));
         let quiet = self.idle_timeout.map(Duration::try_from_secs_f64).transpose().map_err(wrong)?;
         // 0 is never, and so is what no clock reaches.
         options.quiet_timeout = quiet.filter(|quiet| !quiet.is_zero() && quiet.as_secs_f64() <= LONGEST);
@@ -245,9 +247,9 @@ fn header_keys(text: Option<&str>) -> Result<Option<HeaderKeys>> {
 fn survives(seconds: Option<f64>, layers: u8) -> Result<Option<Duration>> {
     let Some(seconds) = seconds.filter(|seconds| *seconds != 0.0) else { return Ok(None) };
     let survives = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= LONGEST);
-    let wrong = || Error::Misuse(format!("survive={seconds}: 0 to {LONGEST} seconds"));
+    let wrong = || Error::misuse(format!("survive={seconds}: 0 to {LONGEST} seconds"));
     if layers < 2 {
-        return Err(Error::Misuse(format!("layers={layers}: sessions survive at layer 2")));
+        return Err(Error::misuse(format!("layers={layers}: sessions survive at layer 2")));
     }
     survives.map(Some).ok_or_else(wrong)
 }
@@ -261,40 +263,42 @@ pub(crate) fn identity(own: Option<(PathBuf, PathBuf)>, development: &Path) -> I
 }
 
 /// Whom to trust: exactly one way must be named, because nothing turns verification off (decision 21).
-pub(crate) fn trust(fingerprint: Option<&str>, ca: Option<&PathBuf>, system_ca: bool) -> Result<Trust> {
+pub(crate) fn trust(fingerprint: Option<&str>, ca: Option<&PathBuf>, system_ca: bool) -> penstock_io::Result<Trust> {
     match (fingerprint, ca, system_ca) {
         (Some(fingerprint), None, false) => {
-            Ok(Trust::Fingerprint(fingerprint.parse().map_err(|error| Error::Misuse(format!("{error}")))?))
+            Ok(Trust::Fingerprint(fingerprint.parse().map_err(|error| penstock_io::Error::Misuse(format!("{error}")))?))
         }
         (None, Some(ca), false) => Ok(Trust::Ca(ca.clone())),
         (None, None, true) => Ok(Trust::System),
-        _ => Err(Error::Misuse("exactly one of fingerprint, ca and system_ca must be given".into())),
+        _ => Err(penstock_io::Error::Misuse("exactly one of fingerprint, ca and system_ca must be given".into())),
     }
 }
 
 /// Whether clients must have a certificate.
-pub(crate) fn certificates(name: &str, value: &str) -> Result<ClientCertificates> {
+pub(crate) fn certificates(name: &str, value: &str) -> penstock_io::Result<ClientCertificates> {
     match value {
         "required" => Ok(ClientCertificates::Required),
         "optional" => Ok(ClientCertificates::Optional),
-        other => Err(Error::Misuse(format!("{name}={other:?}: \"required\" or \"optional\""))),
+        other => Err(penstock_io::Error::Misuse(format!("{name}={other:?}: \"required\" or \"optional\""))),
     }
 }
 
 /// The prefix in an object store that a sink is, unless it is a folder.
-pub(crate) fn place(sink: Option<&Path>, storage: &StorageOptions) -> Result<Option<Place>> {
+pub(crate) fn place(sink: Option<&Path>, storage: &StorageOptions) -> penstock_io::Result<Option<Place>> {
     let uri = sink.and_then(Path::to_str).filter(|sink| storage::is_uri(sink));
     if uri.is_none() && !storage.is_empty() {
-        return Err(Error::Misuse("storage has options of an object store, and the sink is none".into()));
+        return Err(penstock_io::Error::Misuse("storage has options of an object store, and the sink is none".into()));
     }
     uri.map(|uri| Place::open(uri, storage)).transpose()
 }
 
-pub(crate) fn pair(cert: Option<&PathBuf>, key: Option<&PathBuf>) -> Result<Option<(PathBuf, PathBuf)>> {
+pub(crate) fn pair(cert: Option<&PathBuf>, key: Option<&PathBuf>) -> penstock_io::Result<Option<(PathBuf, PathBuf)>> {
     match (cert, key) {
         (Some(cert), Some(key)) => Ok(Some((cert.clone(), key.clone()))),
         (None, None) => Ok(None),
-        _ => Err(Error::Misuse("a certificate and its key go together: give both, cert and key, or neither".into())),
+        _ => Err(penstock_io::Error::Misuse(
+            "a certificate and its key go together: give both, cert and key, or neither".into(),
+        )),
     }
 }
 
@@ -305,10 +309,10 @@ fn session(layers: u8, window: Option<u32>, mtu: Option<i64>) -> Result<SessionO
         0 => (false, false),
         1 => (true, false),
         2 => (true, true),
-        other => return Err(Error::Misuse(format!("layers={other}: this end has layers 0 to 2"))),
+        other => return Err(Error::misuse(format!("layers={other}: this end has layers 0 to 2"))),
     };
     match window {
-        Some(0) => return Err(Error::Misuse("window=0: nothing could be sent".into())),
+        Some(0) => return Err(Error::misuse("window=0: nothing could be sent".into())),
         Some(_) => capabilities.max_window_size = window,
         None => {}
     }
@@ -322,5 +326,5 @@ fn status_interval(seconds: f64) -> Result<Duration> {
     if (0.001..=LONGEST_INTERVAL).contains(&seconds) {
         return Ok(Duration::from_secs_f64(seconds));
     }
-    Err(Error::Misuse(format!("status_interval={seconds}: it is from 0.001 to {LONGEST_INTERVAL} seconds")))
+    Err(Error::misuse(format!("status_interval={seconds}: it is from 0.001 to {LONGEST_INTERVAL} seconds")))
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use penstock_net::pipestream::Payload;
+use penstock_pipestream_net::Payload;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
-use penstock_net::pipestream::reading::{
+use penstock_io::DriverError as _;
+use penstock_io::runtime;
+use penstock_io::storage::{Place, StorageOptions};
+use penstock_pipestream_net::reading::{
     BatchLimits, ClosedSession, FolderStore, Followed, Journal, MAX_CONTENT, ObjectReader, Piece, Plan, PlanLimits,
     Refiner, RemoteSink, Selection, Store, closed_session, closed_sessions, plan, read_batch, read_rows,
 };
-use penstock_net::pipestream::{ClaimRow, read_claims, read_claims_in};
-use penstock_net::storage::{Place, StorageOptions};
-use penstock_net::{Error, Result, runtime};
+use penstock_pipestream_net::{ClaimRow, read_claims, read_claims_in};
+use penstock_pipestream_net::{Error, Result};
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatch;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -83,7 +85,7 @@ impl SinkReader {
                 Sink::Here(Arc::new(Here { kept, store, journal, examined: Mutex::default() }))
             }
             (None, Some(address)) => Sink::There(connect(py, address, &options)?),
-            (None, None) => return Err(Error::Misuse("a folder or an address must be given".into()).into_py_err()),
+            (None, None) => return Err(Error::misuse("a folder or an address must be given".into()).into_py_err()),
         };
         Ok(Self { sink })
     }
@@ -157,7 +159,7 @@ impl SinkReader {
     fn remove(&self, py: Python<'_>, session: &str) -> PyResult<()> {
         match &self.sink {
             Sink::Here(here) => py.detach(|| here.store.remove(session)).map_err(IntoPyErr::into_py_err),
-            Sink::There(_) => Err(Error::Misuse("whoever reads from a server cannot remove".into()).into_py_err()),
+            Sink::There(_) => Err(Error::misuse("whoever reads from a server cannot remove".into()).into_py_err()),
         }
     }
 }
@@ -199,7 +201,7 @@ impl SinkRows {
                 reading
             };
             let (batch, next) = wait(py, Timeout::NEVER, async {
-                reading.await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+                reading.await.unwrap_or_else(|died| Err(Error::misuse(died.to_string())))
             })?;
             {
                 let mut state = lock(&self.state);
@@ -354,7 +356,7 @@ impl Here {
         if let Some(found) = known.or_else(|| self.journal.session(session)) {
             return Ok(found);
         }
-        let missing = || Error::Misuse(format!("there is no closed session {session:?}"));
+        let missing = || Error::misuse(format!("there is no closed session {session:?}"));
         let found = Arc::new(closed_session(&*self.store, session)?.ok_or_else(missing)?);
         lock(&self.examined).insert(session.to_owned(), Arc::clone(&found));
         Ok(found)
@@ -365,7 +367,7 @@ fn connect(py: Python<'_>, address: &str, options: &ReaderOptions) -> PyResult<R
     let timeout: Timeout = Timeout::seconds(options.timeout)?;
     let prepare = || -> Result<_> {
         let (addresses, host) = address::resolve(address)?;
-        let missing = || Error::Misuse("read_key is missing: a server lets nobody read its sink without it".into());
+        let missing = || Error::misuse("read_key is missing: a server lets nobody read its sink without it".into());
         let key = options.read_key.clone().ok_or_else(missing)?;
         Ok((addresses, options.server_name.clone().unwrap_or(host), options.tls()?, key))
     };
@@ -385,11 +387,11 @@ fn session_tuple(session: ClosedSession) -> SessionTuple {
 
 /// Runs on the IO thread, so that it ends there even if the caller does not wait for it.
 async fn background<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    runtime::spawn(work)?.await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+    runtime::spawn(work)?.await.unwrap_or_else(|died| Err(Error::misuse(died.to_string())))
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+    spawn_blocking(work).await.unwrap_or_else(|died| Err(Error::misuse(died.to_string())))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

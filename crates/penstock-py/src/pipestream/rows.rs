@@ -8,9 +8,10 @@ use arrow_array::builder::{
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
-use penstock_net::pipestream::reading::{Batch, Line};
-use penstock_net::{Error, Result};
+use penstock_io::DriverError as _;
 use penstock_pipestream::OwnershipContext;
+use penstock_pipestream_net::reading::{Batch, Line};
+use penstock_pipestream_net::{Error, Result};
 use pyo3::prelude::*;
 use pyo3_arrow::PySchema;
 
@@ -146,10 +147,10 @@ impl Columns {
             self.metadata.keys().append_value(key);
             self.metadata.values().append_value(value);
         }
-        self.metadata.append(true).map_err(|error| Error::Misuse(error.to_string()))?;
+        self.metadata.append(true).map_err(|error| Error::misuse(error.to_string()))?;
         self.file.append_option(line.file.as_ref());
         let end = i64::from(self.ends.last().copied().unwrap_or(0)).saturating_add_unsigned(size.unwrap_or(0));
-        self.ends.push(i32::try_from(end).map_err(|_| Error::Misuse("a batch has more than 2 GiB".into()))?);
+        self.ends.push(i32::try_from(end).map_err(|_| Error::misuse("a batch has more than 2 GiB".into()))?);
         self.content.append(size.is_some());
         self.attempts.append_value(i32::try_from(line.attempts.unwrap_or(1)).unwrap_or(i32::MAX));
         self.claim.append_option(line.claim.as_ref());
@@ -169,7 +170,7 @@ impl Columns {
 
     /// The rows; `content` are their contents behind one another.
     pub(super) fn finish(self, content: Vec<u8>) -> Result<RecordBatch> {
-        self.batch(content).map_err(|error| Error::Misuse(error.to_string()))
+        self.batch(content).map_err(|error| Error::misuse(error.to_string()))
     }
 
     fn batch(mut self, content: Vec<u8>) -> std::result::Result<RecordBatch, ArrowError> {

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use penstock_net::pipestream::reading::{FolderStore, ObjectReader};
-use penstock_net::pipestream::{
+use penstock_io::DriverError as _;
+use penstock_io::tls;
+use penstock_pipestream_net::reading::{FolderStore, ObjectReader};
+use penstock_pipestream_net::{
     self as net, FolderSink, IncomingSessions, ObjectSink, ServerOptions, SessionHandle, channel,
 };
-use penstock_net::{Error, Result, tls};
+use penstock_pipestream_net::{Error, Result};
 use pyo3::prelude::*;
 use tokio::sync::watch;
 
@@ -102,7 +104,7 @@ impl Server {
     /// The next session; `None` when the server is closed.
     fn next_session(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Session>> {
         let next = wait_or_not(py, timeout, async { Ok(self.next().await) })?;
-        let late = || Error::Deadline("it has taken longer than the time-out".into()).into_py_err();
+        let late = || Error::deadline("it has taken longer than the time-out".into()).into_py_err();
         Ok(next.ok_or_else(late)??.map(|handle| Session { handle, on_disk: false }))
     }
 
@@ -142,7 +144,7 @@ impl Server {
     /// The next session; `None` when the server is closed.
     pub(crate) async fn next(&self) -> PyResult<Option<SessionHandle>> {
         let Some(sessions) = &self.sessions else {
-            return Err(Error::Misuse("the sink takes this server's sessions".into()).into_py_err());
+            return Err(Error::misuse("the sink takes this server's sessions".into()).into_py_err());
         };
         let mut closed = self.closed.subscribe();
         tokio::select! {
@@ -182,7 +184,7 @@ impl Server {
     pub(crate) fn bind(listen: &str, options: &ServeOptions) -> Result<Self> {
         let (addresses, _) = address::resolve(listen)?;
         let Some(address) = addresses.first() else {
-            return Err(Error::Misuse(format!("{listen} has no address")));
+            return Err(Error::misuse(format!("{listen} has no address")));
         };
         let session = options.session()?;
         let events = session.events.clone();
@@ -204,9 +206,9 @@ impl Server {
             listening.reading = options.reading(|| Ok(Arc::new(FolderStore::open(folder)?)))?;
             (net::Server::bind(listening, sink)?, None)
         } else if options.read_key.is_some() {
-            return Err(Error::Misuse("a read key is for servers with a sink: there is nothing to read".into()));
+            return Err(Error::misuse("a read key is for servers with a sink: there is nothing to read".into()));
         } else if options.references.is_some() {
-            return Err(Error::Misuse("references are for servers with a sink: the application takes its own".into()));
+            return Err(Error::misuse("references are for servers with a sink: the application takes its own".into()));
         } else {
             listening.claims = options.claims(None)?;
             let (consumer, sessions) = channel(WAITING_SESSIONS);

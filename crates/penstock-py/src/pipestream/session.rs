@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_net::Error;
-use penstock_net::pipestream::{Client, EntityDraft, Resolution, Role, SessionHandle, SessionId};
+use penstock_io::DriverError as _;
 use penstock_pipestream::PipeDoc;
+use penstock_pipestream_net::Error;
+use penstock_pipestream_net::{Client, EntityDraft, Resolution, Role, SessionHandle, SessionId};
 use pyo3::prelude::*;
 
 use super::address;
@@ -84,8 +85,9 @@ impl Session {
             Ok((client, addresses, options.server_name.clone().unwrap_or(host), session))
         });
         let on_disk = options.state.is_some();
-        let (client, addresses, name, session) = prepared.map_err(|error: penstock_net::Error| error.into_py_err())?;
-        let late = || Error::Deadline(format!("{address} did not answer in time")).into_py_err();
+        let (client, addresses, name, session) =
+            prepared.map_err(|error: penstock_pipestream_net::Error| error.into_py_err())?;
+        let late = || Error::deadline(format!("{address} did not answer in time")).into_py_err();
         let connected = wait_or_not(py, options.timeout, address::connect(client, addresses, name, session))?;
         connected.map(|handle| Self { handle, on_disk }).ok_or_else(late)
     }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use penstock_net::Error;
-use penstock_net::runtime::{self, Interrupted, WaitError};
+use penstock_io::DriverError as _;
+use penstock_io::runtime::{self, Interrupted, WaitError};
+use penstock_pipestream_net::Error;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -54,7 +55,7 @@ pub(crate) fn wait<T: Send>(
     timeout: Timeout,
     future: impl Future<Output = Result<T, Error>> + Send,
 ) -> PyResult<T> {
-    let late = || Error::Deadline("it has taken longer than the time-out".into()).into_py_err();
+    let late = || Error::deadline("it has taken longer than the time-out".into()).into_py_err();
     wait_or_not(py, timeout, future)?.ok_or_else(late)
 }
 
@@ -84,7 +85,7 @@ pub(crate) fn wait_or_not<T: Send>(
         Err(WaitError::Deadline) => Ok(None),
         Err(WaitError::Runtime(error)) => Err(error.into_py_err()),
         Err(WaitError::Interrupted) => {
-            Err(raised.unwrap_or_else(|| Error::Deadline("the wait was interrupted".into()).into_py_err()))
+            Err(raised.unwrap_or_else(|| Error::deadline("the wait was interrupted".into()).into_py_err()))
         }
     }
 }

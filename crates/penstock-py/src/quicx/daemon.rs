@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use penstock_net::Result;
-use penstock_net::quicx::Daemon;
+use penstock_quicx_net::Daemon;
+use penstock_quicx_net::Result;
 use pyo3::prelude::*;
 
 use super::options::StartOptions;

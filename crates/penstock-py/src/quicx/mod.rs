@@ -7,8 +7,9 @@ pub(crate) mod pool;
 pub(crate) mod producer;
 pub(crate) mod worker;
 
-use penstock_net::Error;
-use penstock_net::quicx::StatsResponse;
+use penstock_io::DriverError as _;
+use penstock_quicx_net::Error;
+use penstock_quicx_net::StatsResponse;
 use pyo3::PyErr;
 use pyo3::prelude::*;
 
@@ -30,17 +31,7 @@ pub(crate) const fn stats_tuple(stats: StatsResponse) -> StatsTuple {
 pub(crate) fn raised(error: &Error) -> PyErr {
     let (message, code) = match error {
         Error::Refused(refused) => (refused.message.clone(), Some(refused.code.octet())),
-        Error::Io { .. }
-        | Error::Tls(_)
-        | Error::Protocol(_)
-        | Error::Lumberjack(_)
-        | Error::Quicx(_)
-        | Error::Pimp(_)
-        | Error::Closed(_)
-        | Error::Misuse(_)
-        | Error::Task(_)
-        | Error::Deadline(_)
-        | Error::Forked => (error.to_string(), None),
+        Error::Local(_) | Error::Protocol(_) => (error.to_string(), None),
     };
     python::QuicxError::new_err((message, error.kind().name(), code))
 }
@@ -65,6 +56,6 @@ pub(crate) fn wait<T: Send>(
     timeout: Timeout,
     future: impl Future<Output = Result<T, Error>> + Send,
 ) -> PyResult<T> {
-    let late = || raised(&Error::Deadline("it has taken longer than the time-out".into()));
+    let late = || raised(&Error::deadline("it has taken longer than the time-out".into()));
     wait_at_most(py, timeout, future)?.ok_or_else(late)
 }

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use penstock_net::quicx::{ConnectOptions, DaemonOptions, Policy, PoolConfig, QueueConfig, Target};
-use penstock_net::tls::{ClientTls, ServerTls};
-use penstock_net::{Error, Result};
+use penstock_io::DriverError as _;
+use penstock_io::tls::{ClientTls, ServerTls};
+use penstock_quicx_net::{ConnectOptions, DaemonOptions, Policy, PoolConfig, QueueConfig, Target};
+use penstock_quicx_net::{Error, Result};
 use pyo3::prelude::*;
 
 use crate::pipestream::address;
@@ -64,7 +65,7 @@ pub(crate) struct ReachOptions {
 }
 
 fn seconds(name: &str, value: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|error| Error::Misuse(format!("{name}={value}: {error}")))
+    Duration::try_from_secs_f64(value).map_err(|error| Error::misuse(format!("{name}={value}: {error}")))
 }
 
 /// 0 is never.
@@ -73,7 +74,7 @@ pub(super) fn interval(name: &str, value: f64) -> Result<Option<Duration>> {
 }
 
 fn first(address: &str) -> Result<SocketAddr> {
-    let nowhere = || Error::Misuse(format!("{address} has no address"));
+    let nowhere = || Error::misuse(format!("{address} has no address"));
     address::resolve(address)?.0.first().copied().ok_or_else(nowhere)
 }
 
@@ -82,7 +83,7 @@ impl StartOptions {
     pub(crate) fn net(self) -> Result<DaemonOptions> {
         let own = pair(self.cert.as_ref(), self.key.as_ref())?;
         if self.tls_listen.is_none() && (own.is_some() || self.client_ca.is_some()) {
-            return Err(Error::Misuse(
+            return Err(Error::misuse(
                 "a certificate, or a CA for clients, is for TLS: say where, by tls_listen".into(),
             ));
         }
@@ -138,7 +139,7 @@ impl ReachOptions {
             let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
             options.tls = Some(ClientTls { trust, identity });
         } else if identity.is_some() {
-            return Err(Error::Misuse("a certificate is for TLS: say whom to trust".into()));
+            return Err(Error::misuse("a certificate is for TLS: say whom to trust".into()));
         }
         options.server_name.clone_from(&self.server_name);
         options.timeout = seconds("timeout", self.timeout)?;

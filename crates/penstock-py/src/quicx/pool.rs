@@ -1,7 +1,8 @@
 //! PMAD for Python; `penstock.quicx.Pool` wraps it.
 
-use penstock_net::Error;
-use penstock_net::quicx::{Block, BlockError, Pool, PoolConfig, SharedPool};
+use penstock_io::DriverError as _;
+use penstock_quicx_net::Error;
+use penstock_quicx_net::{Block, BlockError, Pool, PoolConfig, SharedPool};
 use pyo3::prelude::*;
 
 use super::{raised, too_much};
@@ -19,7 +20,7 @@ pub(crate) struct QuicxBlock {
 }
 
 fn wrong(error: BlockError) -> PyErr {
-    raised(&Error::Misuse(error.to_string()))
+    raised(&Error::misuse(error.to_string()))
 }
 
 #[pymethods]
@@ -27,7 +28,7 @@ impl QuicxPool {
     #[new]
     fn new(bytes: usize, size_classes: Vec<usize>) -> PyResult<Self> {
         let pool = Pool::new(&PoolConfig { bytes, classes: size_classes });
-        let pool = pool.map_err(|error| raised(&Error::Misuse(error.to_string())))?;
+        let pool = pool.map_err(|error| raised(&Error::misuse(error.to_string())))?;
         Ok(Self { pool: SharedPool::new(pool) })
     }
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use penstock_net::quicx::{self as net, Batch, Outcome, ProducerOptions, Submitted, TaskId};
-use penstock_net::{Error, Result, runtime};
+use penstock_io::DriverError as _;
+use penstock_io::runtime;
+use penstock_quicx_net::{self as net, Batch, Outcome, ProducerOptions, Submitted, TaskId};
+use penstock_quicx_net::{Error, Result};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use tokio::sync::{Mutex, mpsc};
@@ -80,7 +82,7 @@ impl QuicxProducer {
             // An error means that nobody asks any more.
             let _ = watched.send(found);
         });
-        watching.map(drop).map_err(|error| raised(&error))
+        watching.map(drop).map_err(|error| raised(&error.into()))
     }
 
     /// The next outcome that was watched for; `None` when the time is over.
@@ -151,7 +153,7 @@ pub(crate) fn batch(kind: &str, payloads: &[PyBackedBytes], keys: Option<Vec<Key
         return Ok(batch);
     };
     if keys.len() != payloads.len() {
-        return Err(Error::Misuse(format!("{} payloads and {} keys", payloads.len(), keys.len())));
+        return Err(Error::misuse(format!("{} payloads and {} keys", payloads.len(), keys.len())));
     }
     for (payload, key) in payloads.iter().zip(keys) {
         batch.push_once(key, kind.as_bytes(), payload)?;
@@ -160,7 +162,7 @@ pub(crate) fn batch(kind: &str, payloads: &[PyBackedBytes], keys: Option<Vec<Key
 }
 
 pub(crate) fn one(answers: Vec<Submitted>) -> Result<u32> {
-    let missing = || Error::Misuse("a submit has no answer".into());
+    let missing = || Error::misuse("a submit has no answer".into());
     answers.into_iter().next().ok_or_else(missing)?.map(|id| id.0).map_err(Error::Refused)
 }
 

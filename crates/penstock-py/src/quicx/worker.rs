@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use penstock_net::quicx::{self as net, Task, TaskId, WorkerOptions};
-use penstock_net::{Error, Result};
+use penstock_io::DriverError as _;
+use penstock_quicx_net::{self as net, Task, TaskId, WorkerOptions};
+use penstock_quicx_net::{Error, Result};
 use pyo3::prelude::*;
 
 use super::options::ReachOptions;
@@ -70,7 +71,7 @@ impl QuicxWorker {
         heartbeat: f64,
     ) -> Result<Self> {
         let heartbeat = Duration::try_from_secs_f64(heartbeat).ok().filter(|beat| !beat.is_zero());
-        let heartbeat = heartbeat.ok_or_else(|| Error::Misuse("heartbeat is a number of seconds above 0".into()))?;
+        let heartbeat = heartbeat.ok_or_else(|| Error::misuse("heartbeat is a number of seconds above 0".into()))?;
         let options = WorkerOptions { types, prefetch, heartbeat, ..WorkerOptions::new(options.net()?) };
         Ok(Self { worker: Mutex::new(Some(Arc::new(net::Worker::connect(options).await?))) })
     }
@@ -93,7 +94,7 @@ impl QuicxWorker {
     }
 
     fn open(&self) -> Result<Arc<net::Worker>> {
-        self.slot().clone().ok_or_else(|| Error::Misuse("the worker is closed".into()))
+        self.slot().clone().ok_or_else(|| Error::misuse("the worker is closed".into()))
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<net::Worker>>> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use penstock_net::pipestream::{EntityKey, ErrorCode, Reason, Resolution, ScopeKey, SentEntity, SessionHandle, Status};
+use penstock_pipestream_net::{EntityKey, ErrorCode, Reason, Resolution, ScopeKey, SentEntity, SessionHandle, Status};
 use tokio::sync::Notify;
 
 use super::columns::Names;
@@ -84,7 +84,7 @@ impl Account {
     }
 
     /// The answer to an announcement.
-    pub(super) fn announced(&self, mut sent: Sent, answer: penstock_net::Result<SentEntity>) {
+    pub(super) fn announced(&self, mut sent: Sent, answer: penstock_pipestream_net::Result<SentEntity>) {
         let mut state = self.state();
         match answer {
             Ok(ticket) => {
@@ -95,7 +95,7 @@ impl Account {
                 }
             }
             // The row is no worse than others; what waits for room learns of the end.
-            Err(penstock_net::Error::Closed(_)) => {}
+            Err(penstock_pipestream_net::Error::Closed(_)) => {}
             Err(error) => {
                 let code = error.code().unwrap_or(ErrorCode::InternalError);
                 let reason = Reason { code, message: error.to_string() };

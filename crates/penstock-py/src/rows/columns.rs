@@ -11,9 +11,9 @@ use arrow_array::{
     MapArray, OffsetSizeTrait, RecordBatch, StringArray,
 };
 use bytes::Bytes;
-use penstock_net::pipestream::EntityDraft;
 use penstock_pipestream::PipeDoc;
 use penstock_pipestream::pipe_doc::DOC;
+use penstock_pipestream_net::EntityDraft;
 
 use super::envelopes::Envelopes;
 

@@ -15,10 +15,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
-use penstock_net::pipestream::{
+use penstock_io::DriverError as _;
+use penstock_io::runtime::{self, WaitError};
+use penstock_pipestream_net::{
     EntityDraft, EntityKey, ErrorCode, Payload, Reason, ScopeKey, SentEntity, SessionHandle,
 };
-use penstock_net::runtime::{self, WaitError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatch;
@@ -38,7 +39,7 @@ const OPEN_ROWS: usize = 32 << 10;
 const OPEN_OCTETS: u64 = 64 << 20;
 
 type Chunk = Vec<(Sent, EntityDraft, Payload)>;
-type Answers = Vec<(Sent, penstock_net::Result<SentEntity>)>;
+type Answers = Vec<(Sent, penstock_pipestream_net::Result<SentEntity>)>;
 type FailureTuple = (Option<String>, Option<String>, u64, String, String);
 
 /// Sends rows into one session, which nobody else sends into.
@@ -118,7 +119,7 @@ enum Stop {
     /// A row, or a column, that cannot be sent.
     Rows(String),
     /// The session.
-    Session(penstock_net::Error),
+    Session(penstock_pipestream_net::Error),
     /// Ctrl-C; [`Interrupts`] has the error.
     Interrupted,
 }
@@ -128,14 +129,22 @@ impl Stop {
         match self {
             Self::Rows(message) => PyValueError::new_err(message),
             Self::Session(error) => error.into_py_err(),
-            Self::Interrupted => penstock_net::Error::Deadline("the rows were interrupted".into()).into_py_err(),
+            Self::Interrupted => {
+                penstock_pipestream_net::Error::deadline("the rows were interrupted".into()).into_py_err()
+            }
         }
     }
 }
 
-impl From<penstock_net::Error> for Stop {
-    fn from(error: penstock_net::Error) -> Self {
+impl From<penstock_pipestream_net::Error> for Stop {
+    fn from(error: penstock_pipestream_net::Error) -> Self {
         Self::Session(error)
+    }
+}
+
+impl From<penstock_io::Error> for Stop {
+    fn from(error: penstock_io::Error) -> Self {
+        Self::Session(error.into())
     }
 }
 
@@ -171,7 +180,7 @@ impl Sender {
         account: Arc<Account>,
         mut metadata: BTreeMap<String, String>,
         scopes: bool,
-    ) -> penstock_net::Result<Self> {
+    ) -> penstock_pipestream_net::Result<Self> {
         let all = metadata.clone();
         let owned = metadata.remove(TRANSACTION_OWNER).map(|_| (all, CHUNK_ROWS));
         let layered = session.agreement()?.layer > 0;
@@ -321,13 +330,13 @@ async fn collect(session: SessionHandle, account: Arc<Account>) {
 
 fn wait<F: Future>(future: F, interrupts: &Interrupts) -> Result<F::Output, Stop> {
     runtime::wait(future, None, &mut || interrupts.check()).map_err(|error| match error {
-        WaitError::Runtime(error) => Stop::Session(error),
+        WaitError::Runtime(error) => error.into(),
         WaitError::Deadline | WaitError::Interrupted => Stop::Interrupted,
     })
 }
 
 fn over(reason: Reason) -> Stop {
-    Stop::Session(penstock_net::Error::Closed(reason))
+    Stop::Session(penstock_pipestream_net::Error::Closed(reason))
 }
 
 /// The error about a row without content, which says what to do.

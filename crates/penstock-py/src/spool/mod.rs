@@ -3,15 +3,15 @@
 pub(crate) mod reader;
 pub(crate) mod writer;
 
-use penstock_net::lumberjack::columns::Layout;
-use penstock_net::lumberjack::spool::{Plan, PlanLimits, Position, Store};
+use penstock_lumberjack_net::columns::Layout;
+use penstock_lumberjack_net::spool::{Plan, PlanLimits, Position, Store};
 use pyo3::prelude::*;
 use pyo3_arrow::PySchema;
 
 use crate::lumberjack::raised;
 
 /// Does what blocks, without the interpreter's lock.
-fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> penstock_net::Result<T> + Send) -> PyResult<T> {
+fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> penstock_lumberjack_net::Result<T> + Send) -> PyResult<T> {
     py.detach(work).map_err(|error| raised(&error))
 }
 
@@ -32,7 +32,7 @@ fn divide(
     limits: PlanLimits,
 ) -> PyResult<(Vec<PieceTuple>, PositionTuple)> {
     let Plan { pieces, end } =
-        detached(py, || penstock_net::lumberjack::spool::plan(store, position(start), until.map(position), limits))?;
+        detached(py, || penstock_lumberjack_net::spool::plan(store, position(start), until.map(position), limits))?;
     let tuples =
         pieces.into_iter().map(|piece| (piece.segment, piece.header, piece.start, piece.end, piece.skip, piece.rows));
     Ok((tuples.collect(), (end.segment, end.row)))

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use penstock_net::lumberjack::spool::{FolderStore, ObjectStore, Piece, PlanLimits, Reader, RemoteStore, Store};
-use penstock_net::tls::ClientTls;
-use penstock_net::{Error, Result};
+use penstock_io::DriverError as _;
+use penstock_io::tls::ClientTls;
+use penstock_lumberjack_net::spool::{FolderStore, ObjectStore, Piece, PlanLimits, Reader, RemoteStore, Store};
+use penstock_lumberjack_net::{Error, Result};
 use pyo3::prelude::*;
 use pyo3_arrow::{PyRecordBatch, PySchema};
 
@@ -38,7 +39,7 @@ impl SpoolReaderFields {
                 None => Arc::new(FolderStore::open(folder)?),
             });
         }
-        let missing = || Error::Misuse("a place or an address must be given".into());
+        let missing = || Error::misuse("a place or an address must be given".into());
         let name = self.address.as_deref().ok_or_else(missing)?;
         let (found, host) = address::resolve(name)?;
         let address = found.first().copied().ok_or_else(missing)?;

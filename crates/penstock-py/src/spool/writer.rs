@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use penstock_net::lumberjack::spool::{Ack, Keep, PlanLimits, Service, Spool as NetSpool, SpoolOptions};
-use penstock_net::pipestream::reading::ReadKey;
-use penstock_net::tls::{Identity, ServerTls};
-use penstock_net::{Error, Result};
+use penstock_io::DriverError as _;
+use penstock_io::ReadKey;
+use penstock_io::tls::{Identity, ServerTls};
+use penstock_lumberjack_net::spool::{Ack, Keep, PlanLimits, Service, Spool as NetSpool, SpoolOptions};
+use penstock_lumberjack_net::{Error, Result};
 use pyo3::prelude::*;
 
 use super::{PieceTuple, PositionTuple, detached, divide, position};
@@ -31,7 +32,7 @@ pub(crate) struct SpoolFields {
 }
 
 fn seconds(name: &str, value: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|error| Error::Misuse(format!("{name}={value}: {error}")))
+    Duration::try_from_secs_f64(value).map_err(|error| Error::misuse(format!("{name}={value}: {error}")))
 }
 
 impl SpoolFields {
@@ -49,7 +50,7 @@ impl SpoolFields {
             ack: match self.ack.as_str() {
                 "spool" => Ack::Spool,
                 "commit" => Ack::Commit,
-                other => return Err(Error::Misuse(format!("ack={other:?}: \"spool\" or \"commit\""))),
+                other => return Err(Error::misuse(format!("ack={other:?}: \"spool\" or \"commit\""))),
             },
             dedup: self.dedup,
         })
@@ -139,9 +140,9 @@ impl Spool {
             let identity = match (cert, key) {
                 (Some(cert), Some(key)) => Identity::Files { cert, key },
                 (None, None) => Identity::Development { dir: development },
-                _ => return Err(Error::Misuse("a certificate and its key go together".into())),
+                _ => return Err(Error::misuse("a certificate and its key go together".into())),
             };
-            let nowhere = || Error::Misuse(format!("{listen} has no address"));
+            let nowhere = || Error::misuse(format!("{listen} has no address"));
             let address = address::resolve(listen)?.0.first().copied().ok_or_else(nowhere)?;
             let tls = ServerTls { identity, client_ca: None };
             Service::bind(address, &tls, ReadKey::new(read_key)?, self.spool.store()?)

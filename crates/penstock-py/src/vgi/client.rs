@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use arrow_schema::SchemaRef;
-use penstock_net::vgi::{Check, ClientConnection};
 use penstock_vgi::{Answer, Batch, Error, ErrorKind, Failure, Limits, Log, Method, MethodKind};
+use penstock_vgi_net::{Check, ClientConnection};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};

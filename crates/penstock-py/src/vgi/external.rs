@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_schema::SchemaRef;
-use penstock_net::vgi::external::{FetchOptions, Fetcher, ObjectStorage, Resolver};
-use penstock_net::vgi::http::Uploads;
 use penstock_vgi::external::{Opened, Parcel, Pointer, pointer};
 use penstock_vgi::http::inflate;
 use penstock_vgi::{Batch, Error, ErrorKind, Failure, Limits};
+use penstock_vgi_net::external::{FetchOptions, Fetcher, ObjectStorage, Resolver};
+use penstock_vgi_net::http::Uploads;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};

@@ -4,8 +4,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use penstock_net::tls::{ClientTls, Identity, ServerTls};
-use penstock_net::vgi::{Channel, Interrupted, Peer, Sink, Source, Tls, duplicate};
+use penstock_io::tls::{ClientTls, Identity, ServerTls};
+use penstock_vgi_net::{Channel, Interrupted, Peer, Sink, Source, Tls, duplicate};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -136,7 +136,7 @@ impl Sink for PythonFile {
 /// does a [`VgiStop`] that this thread watches.
 pub(crate) fn waiting<T: Send>(
     py: Python<'_>,
-    work: impl FnOnce(penstock_net::vgi::Check<'_>) -> T + Send,
+    work: impl FnOnce(penstock_vgi_net::Check<'_>) -> T + Send,
 ) -> (T, Option<PyErr>) {
     let mut raised = None;
     let result = py.detach(|| {

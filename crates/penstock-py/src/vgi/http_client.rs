@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use penstock_net::tls::{ClientTls, Trust};
-use penstock_net::vgi::Check;
-use penstock_net::vgi::http::{ClientOptions, HttpClient, HttpSender, HttpStream, Retry};
+use penstock_io::tls::{ClientTls, Trust};
 use penstock_vgi::http::{Answered, Headers, Response, read_upload_urls};
 use penstock_vgi::{Answer, Batch, Error, ErrorKind, Limits, MethodKind};
+use penstock_vgi_net::Check;
+use penstock_vgi_net::http::{ClientOptions, HttpClient, HttpSender, HttpStream, Retry};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};

@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use penstock_net::tls::{Identity as Certificate, ServerTls};
-use penstock_net::vgi::Counters;
-use penstock_net::vgi::http::{HttpListener, Progress, Verdict, now};
+use penstock_io::tls::{Identity as Certificate, ServerTls};
 use penstock_vgi::http::{Begun, Call, Config, Headers, Kind, Pending, Request, Response, Resumed, Service, UploadUrl};
 use penstock_vgi::{Batch, Identity, Log, Metadata};
+use penstock_vgi_net::Counters;
+use penstock_vgi_net::http::{HttpListener, Progress, Verdict, now};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3_arrow::PySchema;
@@ -54,7 +54,7 @@ impl HttpOptions {
             dialect,
             description: server.description.clone(),
             limits: server.limits.clone(),
-            seed: penstock_net::vgi::seed(),
+            seed: penstock_vgi_net::seed(),
             prefix: self.prefix,
             signing_key: self.signing_key,
             token_ttl: self.token_ttl,

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
-use penstock_net::vgi::{Channel, Counters, MetricsEndpoint, ServerConnection};
 use penstock_vgi::http::Service;
 use penstock_vgi::{Batch, Call, Class, Description, Dialect, Event, Failure, Limits, Log, MethodKind, ServerConfig};
+use penstock_vgi_net::{Channel, Counters, MetricsEndpoint, ServerConnection};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -75,7 +75,7 @@ impl VgiServer {
         let description = describe.then(|| Arc::new(Description::new(&protocol, dialect, &server_id)));
         let mut limits = Limits::default();
         limits.body = max_message.unwrap_or(limits.body);
-        let config = ServerConfig { server_id, description, limits, seed: penstock_net::vgi::seed() };
+        let config = ServerConfig { server_id, description, limits, seed: penstock_vgi_net::seed() };
         Ok(Self { protocol, config, dialect, counters: Arc::default(), external: given(external) })
     }
 
@@ -119,7 +119,7 @@ impl VgiServer {
         if let Some(seconds) = idle {
             channel.set_idle(limit(seconds)?);
         }
-        let config = ServerConfig { seed: penstock_net::vgi::seed(), ..self.config.clone() };
+        let config = ServerConfig { seed: penstock_vgi_net::seed(), ..self.config.clone() };
         let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment);
         let mut connection = connection.map_err(IntoVgiErr::into_vgi_err)?;
         if self.external.is_some() {
@@ -179,7 +179,7 @@ impl Shared {
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut ServerConnection, penstock_net::vgi::Check<'_>) -> penstock_vgi::Result<T> + Send,
+        work: impl FnOnce(&mut ServerConnection, penstock_vgi_net::Check<'_>) -> penstock_vgi::Result<T> + Send,
     ) -> PyResult<T> {
         let (result, raised) = waiting(py, |check| match self.connection.try_lock() {
             Ok(mut connection) => work(&mut connection, check),

@@ -1,7 +1,7 @@
 //! Parts that an earlier session has set aside: whether their work was done meanwhile, and how they come again.
 
 use bytes::Bytes;
-use penstock_net::pipestream::Status;
+use penstock_pipestream_net::Status;
 
 use super::super::previous::Deferred;
 use super::{Sending, Stopped};

@@ -1,0 +1,66 @@
+//! What admission counts.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::metrics::Page;
+
+/// Connections that were not served, by the reason, and failures to accept. Each server has one.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// The server was full.
+    pub(super) full: AtomicU64,
+    /// Its address had its share.
+    pub(super) address: AtomicU64,
+    /// Only the descriptors that are reserved were left.
+    pub(super) descriptors: AtomicU64,
+    /// The handshake, or the first byte, had not come in time.
+    pub(super) late: AtomicU64,
+    /// Calls of accept that failed.
+    pub(super) accept_failures: AtomicU64,
+}
+
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl Counters {
+    /// Connections that were closed at once.
+    pub fn refused(&self) -> u64 {
+        read(&self.full) + read(&self.address) + read(&self.descriptors)
+    }
+
+    /// A handshake or a first byte came too late.
+    pub fn late(&self) {
+        count(&self.late);
+    }
+
+    /// Connections that were closed at once, by the limit: where there are no sockets of their own, nothing else is counted.
+    pub fn by_limit(&self) -> [(&'static str, u64); 2] {
+        [("full", read(&self.full)), ("address", read(&self.address))]
+    }
+
+    /// Writes `PREFIX_connections_not_served` by reason and `PREFIX_accept_failures`.
+    pub fn write(&self, page: &mut Page<'_>, prefix: &str) -> fmt::Result {
+        page.counters(
+            &format!("{prefix}_connections_not_served"),
+            "Connections closed before they were served, by reason.",
+            "reason",
+            [
+                ("full", read(&self.full)),
+                ("address", read(&self.address)),
+                ("descriptors", read(&self.descriptors)),
+                ("late", read(&self.late)),
+            ],
+        )?;
+        page.counter(
+            &format!("{prefix}_accept_failures"),
+            "Times that the system could not give a connection.",
+            read(&self.accept_failures),
+        )
+    }
+}

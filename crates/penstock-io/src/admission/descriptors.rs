@@ -1,0 +1,136 @@
+//! Descriptors: as many as the connections need, and some that connections never get.
+
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::RESERVED;
+use crate::{DriverError as _, Error, Result};
+
+/// Descriptors that servers of this process were promised: one that is idle now may need all of its own later.
+static PROMISED: AtomicU64 = AtomicU64::new(0);
+
+/// Descriptors of one server, its own until this is dropped.
+#[derive(Debug)]
+pub struct Descriptors {
+    connections: u64,
+    promised: u64,
+}
+
+impl Descriptors {
+    /// Lets the process have descriptors for so many connections, each of which needs so many, beside what is open, what
+    /// other servers were promised, and what is reserved. Where the hard limit is lower, the log says so. There are fewer
+    /// connections where they alone need more than what is not open now: what other servers were promised they may never use.
+    ///
+    /// Fails where there could be none.
+    pub(super) fn provide(what: &str, connections: u64, each: u64) -> Result<Self> {
+        let each = each.max(1);
+        let asked = connections.saturating_mul(each);
+        let others = PROMISED.fetch_add(asked, Ordering::Relaxed);
+        let mut promised = Self { connections, promised: asked };
+        promised.connections = possible(what, connections, each, others)?;
+        let needed = promised.connections.saturating_mul(each);
+        PROMISED.fetch_sub(asked.saturating_sub(needed), Ordering::Relaxed);
+        promised.promised = needed;
+        Ok(promised)
+    }
+
+    /// Connections that there are descriptors for.
+    pub const fn connections(&self) -> u64 {
+        self.connections
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        PROMISED.fetch_sub(self.promised, Ordering::Relaxed);
+    }
+}
+
+fn possible(what: &str, connections: u64, each: u64, others: u64) -> Result<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    let own = open().saturating_add(RESERVED);
+    let needed = connections.saturating_mul(each).saturating_add(own).saturating_add(others);
+    let limit = getrlimit(Resource::Nofile);
+    // No number means that there is no limit.
+    let Some(soft) = limit.current else { return Ok(connections) };
+    if soft >= needed {
+        return Ok(connections);
+    }
+    let raised = limit.maximum.map_or(needed, |hard| hard.min(needed));
+    let soft = match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum }) {
+        Ok(()) => raised,
+        Err(_) => soft,
+    };
+    if soft >= needed {
+        return Ok(connections);
+    }
+    let possible = fewer(soft, own, each, connections);
+    if possible == 0 {
+        let message = format!("{what} needs at least {} descriptors, and the system gives {soft}", own + each);
+        return Err(Error::io("raise the limit of descriptors (ulimit -n)", message));
+    }
+    tracing::warn!(
+        what,
+        asked = connections,
+        connections = possible,
+        descriptors = soft,
+        reserved = RESERVED,
+        others,
+        "the limit of descriptors (ulimit -n) is too low for all connections that the servers of this process may have: \
+         {needed} would do"
+    );
+    Ok(possible)
+}
+
+/// Connections that a limit has room for which is too low. An eighth of what is left is for servers that come later, metrics
+/// for instance.
+fn fewer(soft: u64, own: u64, each: u64, connections: u64) -> u64 {
+    let free = soft.saturating_sub(own);
+    let possible = (free - free / 8) / each;
+    // An eighth of what is just enough for one connection leaves none.
+    possible.max(u64::from(free >= each)).min(connections)
+}
+
+/// Descriptors that are open now; a guess where the system does not say.
+fn open() -> u64 {
+    const GUESS: u64 = 16;
+    ["/proc/self/fd", "/dev/fd"]
+        .iter()
+        .find_map(|folder| std::fs::read_dir(folder).ok())
+        .map_or(GUESS, |entries| entries.count() as u64)
+}
+
+/// Whether this is one of the last descriptors, which are kept for files. The system gives the lowest that is free, so all
+/// below it are in use.
+pub(super) fn is_in_reserve(descriptor: &impl AsFd, reserved: u64) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let number = u64::try_from(descriptor.as_fd().as_raw_fd()).unwrap_or(0);
+    limit.is_some_and(|limit| number >= limit.saturating_sub(reserved))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_low_limit_leaves_what_is_reserved_to_files_and_an_eighth_to_later_servers() {
+        assert_eq!(fewer(128, 10 + RESERVED, 1, 16_384), 76);
+        assert_eq!(fewer(128, 10 + RESERVED, 2, 16_384), 38);
+        assert_eq!(fewer(128, 10 + RESERVED, 1, 64), 64);
+        assert_eq!(fewer(128, 86 + RESERVED, 1, 8), 8, "metrics, beside a server that has taken what it could");
+        assert_eq!(fewer(43, 10 + RESERVED, 1, 64), 1);
+        assert_eq!(fewer(40, 10 + RESERVED, 1, 64), 0);
+    }
+
+    #[test]
+    fn what_was_promised_is_given_back() {
+        // Other tests of this process are servers too: only what is large is seen.
+        const MANY: u64 = 1 << 40;
+        let promised = Descriptors { connections: MANY, promised: MANY };
+        PROMISED.fetch_add(MANY, Ordering::Relaxed);
+        assert!(PROMISED.load(Ordering::Relaxed) >= MANY);
+        drop(promised);
+        assert!(PROMISED.load(Ordering::Relaxed) < MANY);
+    }
+}

@@ -1,0 +1,74 @@
+//! A connection that says nothing is not waited for: without an end it would keep its place from others.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep_until};
+
+use super::permits::{Admission, Permit};
+
+/// A stream whose first byte must come by the deadline of its place, else a read fails with
+/// [`TimedOut`](io::ErrorKind::TimedOut), which is counted. What comes later may take its time.
+#[derive(Debug)]
+pub struct FirstByte<S> {
+    stream: S,
+    /// Until the first byte has come.
+    waiting: Option<(Pin<Box<Sleep>>, Arc<Admission>)>,
+}
+
+impl<S> FirstByte<S> {
+    /// Wrap a stream that was just accepted.
+    pub fn new(stream: S, permit: &Permit) -> Self {
+        let late = Box::pin(sleep_until(permit.deadline().into()));
+        Self { stream, waiting: Some((late, Arc::clone(permit.admission()))) }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for FirstByte<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let read = Pin::new(&mut this.stream).poll_read(context, into);
+        let Some((late, admission)) = &mut this.waiting else { return read };
+        if read.is_ready() {
+            this.waiting = None;
+            return read;
+        }
+        if late.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        admission.counters().late();
+        let seconds = admission.config().patience.as_secs_f64();
+        this.waiting = None;
+        let message = format!("nothing came within {seconds} s of the connection");
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for FirstByte<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,89 @@
+use std::error::Error as StdError;
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+
+use penstock_wire::ErrorKind;
+
+/// What can go wrong at this end, whatever the protocol. Cheap to clone, because one lost connection fails many waiting
+/// callers.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// A file, a socket or a thread.
+    #[error("{context}: {source}")]
+    Io {
+        /// What was tried, with the name of the file or the address.
+        context: String,
+        /// What the system or a library said.
+        source: Arc<dyn StdError + Send + Sync>,
+    },
+    /// A certificate, a key or the handshake.
+    #[error("{0}")]
+    Tls(String),
+    /// The caller broke a rule; nothing was sent.
+    #[error("{0}")]
+    Misuse(String),
+    /// A task of this process ended without an answer: it panicked, or the process ends.
+    #[error("{0}")]
+    Task(String),
+    /// It took too long.
+    #[error("{0}")]
+    Deadline(String),
+    /// The object was made before a fork and cannot be used in the child.
+    #[error("made before a fork; make a new one in the child process")]
+    Forked,
+}
+
+/// Return type of what the drivers share.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Return whose fault it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { .. } | Self::Tls(_) | Self::Task(_) => ErrorKind::Io,
+            Self::Misuse(_) | Self::Forked => ErrorKind::Misuse,
+            Self::Deadline(_) => ErrorKind::Deadline,
+        }
+    }
+}
+
+/// Constructors of every driver's error for what can go wrong at this end.
+pub trait DriverError: From<Error> {
+    /// Make an IO error with what was tried.
+    fn io(context: impl Into<String>, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Error::Io { context: context.into(), source: Arc::from(source.into()) }.into()
+    }
+
+    /// Make an IO error about a file.
+    fn file(doing: &str, path: &Path, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::io(format!("{doing} {}", path.display()), source)
+    }
+
+    /// Make the error of a certificate, a key or a handshake.
+    fn tls(message: String) -> Self {
+        Error::Tls(message).into()
+    }
+
+    /// Make the error of a caller that broke a rule.
+    fn misuse(message: String) -> Self {
+        Error::Misuse(message).into()
+    }
+
+    /// Make the error of a task that ended without an answer.
+    fn task(cause: &impl Display) -> Self {
+        Error::Task(cause.to_string()).into()
+    }
+
+    /// Make the error of what took too long.
+    fn deadline(message: String) -> Self {
+        Error::Deadline(message).into()
+    }
+
+    /// Make the error of a payload of so many bytes, for which there is no memory.
+    fn memory(bytes: impl Display) -> Self {
+        Self::io(format!("cannot hold {bytes} bytes"), "there is no memory")
+    }
+}
+
+impl<E: From<Error>> DriverError for E {}

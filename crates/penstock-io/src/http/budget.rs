@@ -1,0 +1,280 @@
+//! Memory that requests may take: so much in all, and so much of it for one address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::admission::network;
+
+/// The unit that is counted.
+const UNIT: u64 = 1 << 10;
+/// How long somebody waits for room, before it is told to come again.
+const WAIT: Duration = Duration::from_secs(10);
+/// What of all an address may have: one in so many.
+const SHARE: u64 = 4;
+/// What grows beyond this has three quarters of all at most: a few large bodies that do not end leave room for small ones.
+const SMALL: u64 = 1 << 20;
+
+/// There is no room now: the request may be tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Busy;
+
+/// Octets that requests hold together.
+///
+/// One address has a share of it only, so that nobody takes all of it from the others. Who is on this host has no share: it may
+/// be a proxy that does not say whom it speaks for.
+#[derive(Debug)]
+pub struct Budget {
+    all: Arc<Semaphore>,
+    /// Units of one address.
+    share: u32,
+    addresses: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    large: Arc<Semaphore>,
+    beyond: Arc<Semaphore>,
+    /// Octets that need no room.
+    free: usize,
+}
+
+/// Room for octets; it is given back when this is dropped.
+#[derive(Debug)]
+pub struct Room {
+    all: OwnedSemaphorePermit,
+    share: Option<OwnedSemaphorePermit>,
+    /// The most that it can grow to.
+    most: u32,
+    /// Who has it may go beyond all limits.
+    beyond: Option<OwnedSemaphorePermit>,
+    last: Arc<Semaphore>,
+    /// The same units as `all`, of those for what is large.
+    large: Option<OwnedSemaphorePermit>,
+    for_large: Arc<Semaphore>,
+    free: usize,
+}
+
+fn units(octets: u64) -> u32 {
+    u32::try_from(octets.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+async fn acquired(semaphore: &Arc<Semaphore>, units: u32) -> Result<OwnedSemaphorePermit, Busy> {
+    Arc::clone(semaphore).acquire_many_owned(units).await.map_err(|_| Busy)
+}
+
+impl Budget {
+    /// So many octets in all; whoever asks for room wants `most` of them at most.
+    pub fn new(octets: u64, most: u64) -> Self {
+        let semaphore = |units: u32| Arc::new(Semaphore::new(units as usize));
+        let share = units(most.max(octets / SHARE));
+        Self {
+            all: semaphore(units(octets.max(most))),
+            share,
+            addresses: Mutex::default(),
+            large: semaphore(units(octets - octets / 4).max(share)),
+            beyond: semaphore(1),
+            free: 0,
+        }
+    }
+
+    /// What grows to no more than so many octets needs no room: connections are limited, and so is what they hold of these.
+    pub const fn with_free(mut self, octets: usize) -> Self {
+        self.free = octets;
+        self
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Semaphore>>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn share(&self, peer: IpAddr) -> Option<Arc<Semaphore>> {
+        let fresh = || Arc::new(Semaphore::new(self.share as usize));
+        (!peer.is_loopback()).then(|| Arc::clone(self.addresses().entry(network(peer)).or_insert_with(fresh)))
+    }
+
+    /// Room for so many octets, or for as many as there can be. Fails with [`Busy`] where none becomes free in 10 s.
+    pub async fn room(&self, peer: IpAddr, octets: u64) -> Result<Room, Busy> {
+        let (wanted, share) = (units(octets).min(self.share), self.share(peer));
+        let waiting = async {
+            let share = match &share {
+                Some(share) => Some(acquired(share, wanted).await?),
+                None => None,
+            };
+            let all = acquired(&self.all, wanted).await?;
+            let (last, for_large) = (Arc::clone(&self.beyond), Arc::clone(&self.large));
+            Ok(Room { all, share, most: self.share, beyond: None, last, large: None, for_large, free: self.free })
+        };
+        timeout(WAIT, waiting).await.unwrap_or(Err(Busy))
+    }
+
+    /// Forgets the addresses that hold nothing.
+    pub fn clean(&self) {
+        self.addresses().retain(|_, share| Arc::strong_count(share) > 1);
+    }
+
+    /// Return how many bytes may still be taken.
+    pub fn free(&self) -> u64 {
+        self.all.available_permits() as u64 * UNIT
+    }
+}
+
+impl Room {
+    /// Gives back what so many octets do not need.
+    pub fn shrink(&mut self, octets: usize) {
+        for permit in [Some(&mut self.all), self.share.as_mut(), self.large.as_mut()].into_iter().flatten() {
+            drop(permit.split(permit.num_permits().saturating_sub(units(octets as u64) as usize)));
+        }
+    }
+
+    /// Room for so many octets, that of before included.
+    ///
+    /// Those who grow hold what they have while they wait. So one of them at a time does not wait: it goes beyond, comes to its
+    /// end, and gives back all of it. Fails with [`Busy`] where there is no room for 10 s.
+    pub async fn grow(&mut self, octets: usize) -> Result<(), Busy> {
+        let (wanted, had) = (units(octets as u64).min(self.most), units(self.all.num_permits() as u64 * UNIT));
+        let more = wanted.saturating_sub(had);
+        if more == 0 || self.beyond.is_some() || octets <= self.free {
+            return Ok(());
+        }
+        let is_large = octets as u64 > SMALL;
+        let had_large = self.large.as_ref().map_or(0, |large| units(large.num_permits() as u64 * UNIT));
+        let both = async {
+            let share = match &self.share {
+                Some(share) => Some(acquired(share.semaphore(), more).await?),
+                None => None,
+            };
+            let large = match is_large {
+                true => Some(acquired(&self.for_large, wanted.saturating_sub(had_large)).await?),
+                false => None,
+            };
+            Ok::<_, Busy>((acquired(self.all.semaphore(), more).await?, share, large))
+        };
+        let (all, share, large) = tokio::select! {
+            biased;
+            both = both => both?,
+            beyond = timeout(WAIT, acquired(&self.last, 1)) => {
+                self.beyond = Some(beyond.unwrap_or(Err(Busy))?);
+                return Ok(());
+            }
+        };
+        self.all.merge(all);
+        if let (Some(had), Some(share)) = (&mut self.share, share) {
+            had.merge(share);
+        }
+        match (&mut self.large, large) {
+            (Some(had), Some(large)) => had.merge(large),
+            (had, Some(large)) => *had = Some(large),
+            (_, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Octets that give the room back when nobody has them any more.
+    pub fn holds(mut self, octets: Vec<u8>) -> Bytes {
+        self.shrink(octets.capacity());
+        Bytes::from_owner(Held { octets, _room: self })
+    }
+}
+
+struct Held {
+    octets: Vec<u8>,
+    _room: Room,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.octets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::block_on;
+
+    const KIB: u64 = 1 << 10;
+
+    fn room(budget: &Budget, peer: [u8; 4], octets: u64) -> Room {
+        block_on(budget.room(peer.into(), octets)).expect("runs").expect("there is room")
+    }
+
+    fn is_full(budget: &Budget, peer: [u8; 4], octets: u64) -> bool {
+        let waiting = async { timeout(Duration::from_millis(20), budget.room(peer.into(), octets)).await.is_err() };
+        block_on(waiting).expect("runs")
+    }
+
+    #[test]
+    fn an_address_has_its_share_and_gives_it_back_with_the_octets() {
+        let budget = Budget::new(8 * KIB, KIB);
+        let one = room(&budget, [192, 0, 2, 1], 2 * KIB);
+        assert!(is_full(&budget, [192, 0, 2, 1], 1), "a quarter is its share");
+        let two = room(&budget, [192, 0, 2, 2], 2 * KIB);
+        let here = room(&budget, [127, 0, 0, 1], 2 * KIB);
+        let _more = room(&budget, [127, 0, 0, 1], 2 * KIB);
+        assert!(is_full(&budget, [192, 0, 2, 3], 1));
+        let octets = one.holds(Vec::with_capacity(1_024));
+        assert_eq!(budget.free(), KIB);
+        drop((octets, two, here));
+        assert_eq!(budget.free(), 6 * KIB);
+        budget.clean();
+        assert!(budget.addresses().is_empty());
+    }
+
+    #[test]
+    fn an_ipv6_network_has_one_share() {
+        let budget = Budget::new(8 * KIB, KIB);
+        let of = |last| IpAddr::from([0x2001, 0xdb8, 0, 7, 1, 2, 3, last]);
+        let _held = block_on(budget.room(of(1), 2 * KIB)).expect("runs").expect("there is room");
+        let next = async { timeout(Duration::from_millis(20), budget.room(of(2), 1)).await.is_err() };
+        assert!(block_on(next).expect("runs"), "another address of the same network");
+        let other = IpAddr::from([0x2001, 0xdb8, 0, 8, 1, 2, 3, 1]);
+        assert!(block_on(budget.room(other, KIB)).expect("runs").is_ok());
+    }
+
+    #[test]
+    fn large_ones_that_do_not_end_leave_room_for_small_ones_and_the_smallest_need_none() {
+        const MIB: usize = 1 << 20;
+        let budget = Budget::new(16 * MIB as u64, 4 * MIB as u64).with_free(64 << 10);
+        let grown = async {
+            let mut held = Vec::new();
+            // The fourth goes beyond, and no other may.
+            for _ in 0..4 {
+                let mut room = budget.room([127, 0, 0, 1].into(), 0).await?;
+                room.grow(MIB).await?;
+                room.grow(4 * MIB).await?;
+                held.push(room);
+            }
+            let mut large = budget.room([127, 0, 0, 1].into(), 0).await?;
+            let waits = timeout(Duration::from_millis(20), large.grow(2 * MIB)).await.is_err();
+            let mut small = budget.room([127, 0, 0, 1].into(), 0).await?;
+            small.grow(MIB).await?;
+            let left = budget.free();
+            small.grow(64 << 10).await?;
+            let mut smallest = budget.room([127, 0, 0, 1].into(), 0).await?;
+            smallest.grow(64 << 10).await?;
+            assert_eq!(budget.free(), left, "64 KiB are free");
+            held.clear();
+            large.grow(4 * MIB).await.map(|()| waits)
+        };
+        assert_eq!(block_on(grown).expect("runs"), Ok(true));
+        assert_eq!(budget.free(), 16 * MIB as u64);
+    }
+
+    #[test]
+    fn those_who_grow_do_not_wait_for_each_other_for_ever() {
+        let budget = Budget::new(4 * KIB, 4 * KIB);
+        let (mut one, mut two) = (room(&budget, [127, 0, 0, 1], KIB), room(&budget, [127, 0, 0, 1], KIB));
+        let grown = async {
+            one.grow(2_048).await?;
+            two.grow(2_048).await?;
+            one.grow(4_096).await
+        };
+        assert!(block_on(grown).expect("runs").is_ok());
+        let waiting = async { timeout(Duration::from_millis(20), two.grow(4_096)).await.is_err() };
+        assert!(block_on(waiting).expect("runs"), "one at a time goes beyond");
+        drop(one);
+        assert!(block_on(two.grow(4_096)).expect("runs").is_ok());
+    }
+}

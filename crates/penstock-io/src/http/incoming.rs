@@ -1,0 +1,170 @@
+//! Bodies of requests: up to a limit, at a least rate, in a total time, in room that grows with what has come.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::Body;
+use penstock_wire::{Limit, LimitExceeded};
+use tokio::time::{Instant, timeout};
+
+use super::budget::{Busy, Room};
+
+/// How long a body may take, and each part of one that is larger: so 51 KiB a second is the least rate.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PART: u64 = 512 << 10;
+/// How long a body may take in all, whatever its rate.
+const TOTAL: Duration = Duration::from_secs(900);
+
+/// Why a body was not read to its end.
+#[derive(Debug)]
+pub enum BodyError {
+    /// It is longer than it may be.
+    TooLarge(LimitExceeded),
+    /// The client broke off.
+    Broken,
+    /// It came too slowly; the text says what was allowed.
+    Late(String),
+    /// There was no room for it.
+    Busy,
+}
+
+impl From<Busy> for BodyError {
+    fn from(_: Busy) -> Self {
+        Self::Busy
+    }
+}
+
+/// A body that arrives. Only the time in which the client is waited for counts.
+struct Arrival<B> {
+    body: B,
+    most: Limit,
+    length: u64,
+    /// The time for a part.
+    patience: Duration,
+    /// Of the time for this part.
+    left: Duration,
+    /// Of the time for all of it.
+    total: Duration,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
+    const fn new(body: B, most: Limit) -> Self {
+        Self { body, most, length: 0, patience: PATIENCE, left: PATIENCE, total: TOTAL }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
+        loop {
+            let began = Instant::now();
+            let Ok(frame) = timeout(self.left.min(self.total), self.body.frame()).await else {
+                return Err(BodyError::Late(self.late()));
+            };
+            let waited = began.elapsed();
+            (self.left, self.total) = (self.left.saturating_sub(waited), self.total.saturating_sub(waited));
+            let Some(frame) = frame else { return Ok(None) };
+            let Ok(frame) = frame else { return Err(BodyError::Broken) };
+            let Ok(bytes) = frame.into_data() else { continue };
+            let part = self.length / PART;
+            self.length = self.length.saturating_add(bytes.len() as u64);
+            self.most.check(self.length).map_err(BodyError::TooLarge)?;
+            if self.length / PART > part {
+                self.left = self.patience;
+            }
+            return Ok(Some(bytes));
+        }
+    }
+
+    fn late(&self) -> String {
+        let limit = if self.total < self.left { TOTAL } else { PATIENCE };
+        format!("the body took longer than {} s", limit.as_secs())
+    }
+}
+
+/// Reads a body, up to its limit and in its time.
+pub async fn read_body<B>(body: B, most: Limit) -> Result<Vec<u8>, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let (mut arrival, mut bytes) = (Arrival::new(body, most), Vec::new());
+    while let Some(more) = arrival.next().await? {
+        bytes.extend_from_slice(&more);
+    }
+    Ok(bytes)
+}
+
+/// The same, in room that grows with what has come: a length that is stated and does not come keeps no other request waiting.
+pub async fn read_body_within<B>(body: B, most: Limit, room: &mut Room) -> Result<Vec<u8>, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let (mut arrival, mut bytes) = (Arrival::new(body, most), Vec::new());
+    while let Some(more) = arrival.next().await? {
+        let length = bytes.len().saturating_add(more.len());
+        if length > bytes.capacity() {
+            let most = usize::try_from(most.value).unwrap_or(usize::MAX);
+            let capacity = bytes.capacity().saturating_mul(2).min(most).max(length);
+            room.grow(capacity).await?;
+            bytes.reserve_exact(capacity.saturating_sub(bytes.len()));
+        }
+        bytes.extend_from_slice(&more);
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::runtime::{block_on, spawn};
+
+    const MOST: Limit = Limit { name: "body", value: 8 << 20 };
+
+    /// A body of so many octets each time.
+    fn dripping(octets: usize, pause: Duration) -> impl Body<Data = Bytes, Error = Infallible> + Send + Unpin {
+        let (near, mut far) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            while near.send(Ok(Frame::data(Bytes::from(vec![7; octets])))).await.is_ok() {
+                sleep(pause).await;
+            }
+        });
+        StreamBody::new(stream::poll_fn(move |context| far.poll_recv(context)))
+    }
+
+    /// Reads until the end; says why it came, and how much there was.
+    fn ended(octets: usize, patience: Duration, total: Duration) -> (String, u64) {
+        let reading = async move {
+            let body = dripping(octets, Duration::from_millis(10));
+            let mut arrival = Arrival { patience, left: patience, total, ..Arrival::new(body, MOST) };
+            loop {
+                match arrival.next().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return ("whole".to_owned(), arrival.length),
+                    Err(BodyError::Late(why)) => return (why, arrival.length),
+                    Err(other) => return (format!("{other:?}"), arrival.length),
+                }
+            }
+        };
+        block_on(spawn(reading).expect("runs")).expect("waited").expect("ended")
+    }
+
+    #[test]
+    fn a_drip_below_the_least_rate_is_ended_though_something_comes_all_the_time() {
+        let (why, length) = ended(16, Duration::from_millis(200), TOTAL);
+        assert!(why.contains("longer than 10 s") && (16..PART).contains(&length), "{why} after {length}");
+    }
+
+    #[test]
+    fn a_body_at_a_good_rate_is_ended_when_its_total_time_is_over() {
+        let patience = Duration::from_secs(10);
+        let (why, length) = ended(64 << 10, patience, Duration::from_millis(300));
+        assert!(why.contains("longer than 900 s") && length > 64 << 10, "{why} after {length}");
+        // Without that end only its length limits it.
+        assert!(ended(512 << 10, patience, TOTAL).0.contains("TooLarge"));
+    }
+}

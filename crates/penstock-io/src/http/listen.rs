@@ -1,0 +1,316 @@
+//! Where requests come in.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::body::RequestBody;
+use super::pace::Paced;
+use crate::admission::{Admission, Config, Counters, FirstByte, PATIENCE, Permit, WhenFull};
+use crate::runtime::{PerProcess, Runtime, block_on};
+use crate::tcp::listen;
+use crate::tls::{Acceptor, ClientCertificates, Fingerprint, ServerTls};
+use crate::{DriverError as _, Error, Result};
+
+/// How long a connection that ends has to take the last of it, close_notify included.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// What a client still sends of a body that nobody wants is read for so long after the answer, and after so long a silence no
+/// more: a reset would overtake the answer (RFC 9112, section 9.6).
+const LINGER: Duration = Duration::from_secs(10);
+const LINGER_BYTES: usize = 16 << 20;
+const LINGER_SILENCE: Duration = Duration::from_secs(2);
+
+/// What a server takes, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Serving {
+    /// What is served, for errors.
+    pub what: &'static str,
+    /// Connections at a time; others wait in the system.
+    pub connections: u64,
+    /// Of one address; by default seven eighths of them.
+    pub per_address: Option<u64>,
+    /// Descriptors that a connection needs.
+    pub descriptors: u64,
+    /// Whether a connection has more than one request.
+    pub keep_alive: bool,
+    /// How long a head may take, and the silence before it. The first byte of all comes within [`PATIENCE`] of accept.
+    pub patience: Duration,
+    /// How long 64 KiB of an answer, or what is left of it, may take to go out; then the connection is cut.
+    pub stall: Duration,
+    /// Octets of answers that wait in a connection and as many in its socket; without it, what the system and the library hold.
+    pub unsent: Option<u32>,
+    /// How long requests may take that still run when the server stops; then they are cut.
+    pub grace: Duration,
+}
+
+/// Who answers requests.
+pub trait Answers: Send + Sync + 'static {
+    /// The bodies of the answers.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
+
+    /// Answers one.
+    fn answer(
+        self: Arc<Self>,
+        request: Request<RequestBody>,
+        peer: SocketAddr,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// Every request has it among its extensions: who holds an answer back learns that the server ends.
+#[derive(Debug, Clone)]
+pub struct Stopping(watch::Receiver<Option<Duration>>);
+
+impl Stopping {
+    /// Waits until the server is told to stop, or was dropped.
+    pub async fn told(&mut self) {
+        // An error means that it was dropped.
+        let _ = self.0.wait_for(Option::is_some).await.is_ok();
+    }
+
+    /// How long what runs may take from then on, where that was said.
+    fn grace(&self) -> Option<Duration> {
+        *self.0.borrow()
+    }
+}
+
+/// A server that listens.
+pub struct HttpServer {
+    address: SocketAddr,
+    fingerprint: Option<Fingerprint>,
+    stop: PerProcess<watch::Sender<Option<Duration>>>,
+    admission: Arc<Admission>,
+    serving: Serving,
+}
+
+/// How connections are encrypted.
+pub enum Secured {
+    /// Not at all.
+    Plain,
+    /// With one certificate.
+    Fixed(TlsAcceptor, Fingerprint),
+    /// With what the files hold at the time.
+    Reloading(Arc<Acceptor>),
+}
+
+impl Secured {
+    /// With a server's certificate, where it has one.
+    pub fn of(tls: Option<&ServerTls>) -> Result<Self> {
+        let Some(tls) = tls else { return Ok(Self::Plain) };
+        let (mut config, fingerprint) = tls.tcp_config(ClientCertificates::Required)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self::Fixed(TlsAcceptor::from(Arc::new(config)), fingerprint))
+    }
+
+    fn acceptor(&self) -> Option<TlsAcceptor> {
+        match self {
+            Self::Plain => None,
+            Self::Fixed(acceptor, _) => Some(acceptor.clone()),
+            Self::Reloading(acceptor) => Some(acceptor.acceptor()),
+        }
+    }
+
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        match self {
+            Self::Plain => None,
+            Self::Fixed(_, fingerprint) => Some(*fingerprint),
+            Self::Reloading(acceptor) => Some(acceptor.fingerprint()),
+        }
+    }
+}
+
+impl fmt::Debug for HttpServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// What every connection of a server needs.
+struct Shared<A> {
+    secured: Secured,
+    answers: Arc<A>,
+    serving: Serving,
+    stopping: Stopping,
+}
+
+impl HttpServer {
+    /// Listens; port 0 picks a free one.
+    pub fn bind<A: Answers>(
+        answers: Arc<A>,
+        address: SocketAddr,
+        secured: Secured,
+        serving: Serving,
+        counters: Arc<Counters>,
+    ) -> Result<Self> {
+        let admission = Admission::new(
+            Config {
+                per_address: serving.per_address,
+                descriptors: serving.descriptors,
+                when_full: WhenFull::Wait,
+                patience: serving.patience.min(PATIENCE),
+                ..Config::new(serving.what, serving.connections)
+            },
+            counters,
+        )?;
+        let runtime = Runtime::current()?;
+        let bound = listen(address).and_then(|listener| {
+            let _entered = runtime.handle().enter();
+            Ok((listener.local_addr()?, TcpListener::from_std(listener)?))
+        });
+        let (address, listener) =
+            bound.map_err(|error| Error::io(format!("cannot serve {} on {address}", serving.what), error))?;
+        let (stop, stopped) = watch::channel(None);
+        let fingerprint = secured.fingerprint();
+        let shared = Arc::new(Shared { secured, answers, serving, stopping: Stopping(stopped) });
+        runtime.handle().spawn(accept(listener, shared, Arc::clone(&admission)));
+        Ok(Self { address, fingerprint, stop: PerProcess::new(stop), admission, serving })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What clients pin; `None` without TLS.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.fingerprint
+    }
+
+    /// What says when it ends.
+    pub fn stopping(&self) -> Result<Stopping> {
+        Ok(Stopping(self.stop.get()?.subscribe()))
+    }
+
+    /// Takes no more connections. Requests that run have their time to end, which nobody waits for.
+    pub fn stop(&self) {
+        // In a forked child it is somebody else's.
+        if let Ok(stop) = self.stop.get() {
+            stop.send_replace(Some(self.serving.grace));
+        }
+    }
+
+    /// Takes no more connections, waits for the requests that run, and ends.
+    pub fn close(&self) -> Result<()> {
+        self.close_within(self.serving.grace)
+    }
+
+    /// The same; requests that still run after so long are cut.
+    pub fn close_within(&self, grace: Duration) -> Result<()> {
+        self.stop.get()?.send_replace(Some(grace));
+        let admission = Arc::clone(&self.admission);
+        let done = block_on(async move { timeout(grace, admission.idle()).await.is_ok() })?;
+        if !done {
+            let (what, seconds) = (self.serving.what, grace.as_secs_f64());
+            tracing::warn!("requests of {what} still run {seconds} s after the server was told to stop; they are cut");
+        }
+        Ok(())
+    }
+}
+
+async fn accept<A: Answers>(listener: TcpListener, shared: Arc<Shared<A>>, admission: Arc<Admission>) {
+    let mut stopping = shared.stopping.clone();
+    let accepting = admission.accept(&listener, |stream, peer, permit| {
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move { connection(stream, peer, &shared, &permit).await });
+    });
+    tokio::select! {
+        never = accepting => match never {},
+        () = stopping.told() => {}
+    }
+}
+
+async fn connection<A: Answers>(stream: TcpStream, peer: SocketAddr, shared: &Shared<A>, permit: &Permit) {
+    // What a socket holds is no progress of who reads: without this the system takes megabytes at once.
+    #[cfg(target_os = "linux")]
+    if let Some(octets) = shared.serving.unsent {
+        let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(octets);
+    }
+    let Some(acceptor) = shared.secured.acceptor() else { return serve(stream, peer, shared, permit).await };
+    match permit.in_time(acceptor.accept(stream)).await {
+        Some(Ok(stream)) => serve(stream, peer, shared, permit).await,
+        Some(Err(error)) => tracing::warn!(%peer, %error, "a caller's handshake failed"),
+        None => tracing::warn!(%peer, "a caller's handshake took too long"),
+    }
+}
+
+async fn serve<A: Answers, S>(stream: S, peer: SocketAddr, shared: &Shared<A>, permit: &Permit)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    // Whether the client may still send what nobody reads.
+    let unread = Arc::new(AtomicBool::new(false));
+    let answering = service_fn(|request: Request<Incoming>| {
+        let (parts, body) = request.into_parts();
+        let (body, rest) = RequestBody::new(body, &parts.headers);
+        let mut request = Request::from_parts(parts, body);
+        request.extensions_mut().insert(shared.stopping.clone());
+        let (answers, unread) = (Arc::clone(&shared.answers), Arc::clone(&unread));
+        async move {
+            let mut response = answers.answer(request, peer).await;
+            if !rest.drain().await {
+                unread.store(true, Ordering::Relaxed);
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let mut http = http1::Builder::new();
+    let http = http.timer(TokioTimer::new()).header_read_timeout(shared.serving.patience);
+    http.keep_alive(shared.serving.keep_alive);
+    if let Some(octets) = shared.serving.unsent {
+        http.max_buf_size(octets as usize);
+    }
+    let stream = Paced::new(FirstByte::new(stream, permit), shared.serving.stall);
+    let mut connection = http.serve_connection(TokioIo::new(stream), answering);
+    let mut stopping = shared.stopping.clone();
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = stopping.told() => {
+            std::pin::Pin::new(&mut connection).graceful_shutdown();
+            tokio::select! {
+                ended = &mut connection => ended,
+                () = sleep(stopping.grace().unwrap_or(shared.serving.grace)) => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "a connection broke");
+    }
+    goodbye(connection.into_parts().io.into_inner(), unread.load(Ordering::Relaxed)).await;
+}
+
+/// Ends a connection so that its client knows that nothing was cut off: with close_notify, where it is of TLS, and where the
+/// client may be sending still, not with a reset.
+async fn goodbye<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, unread: bool) {
+    // A client that has gone wants none.
+    let ended = timeout(GOODBYE, stream.shutdown()).await;
+    if !unread || !matches!(ended, Ok(Ok(()))) {
+        return;
+    }
+    let dropping = async {
+        let (mut rest, mut dropped) = (vec![0_u8; 16 << 10], 0);
+        while let Ok(Ok(count @ 1..)) = timeout(LINGER_SILENCE, stream.read(&mut rest)).await {
+            dropped += count;
+            if dropped > LINGER_BYTES {
+                return;
+            }
+        }
+    };
+    let _ = timeout(LINGER, dropping).await;
+}

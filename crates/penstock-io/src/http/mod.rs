@@ -1,0 +1,14 @@
+//! HTTP/1.1 for every protocol that is served over it: connections, TLS, and how a server ends. What is answered is theirs.
+
+mod body;
+mod budget;
+mod incoming;
+mod listen;
+mod pace;
+#[cfg(test)]
+mod tests;
+
+pub use body::RequestBody;
+pub use budget::{Budget, Busy, Room};
+pub use incoming::{BodyError, read_body, read_body_within};
+pub use listen::{Answers, HttpServer, Secured, Serving, Stopping};

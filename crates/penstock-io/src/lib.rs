@@ -1,0 +1,21 @@
+//! What the drivers share: the runtime, TLS, listeners with their limits, HTTP, metrics and object stores. It knows no
+//! protocol.
+//!
+//! Everything asynchronous runs on one background thread of the process, which starts at the first use
+//! ([`runtime`]). Callers without a runtime of their own, Python above all, wait by [`runtime::wait`].
+
+pub mod admission;
+mod error;
+pub mod folder_lock;
+pub mod http;
+pub mod metrics;
+mod read_key;
+pub mod records;
+pub mod runtime;
+pub mod storage;
+pub mod tcp;
+pub mod tls;
+
+pub use admission::{ConnectionLimits, Descriptors, IDLE_TIMEOUT, provide_descriptors};
+pub use error::{DriverError, Error, Result};
+pub use read_key::{MIN_KEY, ReadKey};

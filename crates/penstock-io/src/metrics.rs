@@ -1,0 +1,239 @@
+//! `--metrics`: what a server counts, for Prometheus, and whether it is well. For every protocol.
+//!
+//! `GET /metrics` gives OpenMetrics text, which Prometheus reads, `GET /healthz` 200, or 503 from the moment at which
+//! the server is told to stop. Counting costs whoever counts an atomic addition; everything else is done when somebody
+//! asks.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::Result;
+use crate::http::{Answers, HttpServer, RequestBody, Secured, Serving};
+
+/// Scrapes: a connection for each, and few at once.
+const SERVING: Serving = Serving {
+    what: "metrics",
+    connections: 8,
+    // So that one address does not take all of them.
+    per_address: Some(4),
+    descriptors: 1,
+    keep_alive: false,
+    patience: Duration::from_secs(10),
+    stall: Duration::from_secs(10),
+    unsent: None,
+    grace: Duration::from_secs(1),
+};
+
+const OPEN_METRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// A server that has something to tell.
+pub trait Source: fmt::Debug + Send + Sync + 'static {
+    /// Writes its metrics. Called for each scrape, on the IO thread: it must not block.
+    fn write(&self, page: &mut Page<'_>) -> fmt::Result;
+
+    /// Whether it takes work.
+    fn is_healthy(&self) -> bool;
+}
+
+/// The metrics of one scrape.
+#[derive(Debug)]
+pub struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    /// Something that only grows.
+    pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(value).encode(metric)
+    }
+
+    /// The same for each value of a label.
+    pub fn counters<'v>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: impl IntoIterator<Item = (&'v str, u64)>,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (of, value) in values {
+            ConstCounter::new(value).encode(metric.encode_family(&[(label, of)])?)?;
+        }
+        Ok(())
+    }
+
+    /// Something that grows and shrinks.
+    pub fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)
+    }
+
+    /// How long something takes.
+    pub fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        let (sum, counts) = histogram.read();
+        let buckets: Vec<_> = Histogram::BOUNDS.into_iter().chain([f64::INFINITY]).zip(counts).collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+    }
+}
+
+/// Durations by size, without a lock.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    counts: [AtomicU64; Self::BOUNDS.len() + 1],
+    micros: AtomicU64,
+}
+
+impl Histogram {
+    /// Upper bounds in seconds.
+    const BOUNDS: [f64; 8] = [0.0005, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 5.0];
+
+    /// One more.
+    pub fn observe(&self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let index = Self::BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(Self::BOUNDS.len());
+        if let Some(count) = self.counts.get(index) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn read(&self) -> (f64, impl Iterator<Item = u64>) {
+        let micros = Duration::from_micros(self.micros.load(Ordering::Relaxed));
+        (micros.as_secs_f64(), self.counts.iter().map(|count| count.load(Ordering::Relaxed)))
+    }
+}
+
+#[derive(Debug)]
+struct Adapter(Arc<dyn Source>);
+
+impl Collector for Adapter {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.0.write(&mut Page(encoder))
+    }
+}
+
+/// An HTTP endpoint that tells of a server. It ends when it is told to, or dropped.
+#[derive(Debug)]
+pub struct Endpoint(HttpServer);
+
+struct Answering(Arc<dyn Source>);
+
+impl Answers for Answering {
+    type Body = Full<Bytes>;
+
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, _peer: SocketAddr) -> Response<Full<Bytes>> {
+        respond(&request, &self.0)
+    }
+}
+
+impl Endpoint {
+    /// Listens; port 0 picks a free one. The log says where.
+    pub fn bind(listen: SocketAddr, source: Arc<dyn Source>) -> Result<Self> {
+        let answering = Arc::new(Answering(source));
+        let server = HttpServer::bind(answering, listen, Secured::Plain, SERVING, Arc::default())?;
+        tracing::info!("metrics at http://{}/metrics", server.address());
+        Ok(Self(server))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+
+    /// Takes no more connections.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+fn respond(request: &Request<RequestBody>, source: &Arc<dyn Source>) -> Response<Full<Bytes>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response = answer(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "GET only\n".to_owned());
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    match request.uri().path() {
+        "/metrics" => scrape(source).map_or_else(
+            |error| answer(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, format!("{error}\n")),
+            |text| answer(StatusCode::OK, OPEN_METRICS, text),
+        ),
+        "/healthz" if source.is_healthy() => answer(StatusCode::OK, PLAIN, "ok\n".to_owned()),
+        "/healthz" => answer(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "stopping\n".to_owned()),
+        _ => answer(StatusCode::NOT_FOUND, PLAIN, "there are /metrics and /healthz\n".to_owned()),
+    }
+}
+
+fn scrape(source: &Arc<dyn Source>) -> std::result::Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Adapter(Arc::clone(source))));
+    let mut text = String::new();
+    text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+fn answer(status: StatusCode, kind: HeaderValue, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct One(Histogram);
+
+    impl Source for One {
+        fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+            page.counter("seen", "What was seen.", 3)?;
+            page.counters("ended", "By code.", "code", [("A", 1), ("B", 2)])?;
+            page.gauge("open", "Open.", u64::MAX)?;
+            page.histogram("commit_seconds", "Commits.", &self.0)
+        }
+
+        fn is_healthy(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_page_is_what_prometheus_reads() {
+        let one = One::default();
+        one.0.observe(Duration::from_millis(1));
+        one.0.observe(Duration::from_secs(60));
+        let source: Arc<dyn Source> = Arc::new(one);
+        let text = scrape(&source).unwrap();
+        for line in [
+            "# TYPE seen counter",
+            "seen_total 3",
+            "ended_total{code=\"B\"} 2",
+            "open 9223372036854775807",
+            "commit_seconds_sum 60.001",
+            "commit_seconds_bucket{le=\"0.001\"} 1",
+            "commit_seconds_bucket{le=\"+Inf\"} 2",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|each| each == line), "{line}\n{text}");
+        }
+    }
+}

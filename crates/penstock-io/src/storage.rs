@@ -1,0 +1,269 @@
+//! Object stores by their URIs: which store, which prefix, whose credentials.
+//!
+//! ```text
+//! s3://BUCKET/PREFIX   s3a://...                            Amazon S3, and whatever speaks as it does (`endpoint`)
+//! gs://BUCKET/PREFIX   gcs://...                            Google Cloud Storage
+//! abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX     Azure, also abfs:// and az://CONTAINER/PREFIX
+//! ```
+//!
+//! What follows bucket or container is the key as it stands; nothing in it is escaped. Credentials come from the
+//! environment, as each provider's own tools take them, unless an option says otherwise.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::path::Path;
+use object_store::signer::Signer;
+use object_store::{ClientOptions, ObjectStore, RetryConfig};
+
+use crate::{Error, Result};
+
+/// A request that fails in a way that may pass (5xx, a lost connection) is made again, this often and this long.
+const RETRIES: usize = 6;
+const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
+/// One request: a part of 8 MiB, most of all.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Options of a store by their names; the documentation lists them.
+pub type StorageOptions = BTreeMap<String, String>;
+
+/// A prefix in an object store.
+#[derive(Clone)]
+pub struct Place {
+    store: Arc<dyn ObjectStore>,
+    /// The same store, where it makes URLs for others.
+    signer: Option<Arc<dyn Signer>>,
+    prefix: Path,
+    uri: Arc<str>,
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Place").field(&self.uri).finish()
+    }
+}
+
+/// Whether this is a URI, not the name of a file; [`Place::open`] says which ones there are.
+pub fn is_uri(text: &str) -> bool {
+    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+    scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.chars().all(|each| each.is_ascii_alphanumeric() || "+-.".contains(each))
+}
+
+/// Who keeps the objects.
+enum Kind {
+    Amazon,
+    Google,
+    Azure,
+}
+
+impl Kind {
+    fn of(uri: &str) -> Option<Self> {
+        match uri.split_once("://")?.0 {
+            "s3" | "s3a" => Some(Self::Amazon),
+            "gs" | "gcs" => Some(Self::Google),
+            "abfs" | "abfss" | "az" => Some(Self::Azure),
+            _ => None,
+        }
+    }
+}
+
+impl Place {
+    /// What a URI names. Nothing is asked of the store yet.
+    pub fn open(uri: &str, options: &StorageOptions) -> Result<Self> {
+        let wrong = |why: &str| Error::Misuse(format!("{uri}: {why}"));
+        let kind = Kind::of(uri).ok_or_else(|| wrong("a sink is a folder, or a URI of s3, gs, abfs, abfss or az"))?;
+        let rest = uri.split_once("://").map_or("", |(_, rest)| rest);
+        let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.is_empty() {
+            return Err(wrong("it names no bucket"));
+        }
+        let prefix = Path::parse(key.trim_end_matches('/')).map_err(|error| wrong(&error.to_string()))?;
+        // Rustls asks for one where an HTTP client is made; ours is the one that QUIC has. It may be there already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let store = match kind {
+            Kind::Amazon => amazon(bucket, options),
+            Kind::Google => google(bucket, options),
+            Kind::Azure => azure(bucket, options),
+        };
+        let (store, signer) = store.map_err(|problem| match problem {
+            Problem::Option(name) => wrong(&format!("there is no storage option {name} for it")),
+            Problem::Store(error) => wrong(&plain(&error)),
+        })?;
+        Ok(Self { store, signer: Some(signer), prefix, uri: uri.trim_end_matches('/').into() })
+    }
+
+    /// Return a prefix of a store that is at hand, in memory for instance. It signs no URLs.
+    pub fn of(store: Arc<dyn ObjectStore>, prefix: &str) -> Self {
+        Self { store, signer: None, prefix: Path::from(prefix), uri: format!("memory://{prefix}").into() }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    /// What makes URLs for others.
+    ///
+    /// # Errors
+    ///
+    /// Misuse where the store signs no URLs.
+    pub fn signer(&self) -> Result<&Arc<dyn Signer>> {
+        self.signer.as_ref().ok_or_else(|| Error::Misuse(format!("{}: it signs no URLs", self.uri)))
+    }
+
+    /// As it was named.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// What lies below the prefix by this name, which has no characters that would have to be escaped.
+    pub fn path(&self, name: &str) -> Path {
+        Path::from_iter(self.prefix.parts().chain(Path::from(name).parts()))
+    }
+}
+
+enum Problem {
+    Option(String),
+    Store(object_store::Error),
+}
+
+impl From<object_store::Error> for Problem {
+    fn from(error: object_store::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+type Opened = std::result::Result<(Arc<dyn ObjectStore>, Arc<dyn Signer>), Problem>;
+
+fn amazon(bucket: &str, options: &StorageOptions) -> Opened {
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+    for (name, value) in options {
+        builder = match name.as_str() {
+            "endpoint" => builder.with_endpoint(value),
+            "region" => builder.with_region(value),
+            "access_key_id" => builder.with_access_key_id(value),
+            "secret_access_key" => builder.with_secret_access_key(value),
+            "session_token" => builder.with_token(value),
+            "anonymous" => builder.with_skip_signature(value == "true"),
+            other => return Err(Problem::Option(other.to_owned())),
+        };
+    }
+    let plain = is_plain(builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
+    Ok(both(builder.with_retry(retries()).with_client_options(client(plain)).build()?))
+}
+
+fn google(bucket: &str, options: &StorageOptions) -> Opened {
+    let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
+    for (name, value) in options {
+        builder = match name.as_str() {
+            "endpoint" => builder.with_base_url(value),
+            "anonymous" => builder.with_skip_signature(value == "true"),
+            other => return Err(Problem::Option(other.to_owned())),
+        };
+    }
+    let plain = is_plain(builder.get_config_value(&GoogleConfigKey::BaseUrl));
+    Ok(both(builder.with_retry(retries()).with_client_options(client(plain)).build()?))
+}
+
+fn azure(authority: &str, options: &StorageOptions) -> Opened {
+    // CONTAINER@ACCOUNT.dfs.core.windows.net, or the container alone and the account from elsewhere.
+    let (container, host) = authority.split_once('@').unwrap_or((authority, ""));
+    let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(container);
+    if let Some(account) = host.split('.').next().filter(|account| !account.is_empty()) {
+        builder = builder.with_account(account);
+    }
+    for (name, value) in options {
+        builder = match name.as_str() {
+            "endpoint" => builder.with_endpoint(value.clone()),
+            "account_name" => builder.with_account(value),
+            "account_key" => builder.with_access_key(value),
+            "anonymous" => builder.with_skip_signature(value == "true"),
+            other => return Err(Problem::Option(other.to_owned())),
+        };
+    }
+    let plain = is_plain(builder.get_config_value(&AzureConfigKey::Endpoint));
+    Ok(both(builder.with_retry(retries()).with_client_options(client(plain)).build()?))
+}
+
+/// One store in both its parts.
+fn both<S: ObjectStore + Signer>(store: S) -> (Arc<dyn ObjectStore>, Arc<dyn Signer>) {
+    let store = Arc::new(store);
+    let objects: Arc<dyn ObjectStore> = Arc::<S>::clone(&store);
+    (objects, store)
+}
+
+/// An endpoint without TLS is what its URL says.
+fn is_plain(endpoint: Option<String>) -> bool {
+    endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
+}
+
+fn retries() -> RetryConfig {
+    RetryConfig { max_retries: RETRIES, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() }
+}
+
+fn client(plain: bool) -> ClientOptions {
+    ClientOptions::new().with_allow_http(plain).with_timeout(REQUEST_TIMEOUT).with_connect_timeout(CONNECT_TIMEOUT)
+}
+
+/// How much of a store's answer is worth telling.
+const MAX_REASON: usize = 400;
+
+/// A store's error in one line.
+pub fn plain(error: &object_store::Error) -> String {
+    let text = error.to_string();
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(MAX_REASON).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(pairs: &[(&str, &str)]) -> StorageOptions {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_key_is_taken_as_it_stands() {
+        let endpoint = options(&[("endpoint", "http://127.0.0.1:1"), ("region", "nowhere")]);
+        let place = Place::open("s3://bucket/a b/c%20d/", &endpoint).unwrap();
+        assert_eq!((place.prefix.as_ref(), place.uri()), ("a b/c%20d", "s3://bucket/a b/c%20d"));
+        assert_eq!(place.path("f00/0/1.2").as_ref(), "a b/c%20d/f00/0/1.2");
+        let place = Place::open("s3://bucket", &endpoint).unwrap();
+        assert_eq!(place.path(".open/f00").as_ref(), ".open/f00");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (uri, given, expected) in [
+            ("hdfs://host/sink", vec![], "hdfs://host/sink: a sink is a folder, or a URI of s3"),
+            ("s3://", vec![], "names no bucket"),
+            ("s3://bucket/x", vec![("endpiont", "x")], "no storage option endpiont"),
+            ("gs://bucket/x", vec![("region", "x")], "no storage option region"),
+            ("s3://bucket/../x", vec![], ".."),
+        ] {
+            let error = Place::open(uri, &options(&given)).unwrap_err();
+            assert!(matches!(&error, Error::Misuse(text) if text.contains(expected)), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_scheme_opens_without_asking_the_store() {
+        let key = options(&[("account_key", "a2V5")]);
+        for uri in
+            ["abfss://container@account.dfs.core.windows.net/sink", "abfs://container@account.dfs.core.windows.net"]
+        {
+            assert!(is_uri(uri));
+            Place::open(uri, &key).unwrap();
+        }
+        Place::open("gs://bucket/sink", &options(&[("anonymous", "true")])).unwrap();
+        assert!(is_uri("hdfs://host/sink") && !is_uri("/tmp/sink") && !is_uri("C:\\sink") && !is_uri("a b://c"));
+    }
+}

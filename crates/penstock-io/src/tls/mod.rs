@@ -1,0 +1,229 @@
+//! TLS for every protocol: who we are, whom we trust (decision 21).
+//!
+//! TLS 1.3 only. A server shows a certificate from files or a development certificate that is made once and kept; a
+//! client trusts a CA file, the system's store or one pinned certificate. Nothing turns verification off.
+
+mod acceptor;
+mod alert;
+mod certificate;
+mod fingerprint;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+
+pub use self::acceptor::Acceptor;
+pub use self::alert::{alert, rustls_of};
+pub use self::certificate::write_certificates;
+use self::certificate::{CertifiedKey, load_certificates};
+pub use self::fingerprint::Fingerprint;
+use self::fingerprint::PinnedCertificate;
+use crate::{DriverError as _, Error, Result};
+
+/// Which certificate a server shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// PEM files: the certificate with its intermediates, and its key.
+    Files {
+        /// The certificate, the leaf first.
+        cert: PathBuf,
+        /// Its private key.
+        key: PathBuf,
+    },
+    /// A certificate for localhost, made in this folder at the first use and kept there.
+    Development {
+        /// The folder.
+        dir: PathBuf,
+    },
+}
+
+/// TLS of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTls {
+    /// Its certificate.
+    pub identity: Identity,
+    /// Clients must show a certificate that this CA has signed.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Whether clients must have a certificate where a server has a CA for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientCertificates {
+    /// Who has none is refused.
+    #[default]
+    Required,
+    /// Who has none is anonymous; who has one that the CA did not sign is refused.
+    Optional,
+}
+
+/// Whom a client trusts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// Whoever a CA of this PEM file has signed, by name.
+    Ca(PathBuf),
+    /// Whoever a CA of the system's store has signed, by name.
+    System,
+    /// The owner of exactly this certificate, whatever its name.
+    Fingerprint(Fingerprint),
+}
+
+/// TLS of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientTls {
+    /// Whom it trusts.
+    pub trust: Trust,
+    /// Its own certificate and key, for servers that ask.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl ServerTls {
+    /// The configuration for rustls, and the fingerprint that clients pin.
+    pub fn config(&self, alpn: &[u8]) -> Result<(ServerConfig, Fingerprint)> {
+        self.config_with(alpn, ClientCertificates::Required)
+    }
+
+    /// The same, where a client without a certificate may be let in.
+    pub fn config_with(&self, alpn: &[u8], certificates: ClientCertificates) -> Result<(ServerConfig, Fingerprint)> {
+        let (mut config, fingerprint) = self.build(&[&rustls::version::TLS13], certificates)?;
+        config.alpn_protocols = vec![alpn.to_vec()];
+        Ok((config, fingerprint))
+    }
+
+    /// The same for a protocol over TCP without a name in the handshake, whose old clients speak TLS 1.2.
+    pub fn tcp_config(&self, certificates: ClientCertificates) -> Result<(ServerConfig, Fingerprint)> {
+        self.build(&[&rustls::version::TLS13, &rustls::version::TLS12], certificates)
+    }
+
+    fn build(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+        certificates: ClientCertificates,
+    ) -> Result<(ServerConfig, Fingerprint)> {
+        let certified = match &self.identity {
+            Identity::Files { cert, key } => CertifiedKey::load(cert, key)?,
+            Identity::Development { dir } => CertifiedKey::development(dir)?,
+        };
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(versions)
+            .map_err(|error| Error::Tls(error.to_string()))?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let roots = Arc::new(roots_from(path)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+                let verifier = match certificates {
+                    ClientCertificates::Required => verifier,
+                    ClientCertificates::Optional => verifier.allow_unauthenticated(),
+                };
+                let verifier =
+                    verifier.build().map_err(|error| Error::Tls(format!("client CA {}: {error}", path.display())))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let fingerprint = certified.fingerprint()?;
+        let from = certified.describe();
+        let mut config = builder
+            .with_single_cert(certified.chain, certified.key)
+            .map_err(|error| Error::Tls(format!("{from}: {error}")))?;
+        // Connections are long: resumption would save little and would carry an old client certificate on.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok((config, fingerprint))
+    }
+}
+
+impl ClientTls {
+    /// The configuration for rustls. Reads the trust and the certificate now.
+    pub fn config(&self, alpn: &[u8]) -> Result<ClientConfig> {
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| Error::Tls(error.to_string()))?;
+        let builder = match &self.trust {
+            Trust::Ca(path) => builder.with_root_certificates(roots_from(path)?),
+            Trust::System => builder.with_root_certificates(system_roots()?),
+            // "dangerous" is rustls's word for any verifier of one's own; this one is stricter than a CA.
+            Trust::Fingerprint(fingerprint) => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(PinnedCertificate::new(*fingerprint, provider()))),
+        };
+        let mut config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some((cert, key)) => {
+                let certified = CertifiedKey::load(cert, key)?;
+                let from = certified.describe();
+                builder
+                    .with_client_auth_cert(certified.chain, certified.key)
+                    .map_err(|error| Error::Tls(format!("{from}: {error}")))?
+            }
+        };
+        config.alpn_protocols = vec![alpn.to_vec()];
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok(config)
+    }
+}
+
+/// For a client that speaks in plain, and trusts nobody it may be sent to.
+pub fn nobody() -> Result<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| Error::Tls(error.to_string()))?;
+    Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+/// Trusts whom the system trusts, in the versions that public servers speak. A system without a store trusts nobody.
+pub fn public() -> Result<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(|error| Error::Tls(error.to_string()))?;
+    let roots = system_roots().unwrap_or_else(|error| {
+        tracing::warn!(%error, "no https:// can be fetched");
+        RootCertStore::empty()
+    });
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// The one place that names the cryptography; nothing depends on a process-wide default.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Numbers that nobody guesses.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut octets = [0; N];
+    provider()
+        .secure_random
+        .fill(&mut octets)
+        .map_err(|_| Error::Tls("the system has no random numbers".to_owned()))?;
+    Ok(octets)
+}
+
+fn roots_from(path: &Path) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for certificate in load_certificates(path)? {
+        roots.add(certificate).map_err(|error| Error::Tls(format!("CA file {}: {error}", path.display())))?;
+    }
+    Ok(roots)
+}
+
+fn system_roots() -> Result<RootCertStore> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // Stores hold certificates that nobody can parse; one of them is no reason to fail.
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        let why = found.errors.first().map_or_else(|| "it is empty".to_owned(), ToString::to_string);
+        return Err(Error::Tls(format!("the system's certificate store cannot be used: {why}")));
+    }
+    Ok(roots)
+}
+
+fn open(path: &Path, what: &str) -> Result<File> {
+    File::open(path).map_err(|error| Error::file(&format!("cannot read {what}"), path, error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,298 @@
+//! The raw layout.
+
+use std::sync::{Arc, LazyLock};
+
+use arrow_array::builder::{ArrayBuilder, BinaryBuilder, ListBuilder, MapBuilder, MapFieldNames, StringBuilder};
+use arrow_array::{Array as _, ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray, new_null_array};
+use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer};
+use arrow_schema::{DataType, Field, FieldRef};
+use penstock_lumberjack::Pairs;
+
+use super::text::{escape, is_object};
+use super::{CHARSET_FAILURE, JSON_FAILURE, wrong};
+use crate::Origin;
+use crate::Result;
+
+/// What Spark calls the elements of an array.
+pub(super) fn element() -> FieldRef {
+    Arc::new(Field::new("element", DataType::Utf8, true))
+}
+
+pub(super) fn pairs_type() -> DataType {
+    let (key, value) = (Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true));
+    let entries = Field::new("entries", DataType::Struct(vec![key, value].into()), false);
+    DataType::Map(Arc::new(entries), false)
+}
+
+pub(super) fn pairs_builder() -> MapBuilder<StringBuilder, StringBuilder> {
+    let names = MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
+    MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new())
+}
+
+pub(super) fn tags_builder() -> ListBuilder<StringBuilder> {
+    ListBuilder::new(StringBuilder::new()).with_field(element())
+}
+
+/// A column that most batches have no value in: it begins with the first one.
+#[derive(Debug)]
+pub(super) struct Sparse<B>(Option<B>);
+
+impl<B: ArrayBuilder> Sparse<B> {
+    pub(super) const EMPTY: Self = Self(None);
+
+    /// The builder, with as many rows as there are.
+    pub(super) fn at(&mut self, row: usize, make: fn() -> B, null: fn(&mut B)) -> &mut B {
+        let builder = self.0.get_or_insert_with(make);
+        while builder.len() < row {
+            null(builder);
+        }
+        builder
+    }
+
+    /// The column, with so many rows.
+    pub(super) fn finish(&mut self, rows: usize, null: fn(&mut B), nulls: &Nulls) -> ArrayRef {
+        let Some(mut builder) = self.0.take() else { return nulls.column(rows) };
+        while builder.len() < rows {
+            null(&mut builder);
+        }
+        builder.finish()
+    }
+}
+
+/// Appends the pairs of an event, and says whether all of them were UTF-8.
+pub(super) fn append_pairs(
+    fields: &mut MapBuilder<StringBuilder, StringBuilder>,
+    pairs: Pairs<'_>,
+    scratch: &mut String,
+) -> bool {
+    let mut clean = true;
+    for (key, value) in pairs {
+        clean &= append_text(fields.keys(), key, scratch);
+        clean &= append_text(fields.values(), value, scratch);
+    }
+    // Keys and values have the same length, which is all that it asks.
+    let _ = fields.append(true);
+    clean
+}
+
+fn append_text(into: &mut StringBuilder, octets: &[u8], scratch: &mut String) -> bool {
+    if let Ok(text) = std::str::from_utf8(octets) {
+        into.append_value(text);
+        return true;
+    }
+    scratch.clear();
+    escape(octets, scratch);
+    into.append_value(scratch.as_str());
+    false
+}
+
+type Fields = MapBuilder<StringBuilder, StringBuilder>;
+type Tags = ListBuilder<StringBuilder>;
+
+pub(super) fn null_fields(fields: &mut Fields) {
+    let _ = fields.append(false);
+}
+
+pub(super) fn null_tags(tags: &mut Tags) {
+    tags.append_null();
+}
+
+/// Texts in one buffer. They come as octets of which it is known that they are UTF-8; arrow makes sure, once for a batch.
+#[derive(Debug)]
+struct Texts {
+    octets: Vec<u8>,
+    offsets: Vec<i32>,
+    nulls: NullBufferBuilder,
+}
+
+impl Texts {
+    fn new() -> Self {
+        Self::with_capacity(0, 0)
+    }
+
+    fn with_capacity(rows: usize, octets: usize) -> Self {
+        let mut offsets = Vec::with_capacity(rows + 1);
+        offsets.push(0);
+        Self { octets: Vec::with_capacity(octets), offsets, nulls: NullBufferBuilder::new(rows) }
+    }
+
+    #[inline]
+    fn append(&mut self, octets: &[u8]) {
+        self.octets.extend_from_slice(octets);
+        self.nulls.append_non_null();
+        self.end();
+    }
+
+    fn append_null(&mut self) {
+        self.nulls.append_null();
+        self.end();
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        // What is too long is refused when the column is made.
+        self.offsets.push(i32::try_from(self.octets.len()).unwrap_or(i32::MAX));
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef> {
+        let octets = self.octets.len();
+        if i32::try_from(octets).is_err() {
+            return Err(wrong(&arrow_schema::ArrowError::OffsetOverflowError(octets)));
+        }
+        // The next batch is likely to be as large as this one.
+        let done = std::mem::replace(self, Self::with_capacity(self.offsets.len(), octets));
+        let (offsets, mut nulls) = (OffsetBuffer::new(done.offsets.into()), done.nulls);
+        let column = StringArray::try_new(offsets, Buffer::from_vec(done.octets), nulls.finish());
+        Ok(Arc::new(column.map_err(|error| wrong(&error))?))
+    }
+}
+
+/// The rows of a batch.
+#[derive(Debug)]
+pub(super) struct RawBuilder {
+    sequence: Vec<i64>,
+    event: Texts,
+    fields: Sparse<Fields>,
+    raw: Sparse<BinaryBuilder>,
+    tags: Sparse<Tags>,
+    scratch: String,
+    peer: Repeated,
+    identity: Repeated,
+}
+
+impl Default for RawBuilder {
+    fn default() -> Self {
+        Self {
+            sequence: Vec::new(),
+            event: Texts::new(),
+            fields: Sparse::EMPTY,
+            raw: Sparse::EMPTY,
+            tags: Sparse::EMPTY,
+            scratch: String::new(),
+            peer: Repeated::default(),
+            identity: Repeated::default(),
+        }
+    }
+}
+
+impl RawBuilder {
+    pub(super) fn len(&self) -> usize {
+        self.sequence.len()
+    }
+
+    #[inline]
+    pub(super) fn push_json(&mut self, sequence: u32, octets: &[u8]) {
+        if is_object(octets) {
+            self.event.append(octets);
+        } else {
+            self.event.append_null();
+            let row = self.len();
+            self.raw.at(row, BinaryBuilder::new, BinaryBuilder::append_null).append_value(octets);
+            self.tag(JSON_FAILURE);
+        }
+        self.sequence.push(sequence.into());
+    }
+
+    pub(super) fn push_map(&mut self, sequence: u32, pairs: Pairs<'_>) {
+        self.event.append_null();
+        let row = self.len();
+        let fields = self.fields.at(row, pairs_builder, null_fields);
+        if !append_pairs(fields, pairs, &mut self.scratch) {
+            self.tag(CHARSET_FAILURE);
+        }
+        self.sequence.push(sequence.into());
+    }
+
+    fn tag(&mut self, tag: &str) {
+        let row = self.len();
+        let tags = self.tags.at(row, tags_builder, null_tags);
+        tags.values().append_value(tag);
+        tags.append(true);
+    }
+
+    /// The columns in the layout's order. The next batch is likely to be as large as this one.
+    pub(super) fn finish(&mut self, origin: &Origin) -> Result<Vec<ArrayRef>> {
+        let rows = self.len();
+        let sequence = std::mem::replace(&mut self.sequence, Vec::with_capacity(rows));
+        Ok(vec![
+            received(origin.received, rows),
+            self.peer.column(Some(&origin.peer), rows)?,
+            self.identity.column(origin.identity.as_ref(), rows)?,
+            Arc::new(Int64Array::from(sequence)),
+            self.event.finish()?,
+            self.fields.finish(rows, null_fields, &NULLS.fields),
+            self.raw.finish(rows, BinaryBuilder::append_null, &NULLS.raw),
+            self.tags.finish(rows, null_tags, &NULLS.tags),
+        ])
+    }
+}
+
+/// The same time in every row.
+pub(super) fn received(micros: i64, rows: usize) -> ArrayRef {
+    Arc::new(TimestampMicrosecondArray::from_value(micros, rows).with_timezone("UTC"))
+}
+
+/// The same text in every row.
+pub(super) fn repeated(text: Option<&str>, rows: usize) -> Result<ArrayRef> {
+    let Some(text) = text else { return Ok(NULLS.text.column(rows)) };
+    let octets = rows.saturating_mul(text.len());
+    if i32::try_from(octets).is_err() {
+        return Err(wrong(&arrow_schema::ArrowError::OffsetOverflowError(octets)));
+    }
+    let mut column = StringBuilder::with_capacity(rows, octets);
+    column.append_value_n(text, rows);
+    Ok(Arc::new(column.finish()))
+}
+
+/// A column of the same text for batch after batch: each is the beginning of the longest one, up to a few thousand rows.
+#[derive(Debug, Default)]
+struct Repeated(Option<(Arc<str>, ArrayRef)>);
+
+impl Repeated {
+    const ROWS: usize = 4_096;
+
+    fn column(&mut self, text: Option<&Arc<str>>, rows: usize) -> Result<ArrayRef> {
+        let Some(text) = text.filter(|_| rows <= Self::ROWS) else {
+            return repeated(text.map(AsRef::as_ref), rows);
+        };
+        if let Some((_, column)) = self.0.as_ref().filter(|(known, column)| known == text && column.len() >= rows) {
+            return Ok(column.slice(0, rows));
+        }
+        let column = repeated(Some(text), rows)?;
+        self.0 = Some((Arc::clone(text), Arc::clone(&column)));
+        Ok(column)
+    }
+}
+
+/// Columns without a value, of which most batches have four: each is the beginning of one that all share.
+pub(super) static NULLS: LazyLock<NullColumns> = LazyLock::new(|| NullColumns {
+    text: Nulls::new(DataType::Utf8),
+    fields: Nulls::new(pairs_type()),
+    raw: Nulls::new(DataType::Binary),
+    tags: Nulls::new(DataType::List(element())),
+});
+
+pub(super) struct NullColumns {
+    text: Nulls,
+    fields: Nulls,
+    pub(super) raw: Nulls,
+    pub(super) tags: Nulls,
+}
+
+pub(super) struct Nulls {
+    data_type: DataType,
+    longest: ArrayRef,
+}
+
+impl Nulls {
+    const ROWS: usize = 4_096;
+
+    fn new(data_type: DataType) -> Self {
+        let longest = new_null_array(&data_type, Self::ROWS);
+        Self { data_type, longest }
+    }
+
+    fn column(&self, rows: usize) -> ArrayRef {
+        if rows <= Self::ROWS { self.longest.slice(0, rows) } else { new_null_array(&self.data_type, rows) }
+    }
+}

@@ -1,0 +1,24 @@
+//! Lumberjack: the receiver and the sender, drivers of `penstock-lumberjack`'s two machines.
+//!
+//! ```text
+//!  socket ─ TLS ─ Server ─ events ─► Builder (columns) ─ RecordBatch ─► Destination: the application, or the spool
+//!     ▲                                                                      │ safe
+//!     └──────────────────────── A ◄── acknowledge, in order ◄────────────────┘
+//! ```
+//!
+//! An event is copied once, from the socket's buffer into a column, and there is nothing made for it alone.
+
+mod channel;
+pub mod columns;
+mod delivery;
+mod error;
+mod receiver;
+mod sender;
+pub mod spool;
+
+pub use self::channel::{Batch, Batches, Channel, Discard, channel};
+pub use self::delivery::{Delivery, Destination, Ended, Origin, Safe};
+pub use self::receiver::{Receiver, ReceiverCounters, ReceiverOptions};
+pub use self::sender::{Chunk, Hosts, Line, Sender, SenderOptions};
+pub use error::{Error, Result};
+pub use penstock_lumberjack::{ClientConfig, Limits, Sequence, ServerConfig, Version};

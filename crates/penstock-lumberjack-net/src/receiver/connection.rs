@@ -1,0 +1,388 @@
+//! One connection, from its first octet to its last acknowledgement.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesOrdered;
+use penstock_io::DriverError as _;
+use penstock_lumberjack::{ErrorKind, Server};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::watch;
+use tokio::time::{Sleep, sleep_until, timeout};
+
+use super::Shared;
+use super::budget::Share;
+use super::counters::{Peer, add};
+use super::intake::{Finished, Intake};
+use super::link::Socket;
+use super::standing::Standing;
+use crate::delivery::{Delivery, Origin};
+use crate::{Error, Result};
+
+/// What a read may bring: it begins small, so that a thousand idle connections cost little, and doubles while reads are full.
+const READ: std::ops::RangeInclusive<usize> = (8 << 10)..=(256 << 10);
+/// Events that are decoded before others have their turn.
+const BUDGET: usize = 256 << 10;
+/// A batch that has so many octets goes before its window is full.
+const BATCH: usize = 4 << 20;
+/// How long what a peer still sends is read after the last acknowledgement: a reset could overtake that.
+const LINGER: Duration = Duration::from_secs(2);
+/// How long after a writer's last word its end of the connection may follow.
+const FAREWELL: Duration = Duration::from_millis(10);
+/// How often those who wait for room look again, should they have missed that there is some.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const FAR: Duration = Duration::from_secs(3_600);
+
+/// A connection and what is known of its peer.
+pub(super) struct Connection<S> {
+    pub(super) stream: S,
+    pub(super) socket: Socket,
+    pub(super) shared: Arc<Shared>,
+    pub(super) number: u64,
+    pub(super) origin: Origin,
+    pub(super) sender: Arc<str>,
+    pub(super) peer: [Arc<Peer>; 2],
+}
+
+/// What a connection came to.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    pub(super) events: u64,
+    pub(super) acknowledged: u64,
+    pub(super) octets: u64,
+}
+
+/// Why no more is read.
+#[derive(Debug)]
+enum Ending {
+    /// The peer has finished.
+    Finished,
+    /// This receiver is told to stop.
+    Stopped,
+    /// The age limit.
+    Aged,
+    /// The peer broke a rule, or a frame took too long.
+    Failed(Error),
+}
+
+impl Ending {
+    /// Whether this end closes the connection, while the writer may be silent, and think that it goes on.
+    fn is_ours(&self) -> bool {
+        match self {
+            Self::Stopped | Self::Aged => true,
+            Self::Finished => false,
+            Self::Failed(error) => error.kind() == ErrorKind::Deadline,
+        }
+    }
+}
+
+struct Run<S> {
+    of: Connection<S>,
+    server: Server,
+    intake: Intake,
+    /// Where the destination looks for what is sent again.
+    standing: Option<Standing>,
+    share: Share,
+    /// Batches that are not safe: where each ends among the connection's events.
+    under_way: FuturesOrdered<UnderWay>,
+    /// Events that were handed over in batches.
+    delivered: u64,
+    /// Where the last two windows ended that have, the older one first.
+    windows: [u64; 2],
+    read: usize,
+    more: bool,
+    ending: Option<Ending>,
+    began: Instant,
+    /// When the last octet was written.
+    wrote: Instant,
+    account: Account,
+}
+
+type UnderWay = std::pin::Pin<Box<dyn Future<Output = (u64, usize, Instant, Result<()>)> + Send>>;
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
+    /// Serves it to its end. An error is the peer's, or that of whoever takes the events.
+    pub(super) async fn run(self, stop: watch::Receiver<bool>) -> (Account, Result<&'static str>) {
+        let now = Instant::now();
+        let Shared { standings, destination, .. } = &*self.shared;
+        let standing = || standings.open(&self.sender, self.number, &self.socket, destination);
+        let mut run = Run {
+            standing: destination.hash_seed().map(|_| standing()),
+            server: Server::new(now, self.shared.options.server.clone()),
+            intake: Intake::new(&*self.shared.destination),
+            share: Share::new(Arc::clone(&self.shared.budget)),
+            of: self,
+            under_way: FuturesOrdered::new(),
+            delivered: 0,
+            windows: [0; 2],
+            read: *READ.start(),
+            more: false,
+            ending: None,
+            began: now,
+            wrote: now,
+            account: Account::default(),
+        };
+        let result = run.serve(stop).await;
+        run.account.events = run.server.received();
+        run.account.acknowledged = run.server.acknowledged();
+        (run.account, result)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
+    async fn serve(&mut self, mut stop: watch::Receiver<bool>) -> Result<&'static str> {
+        let mut timer = Box::pin(sleep_until((self.began + FAR).into()));
+        loop {
+            self.deliver_what_is_due().await?;
+            self.transmit().await?;
+            self.end_at_its_age();
+            if self.ending.is_some() && self.under_way.is_empty() && self.intake.rows() == 0 {
+                return self.end().await;
+            }
+            let wants = self.ending.is_none() && self.server.wants_input();
+            let room = self.share.has_room(wants && self.server.waiting() > 0);
+            let reading = wants && room;
+            if reading && self.more {
+                self.decode();
+                tokio::task::yield_now().await;
+                continue;
+            }
+            self.set(timer.as_mut(), room);
+            let budget = Arc::clone(self.share.budget());
+            tokio::select! {
+                biased;
+                Some(done) = self.under_way.next(), if !self.under_way.is_empty() => self.safe(done)?,
+                read = read(&mut self.of.stream, self.server.input(), self.read), if reading => self.came(read)?,
+                _ = stop.wait_for(|stopped| *stopped), if self.ending.is_none() => self.finish(Ending::Stopped),
+                () = budget.freed(), if !room => {}
+                () = timer.as_mut() => self.time_has_passed(),
+            }
+        }
+    }
+
+    /// Sets the timer, unless it rings before: then it is set when it has rung.
+    fn set(&mut self, timer: std::pin::Pin<&mut Sleep>, room: bool) {
+        let now = Instant::now();
+        let pause = (self.intake.rows() > 0).then(|| self.intake.last + self.of.shared.options.server.pause);
+        let age = self.of.shared.options.max_age.filter(|_| self.ending.is_none()).map(|age| self.began + age);
+        // Once it is over age it ends at its window's edge, which something else brings.
+        let age = age.filter(|at| *at > now);
+        let look_again = (!room).then(|| now + LOOK_AGAIN);
+        let due = [self.server.poll_timeout(), pause, age, look_again].into_iter().flatten().min().unwrap_or(now + FAR);
+        if timer.is_elapsed() || timer.deadline() > due.into() {
+            timer.reset(due.into());
+        }
+    }
+
+    fn came(&mut self, read: std::io::Result<usize>) -> Result<()> {
+        let count = or_end(read).map_err(|error| Error::io("the connection broke", error))?;
+        if count == 0 {
+            self.finish(Ending::Finished);
+            return Ok(());
+        }
+        self.account.octets += count as u64;
+        for peer in &self.of.peer {
+            peer.wire(count);
+        }
+        if count >= self.read {
+            self.read = (self.read * 2).min(*READ.end());
+        } else if count < self.read / 4 {
+            self.read = (self.read / 2).max(*READ.start());
+        }
+        self.decode();
+        if self.read == *READ.start() {
+            self.server.release();
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self) {
+        let now = Instant::now();
+        let (events, octets) = (self.intake.rows(), self.intake.octets());
+        let progress = self.server.handle_input(now, BUDGET, &mut self.intake);
+        let came = self.intake.rows() - events;
+        if came > 0 {
+            self.intake.last = now;
+            for peer in &self.of.peer {
+                peer.events(came, self.intake.octets() - octets);
+            }
+        }
+        match progress {
+            Ok(progress) => self.more = progress.more,
+            Err(error) => self.finish(Ending::Failed(error.into())),
+        }
+        let waiting = self.server.waiting();
+        self.share.hold(waiting + self.intake.octets());
+    }
+
+    /// No more is read.
+    fn finish(&mut self, ending: Ending) {
+        let now = Instant::now();
+        self.more = false;
+        let ending = match (ending, self.server.handle_end(now)) {
+            // Who is told to stop cuts the peer's frame off itself.
+            (ending @ (Ending::Failed(_) | Ending::Stopped | Ending::Aged), _)
+            | (ending @ Ending::Finished, Ok(())) => ending,
+            (Ending::Finished, Err(error)) => Ending::Failed(error.into()),
+        };
+        self.ending.get_or_insert(ending);
+    }
+
+    fn end_at_its_age(&mut self) {
+        let Some(age) = self.of.shared.options.max_age.filter(|_| self.ending.is_none()) else { return };
+        // Between windows nothing is unacknowledged. Frames that wait unread are sent again on the next connection.
+        let edge = self.server.received() == self.server.acknowledged();
+        if edge && self.began.elapsed() >= age {
+            add(&self.of.shared.counters.aged, 1);
+            self.finish(Ending::Aged);
+        }
+    }
+
+    fn time_has_passed(&mut self) {
+        let now = Instant::now();
+        if self.server.poll_timeout().is_some_and(|due| due <= now)
+            && let Err(error) = self.server.handle_timeout(now)
+        {
+            self.finish(Ending::Failed(error.into()));
+        }
+    }
+
+    /// Hands a batch over: a window that is full, or what there is of one if it should wait no longer.
+    async fn deliver_what_is_due(&mut self) -> Result<()> {
+        if self.intake.rows() == 0 {
+            return Ok(());
+        }
+        let pause = self.of.shared.options.server.pause;
+        let due = self.intake.window_ended()
+            || self.ending.is_some()
+            || self.intake.octets() >= BATCH
+            || self.share.budget().is_full()
+            || self.intake.last.elapsed() >= pause;
+        if !due {
+            return Ok(());
+        }
+        let Finished { batch, rows, octets, origin, hashes, windows } = self.intake.finish(self.of.origin.clone())?;
+        let counters = &self.of.shared.counters;
+        add(&counters.batches, 1);
+        add(&counters.windows, windows.len());
+        if let Some(standing) = self.standing.as_ref().filter(|_| self.delivered == 0) {
+            standing.wait_for_earlier().await;
+        }
+        let (first, [confirmed, last]) = (self.delivered, self.windows);
+        self.delivered += rows as u64;
+        if !windows.is_empty() {
+            self.windows = [last, self.delivered];
+        }
+        self.share.send(octets);
+        let safe = self.of.shared.destination.take(Delivery {
+            batch,
+            octets,
+            origin,
+            sender: Arc::clone(&self.of.sender),
+            connection: self.of.number,
+            first,
+            confirmed,
+            hashes,
+            windows,
+        });
+        let (end, began) = (self.delivered, Instant::now());
+        self.under_way.push_back(Box::pin(async move { (end, octets, began, safe.await) }));
+        self.share.hold(self.server.waiting());
+        Ok(())
+    }
+
+    fn safe(&mut self, (end, octets, began, taken): (u64, usize, Instant, Result<()>)) -> Result<()> {
+        let now = Instant::now();
+        let counters = &self.of.shared.counters;
+        counters.safe_seconds.observe(now - began);
+        self.share.safe(octets);
+        self.share.hold(self.server.waiting() + self.intake.octets());
+        if let Err(error) = taken {
+            add(&counters.not_taken, 1);
+            return Err(error);
+        }
+        let before = self.server.acknowledged();
+        self.server.acknowledge(now, end)?;
+        counters.acknowledged.fetch_add(self.server.acknowledged() - before, Ordering::Relaxed);
+        // What was held back because two windows were open may be here already.
+        self.more |= self.server.waiting() > 0;
+        Ok(())
+    }
+
+    /// Writes acknowledgements. A peer that takes none for as long as a frame may take is gone.
+    async fn transmit(&mut self) -> Result<()> {
+        let Some(first) = self.server.poll_transmit() else { return Ok(()) };
+        let mut octets = BytesMut::from(&first[..]);
+        while let Some(ack) = self.server.poll_transmit() {
+            octets.extend_from_slice(&ack);
+        }
+        let alive = octets.chunks(6).filter(|ack| ack.ends_with(&[0; 4])).count();
+        add(&self.of.shared.counters.keepalives, alive);
+        let limit = self.of.shared.options.server.frame_timeout;
+        let late = || Error::deadline("the writer takes no acknowledgements".into());
+        let written = write(&mut self.of.stream, octets.freeze(), limit).await.unwrap_or_else(|| Err(late()));
+        self.wrote = Instant::now();
+        written
+    }
+
+    /// Everything that was taken is acknowledged.
+    async fn end(&mut self) -> Result<&'static str> {
+        let is_ours = self.ending.as_ref().is_some_and(Ending::is_ours);
+        let all = self.server.received() == self.server.acknowledged();
+        let result = match self.ending.take() {
+            None | Some(Ending::Finished) => Ok("the writer closed it"),
+            Some(Ending::Stopped) => Ok("the receiver stops"),
+            Some(Ending::Aged) => Ok("its age limit"),
+            Some(Ending::Failed(error)) => Err(error),
+        };
+        let clean = match timeout(LINGER, self.farewell()).await {
+            Ok(settled) => settled.unwrap_or(false),
+            // A writer that does not read does not know that this end is closed; it has its acknowledgements all the same.
+            Err(_) => is_ours && all && self.of.socket.is_confirmed_within(FAREWELL, self.wrote).await,
+        };
+        if let Some(standing) = self.standing.as_mut().filter(|_| clean) {
+            standing.is_clean();
+        }
+        result
+    }
+
+    /// Closes the connection from this end too; says whether the writer has every acknowledgement.
+    async fn farewell(&mut self) -> std::io::Result<bool> {
+        let socket = self.of.socket.clone();
+        if socket.is_gone_within(FAREWELL).await {
+            // A writer that has closed its socket would answer anything else, as the last word of TLS, with a reset.
+            socket.finish()?;
+        } else {
+            self.of.stream.shutdown().await?;
+        }
+        // The last acknowledgement must not be overtaken by the reset that unread octets cause.
+        let mut rest = vec![0_u8; 16 << 10];
+        while or_end(self.of.stream.read(&mut rest).await)? > 0 {}
+        Ok(socket.is_settled_within(LINGER).await)
+    }
+}
+
+/// What was read; the end of the stream, where TLS misses a last word.
+fn or_end(read: std::io::Result<usize>) -> std::io::Result<usize> {
+    match read {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(0),
+        read => read,
+    }
+}
+
+async fn read(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut, want: usize) -> std::io::Result<usize> {
+    input.reserve(want);
+    stream.read_buf(input).await
+}
+
+async fn write(stream: &mut (impl AsyncWrite + Unpin), octets: Bytes, limit: Duration) -> Option<Result<()>> {
+    let writing = async {
+        stream.write_all(&octets).await?;
+        stream.flush().await
+    };
+    let written = timeout(limit, writing).await.ok()?;
+    Some(written.map_err(|error| Error::io("an acknowledgement could not be written", error)))
+}

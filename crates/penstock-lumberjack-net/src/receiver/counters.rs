@@ -1,0 +1,189 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use penstock_io::admission;
+use penstock_io::metrics::{Histogram, Page};
+use penstock_lumberjack::ErrorKind;
+
+use super::budget::Budget;
+use super::foreign::Speaks;
+
+/// Peers that are counted apart; those that come later are "other", so that a page of metrics has an end.
+const PEERS: usize = 256;
+const OTHER: &str = "other";
+const KINDS: [ErrorKind; 6] = [
+    ErrorKind::Malformed,
+    ErrorKind::Violation,
+    ErrorKind::Limit,
+    ErrorKind::Misuse,
+    ErrorKind::Io,
+    ErrorKind::Deadline,
+];
+const FOREIGN: [Speaks; 4] = [Speaks::Http, Speaks::Tls, Speaks::PlainLumberjack, Speaks::Plain];
+
+/// What a receiver has seen since it began to listen.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) connections: AtomicU64,
+    pub(super) open: AtomicU64,
+    pub(super) admission: Arc<admission::Counters>,
+    pub(super) handshakes_failed: AtomicU64,
+    pub(super) windows: AtomicU64,
+    pub(super) batches: AtomicU64,
+    pub(super) acknowledged: AtomicU64,
+    pub(super) keepalives: AtomicU64,
+    pub(super) not_taken: AtomicU64,
+    pub(super) aged: AtomicU64,
+    pub(super) reloads: AtomicU64,
+    pub(super) safe_seconds: Histogram,
+    errors: [AtomicU64; KINDS.len()],
+    foreign: [AtomicU64; FOREIGN.len()],
+    all: Arc<Peer>,
+    peers: Mutex<HashMap<Arc<str>, Arc<Peer>>>,
+}
+
+/// What one peer has sent, by its certificate's name or its address without the port.
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    events: AtomicU64,
+    octets: AtomicU64,
+    wire: AtomicU64,
+}
+
+/// What a receiver has seen so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceiverCounters {
+    /// Connections that were taken.
+    pub connections: u64,
+    /// Connections that are open.
+    pub open: u64,
+    /// Connections that were closed at once: too many were open, in all or of their address, or descriptors ran out.
+    pub refused: u64,
+    /// TLS handshakes that failed.
+    pub handshakes_failed: u64,
+    /// Events that came.
+    pub events: u64,
+    /// Octets of these events.
+    pub octets: u64,
+    /// Octets that came, as they came: with TLS taken off, compressed.
+    pub wire_octets: u64,
+    /// Windows that came whole.
+    pub windows: u64,
+    /// Events that were acknowledged.
+    pub acknowledged: u64,
+    /// Octets that are held now: frames that are not whole, events on their way into batches, batches that are not safe.
+    pub held_octets: u64,
+    /// Connections that ended with an error, by its kind.
+    pub errors: Vec<(&'static str, u64)>,
+    /// Connections of those that spoke something else, by its name.
+    pub foreign: Vec<(&'static str, u64)>,
+    /// Events and octets by peer: certificate or address. The first 256, then "other".
+    pub peers: Vec<(String, u64, u64)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+pub(super) fn add(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
+
+impl Peer {
+    pub(super) fn events(&self, events: usize, octets: usize) {
+        add(&self.events, events);
+        add(&self.octets, octets);
+    }
+
+    pub(super) fn wire(&self, octets: usize) {
+        add(&self.wire, octets);
+    }
+}
+
+impl Counters {
+    /// Where events of a peer are counted, beside the sum.
+    pub(super) fn peer(&self, name: &str) -> [Arc<Peer>; 2] {
+        let mut peers = lock(&self.peers);
+        let name = if peers.len() < PEERS || peers.contains_key(name) { name } else { OTHER };
+        let peer = match peers.get(name) {
+            Some(peer) => Arc::clone(peer),
+            None => Arc::clone(peers.entry(name.into()).or_default()),
+        };
+        [peer, Arc::clone(&self.all)]
+    }
+
+    pub(super) fn error(&self, kind: ErrorKind) {
+        if let Some((_, counter)) = KINDS.iter().zip(&self.errors).find(|(each, _)| **each == kind) {
+            add(counter, 1);
+        }
+    }
+
+    pub(super) fn foreign(&self, speaks: Speaks) {
+        if let Some((_, counter)) = FOREIGN.iter().zip(&self.foreign).find(|(each, _)| **each == speaks) {
+            add(counter, 1);
+        }
+    }
+
+    pub(super) fn snapshot(&self, budget: &Budget) -> ReceiverCounters {
+        let peers = lock(&self.peers);
+        let mut peers: Vec<_> =
+            peers.iter().map(|(name, peer)| (name.to_string(), read(&peer.events), read(&peer.octets))).collect();
+        peers.sort_unstable();
+        ReceiverCounters {
+            connections: read(&self.connections),
+            open: read(&self.open),
+            refused: self.admission.refused(),
+            handshakes_failed: read(&self.handshakes_failed),
+            events: read(&self.all.events),
+            octets: read(&self.all.octets),
+            wire_octets: read(&self.all.wire),
+            windows: read(&self.windows),
+            acknowledged: read(&self.acknowledged),
+            held_octets: u64::try_from(budget.held()).unwrap_or(u64::MAX),
+            errors: KINDS.iter().zip(&self.errors).map(|(kind, counter)| (kind.name(), read(counter))).collect(),
+            foreign: FOREIGN.iter().zip(&self.foreign).map(|(what, counter)| (what.name(), read(counter))).collect(),
+            peers,
+        }
+    }
+
+    /// docs/operations-lumberjack.md lists them, and a test compares.
+    pub(super) fn write(&self, page: &mut Page<'_>, budget: &Budget) -> fmt::Result {
+        let now = self.snapshot(budget);
+        for (name, help, value) in [
+            ("connections", "Connections taken.", now.connections),
+            ("connections_refused", "Connections closed at once: too many were open.", now.refused),
+            ("connections_aged", "Connections ended at their age limit.", read(&self.aged)),
+            ("handshakes_failed", "TLS handshakes that failed.", now.handshakes_failed),
+            ("events", "Events that came.", now.events),
+            ("event_octets", "Octets of these events.", now.octets),
+            ("wire_octets", "Octets that came, compressed.", now.wire_octets),
+            ("windows", "Windows that came whole.", now.windows),
+            ("batches", "Batches handed over.", read(&self.batches)),
+            ("batches_not_taken", "Batches that could not be made safe.", read(&self.not_taken)),
+            ("acknowledged_events", "Events acknowledged.", now.acknowledged),
+            ("keepalives", "Acknowledgements that only say that this end is still there.", read(&self.keepalives)),
+            ("certificate_reloads", "Times that the certificate was read again.", read(&self.reloads)),
+        ] {
+            page.counter(&format!("penstock_lumberjack_{name}"), help, value)?;
+        }
+        self.admission.write(page, "penstock_lumberjack")?;
+        page.gauge("penstock_lumberjack_open_connections", "Connections open.", now.open)?;
+        page.gauge("penstock_lumberjack_held_octets", "Octets of what is not safe yet.", now.held_octets)?;
+        page.counters("penstock_lumberjack_errors", "Connections that ended with an error.", "kind", now.errors)?;
+        page.counters("penstock_lumberjack_foreign", "Who spoke something else.", "protocol", now.foreign)?;
+        let peers = |of: fn(&(String, u64, u64)) -> u64| now.peers.iter().map(move |peer| (peer.0.as_str(), of(peer)));
+        page.counters("penstock_lumberjack_peer_events", "Events by peer.", "peer", peers(|peer| peer.1))?;
+        page.counters("penstock_lumberjack_peer_octets", "Octets of events by peer.", "peer", peers(|peer| peer.2))?;
+        page.histogram(
+            "penstock_lumberjack_safe_seconds",
+            "How long it takes until a batch is safe.",
+            &self.safe_seconds,
+        )
+    }
+}

@@ -1,0 +1,417 @@
+//! The receiver: listens, and serves each connection by a task of its own.
+
+mod budget;
+#[cfg(target_os = "linux")]
+mod confirmed;
+mod connection;
+mod counters;
+mod foreign;
+mod identity;
+mod intake;
+mod link;
+mod standing;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use penstock_io::DriverError as _;
+use penstock_io::admission::{Admission, Config, FirstByte, IDLE_TIMEOUT, Permit};
+use penstock_io::metrics;
+use penstock_io::runtime::{PerProcess, Runtime};
+use penstock_io::tcp::listen;
+use penstock_io::tls::{Acceptor, ClientCertificates, Fingerprint, ServerTls};
+use penstock_lumberjack::{ErrorKind, ServerConfig};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use self::budget::Budget;
+use self::connection::{Account, Connection};
+pub use self::counters::ReceiverCounters;
+use self::counters::{Counters, add};
+use self::foreign::Speaks;
+use self::link::{Link, Socket};
+use self::standing::Standings;
+use super::delivery::{Destination, Origin};
+use crate::{Error, Result};
+
+/// How often the files of the certificate are looked at.
+const RELOAD: Duration = Duration::from_secs(5);
+
+/// How a receiver listens.
+#[derive(Debug, Clone)]
+pub struct ReceiverOptions {
+    /// Where; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Its certificate, and whose clients' certificates it asks for. Default: none, it is plain.
+    pub tls: Option<ServerTls>,
+    /// Whether clients must have a certificate, where there is a CA for them. Default: they must.
+    pub client_certificates: ClientCertificates,
+    /// What a writer may ask for, and how long it may take. Default: as the core has it, and 15 minutes of silence.
+    pub server: ServerConfig,
+    /// Connections beyond this are closed at once. Default: 16,384.
+    pub max_connections: u64,
+    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: seven
+    /// eighths of all, or 64 where that is more.
+    pub max_connections_per_address: Option<u64>,
+    /// Octets of what is not safe yet, of all connections together; whoever wants to send more waits. Default: 256 MiB.
+    pub max_octets: usize,
+    /// After so long a connection ends at its window's edge, so that a balancer may move it. Default: never.
+    pub max_age: Option<Duration>,
+    /// Where metrics and `/healthz` are served by HTTP; port 0 picks a free one. Default: nowhere.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl ReceiverOptions {
+    /// The defaults.
+    pub fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            tls: None,
+            client_certificates: ClientCertificates::Required,
+            server: ServerConfig { idle_timeout: Some(IDLE_TIMEOUT), ..ServerConfig::default() },
+            max_connections: 16_384,
+            max_connections_per_address: None,
+            max_octets: 256 << 20,
+            max_age: None,
+            metrics: None,
+        }
+    }
+}
+
+/// A receiver that takes events as long as it lives.
+pub struct Receiver(PerProcess<Arc<Shared>>);
+
+struct Shared {
+    options: ReceiverOptions,
+    address: SocketAddr,
+    acceptor: Option<Acceptor>,
+    destination: Arc<dyn Destination>,
+    counters: Counters,
+    admission: Arc<Admission>,
+    budget: Arc<Budget>,
+    standings: Arc<Standings>,
+    next: AtomicU64,
+    stop: watch::Sender<bool>,
+    /// Ends connections as they are.
+    cut: watch::Sender<bool>,
+    /// How many connections are open.
+    open: watch::Sender<u64>,
+    stopping: AtomicBool,
+    metrics: OnceLock<metrics::Endpoint>,
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Receiver {
+    /// Starts to listen. Blocks on the certificate's files.
+    pub fn bind(options: ReceiverOptions, destination: Arc<dyn Destination>) -> Result<Self> {
+        let acceptor = options.tls.clone().map(|tls| Acceptor::new(tls, options.client_certificates)).transpose()?;
+        let runtime = Runtime::current()?;
+        let context = |error| Error::io(format!("cannot listen on {}", options.listen), error);
+        let (address, listener) = {
+            let listener = listen(options.listen).map_err(context)?;
+            let _entered = runtime.handle().enter();
+            (listener.local_addr().map_err(context)?, TcpListener::from_std(listener).map_err(context)?)
+        };
+        let metrics = options.metrics;
+        let counters = Counters::default();
+        let config = Config {
+            per_address: options.max_connections_per_address,
+            ..Config::new("Lumberjack", options.max_connections)
+        };
+        let admission = Admission::new(config, Arc::clone(&counters.admission))?;
+        let shared = Arc::new(Shared {
+            budget: Arc::new(Budget::new(options.max_octets)),
+            standings: Arc::default(),
+            options,
+            address,
+            acceptor,
+            destination,
+            counters,
+            admission,
+            next: AtomicU64::new(0),
+            stop: watch::Sender::new(false),
+            cut: watch::Sender::new(false),
+            open: watch::Sender::new(0),
+            stopping: AtomicBool::new(false),
+            metrics: OnceLock::new(),
+        });
+        if let Some(listen) = metrics {
+            let endpoint = metrics::Endpoint::bind(listen, Arc::clone(&shared) as Arc<dyn metrics::Source>)?;
+            drop(shared.metrics.set(endpoint));
+        }
+        runtime.handle().spawn(accept(listener, Arc::clone(&shared), runtime));
+        if shared.acceptor.is_some() {
+            runtime.handle().spawn(keep_certificate(Arc::clone(&shared)));
+        }
+        Ok(Self(PerProcess::new(shared)))
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> Result<SocketAddr> {
+        Ok(self.0.get()?.address)
+    }
+
+    /// Where metrics are served, if they are.
+    pub fn metrics_addr(&self) -> Result<Option<SocketAddr>> {
+        Ok(self.0.get()?.metrics.get().map(metrics::Endpoint::address))
+    }
+
+    /// What clients pin; none without TLS.
+    pub fn fingerprint(&self) -> Result<Option<Fingerprint>> {
+        Ok(self.0.get()?.acceptor.as_ref().map(Acceptor::fingerprint))
+    }
+
+    /// What it has seen so far.
+    pub fn counters(&self) -> Result<ReceiverCounters> {
+        let shared = self.0.get()?;
+        Ok(shared.counters.snapshot(&shared.budget))
+    }
+
+    /// Reads the certificate again, if its files have changed; says whether they had. It does so every 5 s by itself.
+    pub fn reload(&self) -> Result<bool> {
+        self.0.get()?.reload()
+    }
+
+    /// Takes nothing more: what has come is handed over and acknowledged, then the connections end. Those that are left
+    /// after so long are cut off.
+    pub async fn shutdown(&self, grace: Duration) -> Result<()> {
+        let shared = Arc::clone(self.0.get()?);
+        penstock_io::runtime::spawn(async move { shared.shutdown(grace).await })?
+            .await
+            .map_err(|died| Error::task(&died))
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        // In a forked child this is somebody else's socket.
+        if let Ok(shared) = self.0.get() {
+            shared.halt();
+        }
+    }
+}
+
+impl Shared {
+    fn halt(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.stop.send_replace(true);
+        self.cut.send_replace(true);
+        if let Some(metrics) = self.metrics.get() {
+            metrics.stop();
+        }
+    }
+
+    async fn shutdown(&self, grace: Duration) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.stop.send_replace(true);
+        let mut open = self.open.subscribe();
+        let _ = timeout(grace, open.wait_for(|open| *open == 0)).await;
+        self.halt();
+    }
+
+    fn reload(&self) -> Result<bool> {
+        let Some(acceptor) = &self.acceptor else { return Ok(false) };
+        let changed = acceptor.reload()?;
+        if changed {
+            add(&self.counters.reloads, 1);
+            tracing::info!(fingerprint = %acceptor.fingerprint(), "the certificate was read again");
+        }
+        Ok(changed)
+    }
+}
+
+impl metrics::Source for Shared {
+    fn write(&self, page: &mut metrics::Page<'_>) -> fmt::Result {
+        self.counters.write(page, &self.budget)?;
+        self.destination.write(page)
+    }
+
+    fn is_healthy(&self) -> bool {
+        !self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>, runtime: &'static Runtime) {
+    let mut stop = shared.stop.subscribe();
+    let accepting = shared.admission.accept(&listener, |stream, peer, permit| {
+        add(&shared.counters.connections, 1);
+        let opened = Opened::new(Arc::clone(&shared));
+        // It moves to the thread of its task, and so do its events.
+        let Ok(stream) = stream.into_std() else { return };
+        let number = shared.next.fetch_add(1, Ordering::Relaxed);
+        runtime.spread(number).spawn(async move {
+            let Ok(stream) = TcpStream::from_std(stream) else { return };
+            let mut cut = opened.0.cut.subscribe();
+            tokio::select! {
+                () = serve(stream, peer, number, &opened.0, &permit) => {}
+                _ = cut.wait_for(|cut| *cut) => tracing::warn!(%peer, "a connection was cut off"),
+            }
+        });
+    });
+    tokio::select! {
+        never = accepting => match never {},
+        _ = stop.wait_for(|stopped| *stopped) => {}
+    }
+}
+
+/// Counts a connection as long as it lives.
+struct Opened(Arc<Shared>);
+
+impl Opened {
+    fn new(shared: Arc<Shared>) -> Self {
+        add(&shared.counters.open, 1);
+        shared.open.send_modify(|open| *open += 1);
+        Self(shared)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.counters.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.open.send_modify(|open| *open = open.saturating_sub(1));
+    }
+}
+
+async fn keep_certificate(shared: Arc<Shared>) {
+    let mut stop = shared.stop.subscribe();
+    loop {
+        tokio::select! {
+            () = sleep(RELOAD) => {}
+            _ = stop.wait_for(|stopped| *stopped) => return,
+        }
+        let reloading = Arc::clone(&shared);
+        let reloaded = tokio::task::spawn_blocking(move || reloading.reload()).await;
+        if let Ok(Err(error)) = reloaded {
+            tracing::warn!(%error, "the new certificate cannot be used; the old one stays");
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Shared>, permit: &Permit) {
+    // The same machine, whichever family the socket has.
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    let stop = shared.stop.subscribe();
+    let began = Instant::now();
+    let (identity, account, result) = match admit(stream, peer, number, shared, permit, stop).await {
+        Ok(Some(served)) => served,
+        Ok(None) => return,
+        Err(error) => {
+            shared.counters.error(error.kind());
+            tracing::warn!(%peer, %error, "a connection was refused");
+            return;
+        }
+    };
+    let Account { events, acknowledged, octets } = account;
+    let seconds = began.elapsed().as_secs_f64();
+    let identity = identity.as_deref().unwrap_or("-");
+    match result {
+        Ok(why) => {
+            tracing::info!(target: "penstock::access", %peer, identity, events, acknowledged, octets, seconds, why, "connection");
+        }
+        Err(error) => {
+            shared.counters.error(error.kind());
+            let why = error.to_string();
+            tracing::info!(target: "penstock::access", %peer, identity, events, acknowledged, octets, seconds, why, "connection");
+            // A connection that broke is no news; a rule that was broken is.
+            if error.kind() != ErrorKind::Io {
+                tracing::warn!(%peer, identity, %error, "a connection ended with an error");
+            }
+        }
+    }
+}
+
+type Served = (Option<Arc<str>>, Account, Result<&'static str>);
+
+/// Lets a connection in; None if it went away, or spoke something else.
+async fn admit(
+    stream: TcpStream,
+    peer: SocketAddr,
+    number: u64,
+    shared: &Arc<Shared>,
+    permit: &Permit,
+    mut stop: watch::Receiver<bool>,
+) -> Result<Option<Served>> {
+    let broken = |error| Error::io("the connection broke", error);
+    let speaks = tokio::select! {
+        looked = permit.in_time(foreign::look(&stream, shared.acceptor.is_some())) => match looked {
+            Some(looked) => looked.map_err(broken)?,
+            None => {
+                tracing::info!(%peer, "a connection that said nothing was closed");
+                return Ok(None);
+            }
+        },
+        _ = stop.wait_for(|stopped| *stopped) => return Ok(None),
+    };
+    let Some(speaks) = speaks else { return Ok(None) };
+    if speaks != Speaks::Ours {
+        shared.counters.foreign(speaks);
+        tracing::warn!(%peer, protocol = speaks.name(), "{}", speaks.words(shared.acceptor.is_some()));
+        if speaks == Speaks::Http {
+            foreign::answer_http(stream).await;
+        }
+        return Ok(None);
+    }
+    let stream = Link::new(stream);
+    let socket = stream.socket();
+    let Some(acceptor) = &shared.acceptor else {
+        let connection = connection(stream, socket, shared, number, peer, None);
+        let (account, result) = connection.run(stop).await;
+        return Ok(Some((None, account, result)));
+    };
+    let stream = match permit.in_time(acceptor.acceptor().accept(stream)).await {
+        Some(Ok(stream)) => stream,
+        Some(Err(error)) => {
+            add(&shared.counters.handshakes_failed, 1);
+            return Err(Error::tls(format!("handshake: {error}")));
+        }
+        None => {
+            add(&shared.counters.handshakes_failed, 1);
+            return Err(Error::deadline("the handshake took too long".into()));
+        }
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let known = certificate.map(|leaf| (identity::name(leaf), Fingerprint::of(leaf)));
+    let connection = connection(FirstByte::new(stream, permit), socket, shared, number, peer, known);
+    let name = connection.origin.identity.clone();
+    let (account, result) = connection.run(stop).await;
+    Ok(Some((name, account, result)))
+}
+
+fn connection<S>(
+    stream: S,
+    socket: Socket,
+    shared: &Arc<Shared>,
+    number: u64,
+    peer: SocketAddr,
+    known: Option<(String, Fingerprint)>,
+) -> Connection<S> {
+    let address = peer.ip().to_string();
+    let (identity, sender) = match known {
+        Some((name, fingerprint)) => (Some(Arc::<str>::from(name)), fingerprint.to_string()),
+        None => (None, address.clone()),
+    };
+    Connection {
+        stream,
+        socket,
+        shared: Arc::clone(shared),
+        number,
+        peer: shared.counters.peer(identity.as_deref().unwrap_or(&address)),
+        origin: Origin { peer: peer.to_string().into(), identity, received: 0 },
+        sender: sender.into(),
+    }
+}

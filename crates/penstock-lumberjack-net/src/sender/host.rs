@@ -1,0 +1,88 @@
+//! What is said of a receiver that cannot be used: which one, what happened, and what to do.
+
+use std::io;
+
+use penstock_io::DriverError as _;
+use penstock_io::tls::{ClientTls, alert};
+use rustls::AlertDescription;
+
+use crate::{Error, Result};
+
+/// A receiver that is connected.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Host<'a> {
+    name: &'a str,
+    tls: Option<&'a ClientTls>,
+    heard: bool,
+}
+
+const WANTS_TLS: &str = "if it speaks TLS, say whom to trust: fingerprint, ca or system_ca";
+
+impl<'a> Host<'a> {
+    pub(super) fn new(name: &'a str, tls: Option<&'a ClientTls>) -> Self {
+        Self { name, tls, heard: false }
+    }
+
+    /// Octets came: the first ones tell another protocol.
+    pub(super) fn hear(&mut self, octets: &[u8]) -> Result<()> {
+        if std::mem::replace(&mut self.heard, true) {
+            return Ok(());
+        }
+        match octets {
+            [0x15 | 0x16, ..] if self.tls.is_none() => Err(Error::tls(format!(
+                "{} answers in TLS; say whom to trust: fingerprint, ca or system_ca",
+                self.name
+            ))),
+            [b'H', b'T', b'T', b'P', ..] => {
+                Err(self.error("it answers in HTTP, not in Lumberjack; is this the receiver's port?".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The connection broke.
+    pub(super) fn broke(&self, error: &io::Error) -> Error {
+        let what = format!("the connection broke: {error}");
+        match (alert(error), self.tls) {
+            (Some(AlertDescription::CertificateRequired), _) => {
+                self.error(format!("{what}; it wants a client certificate: cert and key"))
+            }
+            (Some(_), Some(ClientTls { identity: Some(_), .. })) => {
+                self.error(format!("{what}; it takes client certificates, cert and key, of its own CA alone"))
+            }
+            (Some(_), Some(_)) => self.error(format!("{what}; if it wants a client certificate: cert and key")),
+            (None, None) if !self.heard => self.error(format!("{what}; {WANTS_TLS}")),
+            (Some(_) | None, None) | (None, Some(_)) => self.error(what),
+        }
+    }
+
+    /// It has closed the connection, and not everything is acknowledged.
+    pub(super) fn closed(&self) -> Error {
+        let what = "it closed the connection before everything was acknowledged; its log says why";
+        if self.tls.is_none() && !self.heard {
+            return self.error(format!("{what}; {WANTS_TLS}"));
+        }
+        self.error(what.to_owned())
+    }
+
+    /// TLS was not agreed on.
+    pub(super) fn refused_the_handshake(&self, error: &io::Error) -> Error {
+        let what = format!("{}: the handshake failed: {error}", self.name);
+        let plain = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+            Some(rustls::Error::InvalidMessage(_)) => true,
+            Some(_) => false,
+            None => matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset),
+        };
+        let hint = if plain { "; if it does not speak TLS, leave fingerprint, ca and system_ca out" } else { "" };
+        Error::tls(format!("{what}{hint}"))
+    }
+
+    /// It said what no receiver says, or nothing for too long.
+    pub(super) fn broke_a_rule(&self, error: penstock_lumberjack::Error) -> Error {
+        error.of(self.name).into()
+    }
+
+    fn error(&self, message: String) -> Error {
+        Error::io(self.name.to_owned(), message)
+    }
+}

@@ -1,0 +1,232 @@
+//! One connection at a time to one of the hosts.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesOrdered;
+use penstock_io::DriverError as _;
+use penstock_lumberjack::{Client, Window, encoder};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{sleep, sleep_until, timeout};
+use tokio_rustls::TlsConnector;
+
+use super::Shared;
+use super::host::Host;
+use crate::{Error, Result};
+
+/// How long a host has to take a connection, with its handshake.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long to wait when no host could be reached: at first, and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+const FAR: Duration = Duration::from_secs(3_600);
+
+/// A writer's machine and whoever waits for it.
+#[derive(Debug)]
+pub(super) struct Lane {
+    /// The host that is tried first.
+    first: usize,
+    state: Mutex<State>,
+    /// There are events to be sent, or the sender closes.
+    pub(super) work: Notify,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) client: Client,
+    /// Why nothing more is sent.
+    pub(super) failed: Option<Error>,
+    /// Somebody waits for what is in the open window.
+    pub(super) wanted: bool,
+}
+
+type Compressing = FuturesOrdered<JoinHandle<Result<Bytes>>>;
+
+impl Lane {
+    pub(super) fn new(first: usize, client: Client) -> Self {
+        Self { first, state: Mutex::new(State { client, failed: None, wanted: false }), work: Notify::new() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connects and sends until the sender is closed and everything is acknowledged, or nothing works any more.
+    pub(super) async fn drive(self: Arc<Self>, shared: Arc<Shared>) {
+        let mut host = self.first;
+        let (mut backoff, mut tried) = (BACKOFF.0, 0);
+        let mut progress = Instant::now();
+        let mut acknowledged = 0;
+        loop {
+            // Nothing is opened before there is something to send.
+            while self.lock().client.unacknowledged() == 0 {
+                if shared.is_closed() {
+                    return;
+                }
+                self.work.notified().await;
+                progress = Instant::now();
+            }
+            let ended = self.attempt(&shared, host).await;
+            let now = Instant::now();
+            let done = {
+                let mut state = self.lock();
+                state.client.handle_disconnect(now);
+                std::mem::replace(&mut acknowledged, state.client.acknowledged().0) < acknowledged
+            };
+            shared.room.notify_waiters();
+            let error = match ended {
+                Ok(()) => continue,
+                Err(error) => error,
+            };
+            if done {
+                (backoff, tried, progress) = (BACKOFF.0, 0, now);
+            }
+            tracing::warn!(host = shared.host(host), %error, "a connection to a receiver ended");
+            if shared.options.give_up.is_some_and(|limit| progress.elapsed() >= limit) || shared.is_abandoned() {
+                self.lock().failed = Some(error);
+                shared.room.notify_waiters();
+                return;
+            }
+            host = (host + 1) % shared.options.hosts.len().max(1);
+            tried += 1;
+            if tried % shared.options.hosts.len().max(1) == 0 {
+                let wait = backoff.mul_f64(0.5 + fastrand::f64());
+                tokio::select! {
+                    () = sleep(wait) => {}
+                    () = shared.abandoned() => {}
+                }
+                backoff = (backoff * 2).min(BACKOFF.1);
+            }
+        }
+    }
+
+    /// One connection; Ok if it ended because there is nothing to send.
+    async fn attempt(&self, shared: &Shared, host: usize) -> Result<()> {
+        let name = shared.host(host);
+        let late = || Error::deadline(format!("{name} did not answer within {} s", CONNECT.as_secs()));
+        let connecting = async {
+            let stream = TcpStream::connect(name).await;
+            let stream = stream.map_err(|error| Error::io(format!("cannot connect to {name}"), error))?;
+            stream.set_nodelay(true).map_err(|error| Error::io(name, error))?;
+            Ok::<_, Error>(stream)
+        };
+        let stream = timeout(CONNECT, connecting).await.unwrap_or_else(|_| Err(late()))?;
+        let host = Host::new(name, shared.options.tls.as_ref());
+        let Some(tls) = &shared.tls else { return self.serve(shared, host, stream).await };
+        let connector = TlsConnector::from(Arc::clone(tls));
+        let handshake = connector.connect(shared.server_name(name)?, stream);
+        let stream = timeout(CONNECT, handshake).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+        let stream = stream.map_err(|error| host.refused_the_handshake(&error))?;
+        self.serve(shared, host, stream).await
+    }
+
+    async fn serve<S>(&self, shared: &Shared, mut host: Host<'_>, stream: S) -> Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Send,
+    {
+        let (mut reading, mut writing) = tokio::io::split(stream);
+        let mut compressing = Compressing::new();
+        let mut output: VecDeque<Bytes> = VecDeque::new();
+        let mut input = BytesMut::new();
+        loop {
+            let due = match self.next(shared, &mut compressing, &mut output)? {
+                Next::Due(due) => due,
+                Next::Done => {
+                    // An error means that the receiver has gone, which it may: everything is acknowledged.
+                    let _ = writing.shutdown().await;
+                    return Ok(());
+                }
+            };
+            let front = output.front_mut();
+            tokio::select! {
+                biased;
+                read = reading.read_buf(&mut input) => {
+                    if read.map_err(|error| host.broke(&error))? == 0 {
+                        return Err(host.closed());
+                    }
+                    host.hear(&input)?;
+                    let taken = self.lock().client.handle_input(Instant::now(), &input);
+                    input.clear();
+                    taken.map_err(|error| host.broke_a_rule(error))?;
+                    shared.room.notify_waiters();
+                }
+                written = write(&mut writing, front) => {
+                    written.map_err(|error| host.broke(&error))?;
+                    if output.front().is_some_and(Bytes::is_empty) {
+                        output.pop_front();
+                    }
+                    if output.is_empty() {
+                        writing.flush().await.map_err(|error| host.broke(&error))?;
+                    }
+                }
+                Some(compressed) = compressing.next(), if !compressing.is_empty() => {
+                    output.push_back(compressed.map_err(|died| Error::task(&died))??);
+                }
+                () = self.work.notified() => {}
+                () = shared.abandoned() => return Err(Error::deadline("the sender was closed".into())),
+                () = sleep_until(due.into()) => {
+                    let waited = self.lock().client.handle_timeout(Instant::now());
+                    waited.map_err(|error| host.broke_a_rule(error))?;
+                }
+            }
+        }
+    }
+
+    /// Takes windows that may go. An open one goes when nothing is on its way: whoever sends little waits for nobody.
+    fn next(&self, shared: &Shared, compressing: &mut Compressing, output: &mut VecDeque<Bytes>) -> Result<Next> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        loop {
+            let idle = state.client.poll_timeout().is_none();
+            if (idle || state.wanted) && state.client.wants_events() {
+                state.client.flush();
+                state.wanted = false;
+            }
+            let mut window = BytesMut::new();
+            if !state.client.poll_transmit(now, &mut window)? {
+                break;
+            }
+            let (version, level) = (shared.options.client.version, shared.level);
+            if level == 0 {
+                output.push_back(window.freeze());
+                continue;
+            }
+            let window = window.freeze();
+            // Not on the IO thread: others would wait for it, and windows on their way can be compressed side by side.
+            compressing.push_back(spawn_blocking(move || {
+                let (head, frames) = (window.slice(..Window::LENGTH.min(window.len())), window.get(Window::LENGTH..));
+                let frames = frames.unwrap_or_default();
+                let mut out = BytesMut::with_capacity(frames.len() / 4);
+                out.extend_from_slice(&head);
+                encoder::compress(version, frames, level, &mut out);
+                Ok(out.freeze())
+            }));
+        }
+        let nothing = state.client.unacknowledged() == 0;
+        if nothing && shared.is_closed() {
+            return Ok(Next::Done);
+        }
+        Ok(Next::Due(state.client.poll_timeout().unwrap_or(now + FAR)))
+    }
+}
+
+enum Next {
+    Due(Instant),
+    Done,
+}
+
+/// Writes some of it; never ends where there is nothing.
+async fn write(stream: &mut (impl AsyncWrite + Unpin), octets: Option<&mut Bytes>) -> std::io::Result<()> {
+    let Some(octets) = octets else { return std::future::pending().await };
+    let written = stream.write(octets).await?;
+    if written == 0 {
+        return Err(std::io::ErrorKind::WriteZero.into());
+    }
+    octets.advance(written.min(octets.len()));
+    Ok(())
+}

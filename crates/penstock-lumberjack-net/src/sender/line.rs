@@ -1,0 +1,110 @@
+use super::Chunk;
+use crate::columns::is_object;
+
+/// Lines of a file, or of standard input, as events.
+///
+/// A line that is a JSON object is sent as it is. Any other becomes `{"@timestamp": .., "message": LINE, "host": {"name":
+/// ..}, "log": {"offset": .., "file": {"path": ..}}}`, the names that Filebeat uses; as pairs it is `line`, `@timestamp`,
+/// `host`, `file` and `offset`, otherwise those of logstash-forwarder. Octets that are not UTF-8 are written `\xHH`, with the
+/// tag `_charsetfailure`. The time tells equal lines apart, which a receiver would else take for one that is sent again.
+#[derive(Debug, Clone, Copy)]
+pub struct Line<'a> {
+    /// When lines were read, as RFC 3339 writes it.
+    pub time: &'a str,
+    /// This machine.
+    pub host: &'a str,
+    /// The file; none for standard input.
+    pub path: Option<&'a str>,
+}
+
+impl Line<'_> {
+    /// Adds each line of a text that begins at an offset of the file. Empty lines are left out.
+    pub fn push_all(&self, chunk: &mut Chunk, text: &[u8], offset: u64, map: bool) {
+        let mut at = offset;
+        for line in text.split_inclusive(|octet| *octet == b'\n') {
+            let content = line.strip_suffix(b"\n").unwrap_or(line);
+            let content = content.strip_suffix(b"\r").unwrap_or(content);
+            if !content.is_empty() {
+                self.push(chunk, content, at, map);
+            }
+            at += line.len() as u64;
+        }
+    }
+
+    fn push(&self, chunk: &mut Chunk, line: &[u8], offset: u64, map: bool) {
+        let escaped;
+        let (text, valid) = match std::str::from_utf8(line) {
+            Ok(text) => (text, true),
+            Err(_) => {
+                escaped = escape(line);
+                (escaped.as_str(), false)
+            }
+        };
+        if map {
+            let number = offset.to_string();
+            let mut pairs = vec![("line", text), ("@timestamp", self.time), ("host", self.host)];
+            if let Some(path) = self.path {
+                pairs.extend([("file", path), ("offset", number.as_str())]);
+            }
+            if !valid {
+                pairs.push(("tags", "_charsetfailure"));
+            }
+            chunk.push_map(pairs.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())));
+        } else if valid && is_object(line) {
+            chunk.push_json(line);
+        } else {
+            chunk.push_json_with(|out| self.write(out, text, offset, valid));
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>, text: &str, offset: u64, valid: bool) {
+        // Nothing fails that is written into memory.
+        let string = |out: &mut Vec<u8>, text: &str| drop(serde_json::to_writer(out, text));
+        out.extend_from_slice(b"{\"@timestamp\":");
+        string(out, self.time);
+        out.extend_from_slice(b",\"message\":");
+        string(out, text);
+        out.extend_from_slice(b",\"host\":{\"name\":");
+        string(out, self.host);
+        out.push(b'}');
+        if let Some(path) = self.path {
+            out.extend_from_slice(b",\"log\":{\"offset\":");
+            out.extend_from_slice(offset.to_string().as_bytes());
+            out.extend_from_slice(b",\"file\":{\"path\":");
+            string(out, path);
+            out.extend_from_slice(b"}}");
+        }
+        if !valid {
+            out.extend_from_slice(b",\"tags\":[\"_charsetfailure\"]");
+        }
+        out.push(b'}');
+    }
+}
+
+fn escape(line: &[u8]) -> String {
+    let mut text = String::with_capacity(line.len() + 16);
+    for part in line.utf8_chunks() {
+        text.push_str(part.valid());
+        for octet in part.invalid() {
+            text.push_str(&format!("\\x{octet:02X}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_objects_go_as_they_are_and_other_lines_as_messages() {
+        let mut out = Vec::new();
+        Line { time: "t", host: "h", path: Some("/f") }.write(&mut out, &escape(b"a\xFFb\""), 7, false);
+        let text = String::from_utf8(out).unwrap();
+        let expected = r#"{"@timestamp":"t","message":"a\\xFFb\"","host":{"name":"h"},"log":{"offset":7,"file":{"path":"/f"}},"tags":["_charsetfailure"]}"#;
+        assert_eq!(text, expected);
+        let mut chunk = Chunk::default();
+        Line { time: "t", host: "h", path: None }.push_all(&mut chunk, b"{\"a\":1}\r\n\nplain\nlast", 0, false);
+        assert_eq!(chunk.len(), 3);
+    }
+}

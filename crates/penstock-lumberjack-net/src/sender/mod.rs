@@ -1,0 +1,361 @@
+//! The sender: windows of events to one of several receivers, or to all of them in turn.
+//!
+//! ```text
+//!  send(chunk) ─► lane: Client ─► window, compressed on the pool ─► host     events wait in the lane until acknowledged,
+//!            └──► lane: Client ─► ...                                        and go again over the next connection
+//! ```
+
+mod chunk;
+mod host;
+mod lane;
+mod line;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use penstock_io::DriverError as _;
+use penstock_io::runtime::{PerProcess, Runtime};
+use penstock_io::tls::ClientTls;
+use penstock_lumberjack::{Client, ClientConfig};
+use rustls::pki_types::ServerName;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+pub use self::chunk::Chunk;
+use self::lane::Lane;
+pub use self::line::Line;
+use crate::{Error, Result};
+
+/// How several hosts are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Hosts {
+    /// One at a time: the next one when it cannot be reached.
+    #[default]
+    Failover,
+    /// All of them, each by a connection of its own; windows go where there is room.
+    Balance,
+}
+
+/// How a sender works.
+#[derive(Debug, Clone)]
+pub struct SenderOptions {
+    /// `HOST:PORT` of the receivers, at least one.
+    pub hosts: Vec<String>,
+    /// What several are for. Default: fail-over.
+    pub mode: Hosts,
+    /// Whom it trusts. Default: nobody, it is plain.
+    pub tls: Option<ClientTls>,
+    /// What the certificates must be for. Default: the host.
+    pub server_name: Option<String>,
+    /// Windows, numbers, compression.
+    pub client: ClientConfig,
+    /// How long it tries while nothing is acknowledged; then sending fails. Default: for ever.
+    pub give_up: Option<Duration>,
+}
+
+impl SenderOptions {
+    /// The defaults.
+    pub fn new(hosts: Vec<String>) -> Self {
+        Self {
+            hosts,
+            mode: Hosts::Failover,
+            tls: None,
+            server_name: None,
+            client: ClientConfig::default(),
+            give_up: None,
+        }
+    }
+}
+
+/// Sends events and keeps them until they are acknowledged. It connects when there is something to send.
+pub struct Sender(PerProcess<Arc<Shared>>);
+
+struct Shared {
+    options: SenderOptions,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    /// zlib's level. The machines do not compress: the pool does.
+    level: u32,
+    lanes: Vec<Arc<Lane>>,
+    next: AtomicUsize,
+    order: Mutex<Order>,
+    /// Something was acknowledged, or failed.
+    room: Notify,
+    closing: watch::Sender<Closing>,
+}
+
+/// How far it is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Closing {
+    Open,
+    /// It ends when everything is acknowledged.
+    Closed,
+    /// It ends now.
+    Abandoned,
+}
+
+/// Which lane has which events, in the order in which they were given.
+#[derive(Debug, Default)]
+struct Order {
+    given: u64,
+    acknowledged: u64,
+    runs: VecDeque<Run>,
+    /// Events given to each lane.
+    lanes: Vec<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    lane: usize,
+    /// Where it ends among the lane's events and among all.
+    lane_end: u64,
+    end: u64,
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+impl Sender {
+    /// Reads the trust. Nothing is connected yet.
+    pub fn new(mut options: SenderOptions) -> Result<Self> {
+        if options.hosts.is_empty() {
+            return Err(Error::misuse("there is no host to send to".into()));
+        }
+        let tls = options.tls.as_ref().map(|tls| tls.config(b"")).transpose()?;
+        let tls = tls.map(|mut config| {
+            config.alpn_protocols.clear();
+            Arc::new(config)
+        });
+        // Refuses a level that zlib does not have.
+        Client::new(Instant::now(), options.client.clone())?;
+        let level = std::mem::take(&mut options.client.compression);
+        let lanes = match options.mode {
+            Hosts::Failover => 1,
+            Hosts::Balance => options.hosts.len(),
+        };
+        let made = (0..lanes).map(|first| {
+            let client = Client::new(Instant::now(), options.client.clone())?;
+            Ok(Arc::new(Lane::new(first, client)))
+        });
+        let lanes = made.collect::<Result<Vec<_>>>()?;
+        let order = Order { lanes: vec![0; lanes.len()], ..Order::default() };
+        let shared = Arc::new(Shared {
+            options,
+            tls,
+            level,
+            lanes,
+            next: AtomicUsize::new(0),
+            order: Mutex::new(order),
+            room: Notify::new(),
+            closing: watch::Sender::new(Closing::Open),
+        });
+        let runtime = Runtime::current()?;
+        for lane in &shared.lanes {
+            runtime.handle().spawn(Arc::clone(lane).drive(Arc::clone(&shared)));
+        }
+        Ok(Self(PerProcess::new(shared)))
+    }
+
+    /// Gives events; returns when all of them are in windows, which waits while too many are on their way. Gives how many
+    /// events were given since the beginning, these included.
+    ///
+    /// Fails as a limit, and gives none, where an event is larger than receivers take. Cancelled, it leaves it open how many of them are sent.
+    pub async fn send(&self, chunk: &Chunk) -> Result<u64> {
+        let shared = self.0.get()?;
+        chunk.check(&shared.options.client.limits)?;
+        let mut at = 0;
+        loop {
+            let room = shared.room.notified();
+            tokio::pin!(room);
+            // From now on, so that what happens while the lanes are looked at is not missed.
+            room.as_mut().enable();
+            at = shared.give(chunk, at)?;
+            if at >= chunk.len() {
+                return Ok(shared.order().given);
+            }
+            room.await;
+        }
+    }
+
+    /// Waits until so many events since the beginning are acknowledged; what is in open windows goes at once.
+    pub async fn acknowledged(&self, events: u64) -> Result<()> {
+        let shared = self.0.get()?;
+        shared.urge();
+        loop {
+            let room = shared.room.notified();
+            tokio::pin!(room);
+            room.as_mut().enable();
+            if shared.watermark()? >= events {
+                return Ok(());
+            }
+            room.await;
+        }
+    }
+
+    /// Waits until everything that was given is acknowledged.
+    pub async fn flush(&self) -> Result<()> {
+        let given = self.0.get()?.order().given;
+        self.acknowledged(given).await
+    }
+
+    /// How many events, in the order in which they were given, are acknowledged without a gap.
+    pub fn watermark(&self) -> Result<u64> {
+        self.0.get()?.watermark()
+    }
+
+    /// Takes no more events, waits for the acknowledgements for so long, and ends. Fails where some are missing.
+    pub async fn close(&self, grace: Duration) -> Result<()> {
+        let shared = self.0.get()?;
+        shared.close(Closing::Closed);
+        let flushed = timeout(grace, self.flush()).await;
+        shared.close(Closing::Abandoned);
+        let missing = || {
+            let order = shared.order();
+            Error::deadline(format!("{} events were not acknowledged in time", order.given - order.acknowledged))
+        };
+        flushed.unwrap_or_else(|_| Err(missing()))
+    }
+
+    /// Ends now, whatever is not acknowledged.
+    pub fn abandon(&self) {
+        // In a forked child it is somebody else's.
+        if let Ok(shared) = self.0.get() {
+            shared.close(Closing::Abandoned);
+        }
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+impl Shared {
+    fn order(&self) -> MutexGuard<'_, Order> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn host(&self, index: usize) -> &str {
+        self.options.hosts.get(index).map_or("", String::as_str)
+    }
+
+    fn server_name(&self, address: &str) -> Result<ServerName<'static>> {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let name = self.options.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
+        let wrong = |_| Error::misuse(format!("{name:?} is no name that a certificate could have"));
+        ServerName::try_from(name.to_owned()).map_err(wrong)
+    }
+
+    fn is_closed(&self) -> bool {
+        *self.closing.borrow() >= Closing::Closed
+    }
+
+    fn is_abandoned(&self) -> bool {
+        *self.closing.borrow() == Closing::Abandoned
+    }
+
+    async fn abandoned(&self) {
+        let mut closing = self.closing.subscribe();
+        // An error means that the sender is gone.
+        let _ = closing.wait_for(|closing| *closing == Closing::Abandoned).await;
+    }
+
+    fn close(&self, how: Closing) {
+        self.closing.send_modify(|closing| *closing = (*closing).max(how));
+        for lane in &self.lanes {
+            lane.work.notify_one();
+        }
+        self.room.notify_waiters();
+    }
+
+    /// Lets open windows go.
+    fn urge(&self) {
+        for lane in &self.lanes {
+            lane.lock().wanted = true;
+            lane.work.notify_one();
+        }
+    }
+
+    /// Gives events to lanes that have room; says where it stopped. A lane gets a window's worth, then it is another's turn.
+    fn give(&self, chunk: &Chunk, mut at: usize) -> Result<usize> {
+        // Both orders are one: the lock is held while lanes take events.
+        let mut order = self.order();
+        if self.is_closed() {
+            return Err(Error::misuse("the sender is closed".into()));
+        }
+        let mut failed = None;
+        for _ in 0..self.lanes.len() {
+            let index = self.next.load(Ordering::Relaxed) % self.lanes.len().max(1);
+            let Some(lane) = self.lanes.get(index) else { break };
+            let mut state = lane.lock();
+            if let Some(error) = &state.failed {
+                failed = Some(error.clone());
+            } else {
+                let before = at;
+                at = chunk.give(at, &mut state.client)?;
+                if at > before {
+                    order.took(index, (at - before) as u64);
+                    lane.work.notify_one();
+                }
+            }
+            drop(state);
+            if at >= chunk.len() {
+                return Ok(at);
+            }
+            self.next.store(index + 1, Ordering::Relaxed);
+        }
+        match failed {
+            // Events of a lane that has failed may never be acknowledged, so nobody should go on as if nothing were.
+            Some(error) => Err(error),
+            None => Ok(at),
+        }
+    }
+
+    fn watermark(&self) -> Result<u64> {
+        let mut order = self.order();
+        let states = self.lanes.iter().map(|lane| {
+            let state = lane.lock();
+            (state.client.acknowledged().0, state.failed.clone())
+        });
+        let states: Vec<_> = states.collect();
+        while let Some(run) = order.runs.front().copied() {
+            let acknowledged = states.get(run.lane).map_or(0, |(events, _)| *events);
+            if acknowledged < run.lane_end {
+                let part = run.end - (run.lane_end - acknowledged).min(run.end - order.acknowledged);
+                order.acknowledged = order.acknowledged.max(part);
+                break;
+            }
+            order.acknowledged = run.end;
+            order.runs.pop_front();
+        }
+        if order.acknowledged < order.given
+            && let Some(error) = states.into_iter().find_map(|(_, failed)| failed)
+        {
+            return Err(error);
+        }
+        Ok(order.acknowledged)
+    }
+}
+
+impl Order {
+    fn took(&mut self, lane: usize, events: u64) {
+        self.given += events;
+        let end = self.given;
+        let Some(of_lane) = self.lanes.get_mut(lane) else { return };
+        *of_lane += events;
+        let run = Run { lane, lane_end: *of_lane, end };
+        match self.runs.back_mut().filter(|last| last.lane == lane) {
+            Some(last) => *last = run,
+            None => self.runs.push_back(run),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

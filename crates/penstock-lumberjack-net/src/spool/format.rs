@@ -1,0 +1,396 @@
+//! What a segment looks like. All integers are little-endian, every part is a multiple of 8 octets long and ends with
+//! the XXH3 hash of its other octets.
+//!
+//! ```text
+//! header  "PSPOOL2\n"  spool (16)  segment (8)  length of the schema (8)  schema: an Arrow IPC message  hash (8)
+//! record  "RECD" (4)  rows (4)  length of origin (4)  length of batch (4)  first row (8)  hash of the head (8)
+//!         origin  batch: an Arrow IPC message  hash (8)
+//! end     "ENDC" (4)  0 (4)  length of origin (4)  0 (4)  first row (8)  hash of the head (8)  origin  hash (8)
+//! footer  "FOOT" (4)  records (4)  { octets (4)  rows (4) } × records  length of the footer (8)  hash (8)
+//! ```
+//!
+//! `origin` says who sent the rows: connection (8), count of hashes (4), length of the sender's name (4), unconfirmed (4),
+//! 0 (4), hashes (8 each), name, zeros up to a multiple of 8. There may be more hashes than rows: events that were sent again
+//! have no row. So many events of the connection as `unconfirmed` says, up to the last of the record, may be sent again. An
+//! end says that none of a connection may be. The first row is the number in the segment of the record's own: behind a
+//! damaged record it tells which rows were lost. The hash of a head has a seed of the segment's own, which no sender knows: so
+//! no event looks like a head, and behind damage the next record is found by it. In a footer the highest bit of a record's
+//! octets says that these were lost. The footer comes when a segment is full; without one the segment goes on, or its writer has died.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::StreamDecoder;
+use arrow_ipc::writer::StreamEncoder;
+use arrow_schema::ArrowError;
+use penstock_io::DriverError as _;
+use penstock_wire::Reader;
+use twox_hash::XxHash3_64;
+
+use crate::columns::Layout;
+use crate::{Error, Result};
+
+const MAGIC: &[u8; 8] = b"PSPOOL2\n";
+/// The first format, which is read to be written again.
+const FIRST_MAGIC: &[u8; 8] = b"PSPOOL1\n";
+const RECORD: &[u8; 4] = b"RECD";
+const END: &[u8; 4] = b"ENDC";
+const FOOTER: &[u8; 4] = b"FOOT";
+/// Octets of a record before its origin.
+pub(super) const RECORD_HEAD: usize = 32;
+/// In a footer: these octets are no record any more.
+const LOST: u32 = 1 << 31;
+/// A footer's length and its hash, at the end of a segment.
+pub(super) const FOOTER_TAIL: u64 = 16;
+const HASH: usize = 8;
+/// No header is longer.
+pub(super) const MAX_HEADER: u64 = 64 << 10;
+/// No record is longer.
+pub(super) const MAX_RECORD: usize = 1 << 30;
+
+/// Which spool it is, for ever.
+pub(super) type SpoolId = [u8; 16];
+
+/// A record's place in its segment's index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) octets: u32,
+    pub(super) rows: u32,
+    /// Whether it was damaged: there is nothing to read.
+    pub(super) lost: bool,
+}
+
+impl Entry {
+    /// As two numbers.
+    pub(super) fn pair(self) -> (u32, u32) {
+        (if self.lost { self.octets | LOST } else { self.octets }, self.rows)
+    }
+
+    pub(super) fn of_pair((octets, rows): (u32, u32)) -> Self {
+        Self { octets: octets & !LOST, rows, lost: octets & LOST != 0 }
+    }
+}
+
+/// The seed of the hashes of a segment's heads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeadSeed(u64);
+
+impl HeadSeed {
+    pub(super) fn of(spool: &SpoolId, segment: u64) -> Self {
+        Self(XxHash3_64::oneshot_with_seed(segment, spool))
+    }
+
+    fn hash(self, head: &[u8]) -> [u8; HASH] {
+        XxHash3_64::oneshot_with_seed(self.0, head).to_le_bytes()
+    }
+}
+
+/// Who sent a record's rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) sender: Arc<str>,
+    pub(super) connection: u64,
+    /// Of its events, of which those may have no row that another connection brought before.
+    pub(super) hashes: Vec<u64>,
+    /// How many events of the connection, up to the last of these, may be sent again.
+    pub(super) unconfirmed: u32,
+}
+
+/// A record that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) entry: Entry,
+    /// The number in the segment of its first row.
+    pub(super) first: u64,
+    pub(super) sent: Sent,
+    /// Whether it says that the connection has ended and that nothing of it will be sent again.
+    pub(super) ended: bool,
+    /// Where the message of its batch lies.
+    pub(super) message: Range<usize>,
+}
+
+/// A segment's header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) spool: SpoolId,
+    pub(super) segment: u64,
+    pub(super) schema: Vec<u8>,
+    /// Its octets.
+    pub(super) length: u64,
+}
+
+fn size(length: usize) -> u32 {
+    // Checked against MAX_RECORD before.
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+fn seal(into: &mut Vec<u8>, start: usize) {
+    let hash = XxHash3_64::oneshot(into.get(start..).unwrap_or_default());
+    into.extend_from_slice(&hash.to_le_bytes());
+}
+
+fn is_whole(octets: &[u8]) -> bool {
+    octets.split_last_chunk::<HASH>().is_some_and(|(rest, hash)| XxHash3_64::oneshot(rest).to_le_bytes() == *hash)
+}
+
+pub(super) fn u32_le(reader: &mut Reader<'_>) -> Option<u32> {
+    Some(u32::from_le_bytes(reader.take(4).ok()?.try_into().ok()?))
+}
+
+pub(super) fn u64_le(reader: &mut Reader<'_>) -> Option<u64> {
+    Some(u64::from_le_bytes(reader.take(8).ok()?.try_into().ok()?))
+}
+
+pub(super) fn arrow(error: &ArrowError) -> Error {
+    Error::misuse(format!("a batch cannot be kept: {error}"))
+}
+
+/// Writes records.
+pub(super) struct Encoder {
+    stream: StreamEncoder,
+    schema: Vec<u8>,
+}
+
+impl Encoder {
+    pub(super) fn new() -> Result<Self> {
+        let layout = Layout::raw().schema();
+        let mut stream = StreamEncoder::try_new(&layout).map_err(|error| arrow(&error))?;
+        let mut first = stream.encode(&RecordBatch::new_empty(layout)).map_err(|error| arrow(&error))?;
+        // The first call gives the schema's message and then the batch's, which is cut off by its own length.
+        let whole: Vec<u8> = first.drain(..).flat_map(|buffer| buffer.as_slice().to_vec()).collect();
+        let schema = message_length(&whole).and_then(|length| whole.get(..length)).unwrap_or_default().to_vec();
+        Ok(Self { stream, schema })
+    }
+
+    pub(super) fn header(&self, spool: &SpoolId, segment: u64) -> Vec<u8> {
+        header_with(&self.schema, spool, segment)
+    }
+
+    /// Appends a record whose rows are those from number `first` of the segment on; nothing is appended where it fails.
+    pub(super) fn record(
+        &mut self,
+        batch: &RecordBatch,
+        (seed, first): (HeadSeed, u64),
+        sent: &Sent,
+        into: &mut Vec<u8>,
+    ) -> Result<Entry> {
+        let start = into.len();
+        let buffers = self.stream.encode(batch).map_err(|error| arrow(&error))?;
+        let body: usize = buffers.iter().map(Buffer::len).sum::<usize>().next_multiple_of(8);
+        let octets = RECORD_HEAD + origin_length(sent) + body + HASH;
+        if octets > MAX_RECORD {
+            return Err(Error::misuse(format!("a record of {octets} octets; a spool takes {MAX_RECORD} at a time")));
+        }
+        into.reserve(octets);
+        put_head(RECORD, [batch.num_rows(), body], (seed, first), sent, into);
+        buffers.iter().for_each(|buffer| into.extend_from_slice(buffer.as_slice()));
+        into.resize(start + octets - HASH, 0);
+        seal(into, start);
+        Ok(Entry { octets: size(octets), rows: size(batch.num_rows()), lost: false })
+    }
+}
+
+/// A header with the schema of a segment that was written earlier.
+pub(super) fn header_with(schema: &[u8], spool: &SpoolId, segment: u64) -> Vec<u8> {
+    let mut octets = MAGIC.to_vec();
+    octets.extend_from_slice(spool);
+    octets.extend_from_slice(&segment.to_le_bytes());
+    octets.extend_from_slice(&(schema.len() as u64).to_le_bytes());
+    octets.extend_from_slice(schema);
+    octets.resize(octets.len().next_multiple_of(8), 0);
+    seal(&mut octets, 0);
+    octets
+}
+
+/// Appends a record with the message of a batch of so many rows, which is a multiple of 8 octets long.
+pub(super) fn record_with(
+    (message, rows): (&[u8], u32),
+    place: (HeadSeed, u64),
+    sent: &Sent,
+    into: &mut Vec<u8>,
+) -> Entry {
+    let start = into.len();
+    put_head(RECORD, [usize::try_from(rows).unwrap_or(usize::MAX), message.len()], place, sent, into);
+    into.extend_from_slice(message);
+    seal(into, start);
+    Entry { octets: size(into.len() - start), rows, lost: false }
+}
+
+fn origin_length(sent: &Sent) -> usize {
+    (24 + sent.hashes.len() * 8 + sent.sender.len()).next_multiple_of(8)
+}
+
+fn put_head(kind: &[u8; 4], [rows, body]: [usize; 2], (seed, first): (HeadSeed, u64), sent: &Sent, into: &mut Vec<u8>) {
+    let (start, origin) = (into.len(), origin_length(sent));
+    into.extend_from_slice(kind);
+    for length in [rows, origin, body] {
+        into.extend_from_slice(&size(length).to_le_bytes());
+    }
+    into.extend_from_slice(&first.to_le_bytes());
+    let hash = seed.hash(into.get(start..).unwrap_or_default());
+    into.extend_from_slice(&hash);
+    into.extend_from_slice(&sent.connection.to_le_bytes());
+    for number in [size(sent.hashes.len()), size(sent.sender.len()), sent.unconfirmed, 0] {
+        into.extend_from_slice(&number.to_le_bytes());
+    }
+    put_hashes(&sent.hashes, into);
+    into.extend_from_slice(sent.sender.as_bytes());
+    into.resize(start + RECORD_HEAD + origin, 0);
+}
+
+/// Appends a record that says that nothing of a connection will be sent again.
+pub(super) fn end(place: (HeadSeed, u64), sent: &Sent, into: &mut Vec<u8>) -> Entry {
+    let start = into.len();
+    put_head(END, [0, 0], place, sent, into);
+    seal(into, start);
+    Entry { octets: size(into.len() - start), rows: 0, lost: false }
+}
+
+/// All of them in a room that is made at once; one after another they took longer than the hash of the record.
+fn put_hashes(hashes: &[u64], into: &mut Vec<u8>) {
+    let start = into.len();
+    into.resize(start + hashes.len() * 8, 0);
+    let (room, _) = into.get_mut(start..).unwrap_or_default().as_chunks_mut();
+    room.iter_mut().zip(hashes).for_each(|(room, hash)| *room = hash.to_le_bytes());
+}
+
+pub(super) fn footer(entries: &[Entry]) -> Vec<u8> {
+    let mut octets = FOOTER.to_vec();
+    octets.extend_from_slice(&size(entries.len()).to_le_bytes());
+    for (length, rows) in entries.iter().map(|entry| entry.pair()) {
+        octets.extend_from_slice(&length.to_le_bytes());
+        octets.extend_from_slice(&rows.to_le_bytes());
+    }
+    octets.extend_from_slice(&(octets.len() as u64 + FOOTER_TAIL).to_le_bytes());
+    seal(&mut octets, 0);
+    octets
+}
+
+/// The length of a footer, of the last octets of a segment.
+pub(super) fn footer_length(tail: &[u8]) -> Option<u64> {
+    u64_le(&mut Reader::new(tail.last_chunk::<16>()?))
+}
+
+/// A footer, if that is what it is.
+pub(super) fn read_footer(octets: &[u8]) -> Option<Vec<Entry>> {
+    let mut reader = Reader::new(octets);
+    if reader.take(4).ok()? != FOOTER || !is_whole(octets) {
+        return None;
+    }
+    let count = usize::try_from(u32_le(&mut reader)?).ok()?;
+    let entries = (0..count).map(|_| Some(Entry::of_pair((u32_le(&mut reader)?, u32_le(&mut reader)?))));
+    entries.collect()
+}
+
+/// A header at the beginning of these octets; `None` where they are too few, or are none.
+pub(super) fn read_header(octets: &[u8]) -> Option<Header> {
+    read_header_of(MAGIC, octets)
+}
+
+/// The header of a segment of the first format.
+pub(super) fn read_first_header(octets: &[u8]) -> Option<Header> {
+    read_header_of(FIRST_MAGIC, octets)
+}
+
+fn read_header_of(magic: &[u8; 8], octets: &[u8]) -> Option<Header> {
+    let mut reader = Reader::new(octets);
+    if reader.take(8).ok()? != magic {
+        return None;
+    }
+    let spool = reader.take(16).ok()?.try_into().ok()?;
+    let segment = u64_le(&mut reader)?;
+    let length = usize::try_from(u64_le(&mut reader)?).ok()?;
+    let schema = reader.take(length).ok()?.to_vec();
+    let whole = 40_usize.checked_add(length)?.checked_next_multiple_of(8)?.checked_add(HASH)?;
+    is_whole(octets.get(..whole)?).then_some(Header { spool, segment, schema, length: whole as u64 })
+}
+
+/// The entry of a record, of its first [`RECORD_HEAD`] octets; `None`: no record begins so.
+pub(super) fn read_entry(head: &[u8]) -> Option<Entry> {
+    let mut reader = Reader::new(head);
+    let kind = reader.take(4).ok()?;
+    if kind != RECORD && kind != END {
+        return None;
+    }
+    let rows = u32_le(&mut reader)?;
+    let (origin, body) = (u32_le(&mut reader)?, u32_le(&mut reader)?);
+    let octets = u64::from(origin) + u64::from(body) + (RECORD_HEAD + HASH) as u64;
+    let fits = octets <= MAX_RECORD as u64;
+    Some(Entry { octets: u32::try_from(octets).ok().filter(|_| fits)?, rows, lost: false })
+}
+
+/// The entry of a record whose head is what was written, and its first row.
+pub(super) fn read_head(seed: HeadSeed, octets: &[u8]) -> Option<(Entry, u64)> {
+    let (head, hash) = octets.first_chunk::<RECORD_HEAD>()?.split_last_chunk::<HASH>()?;
+    let entry = read_entry(head)?;
+    let first = u64::from_le_bytes(*head.last_chunk()?);
+    (seed.hash(head) == *hash).then_some((entry, first))
+}
+
+/// As [`read_head`], of a head in which one bit has changed. No other bit makes the hash fit.
+pub(super) fn mend_head(seed: HeadSeed, octets: &[u8]) -> Option<(Entry, u64)> {
+    let head = octets.first_chunk::<RECORD_HEAD>()?;
+    (0..RECORD_HEAD * 8).find_map(|bit| {
+        let mut mended = *head;
+        *mended.get_mut(bit / 8)? ^= 1 << (bit % 8);
+        read_head(seed, &mended)
+    })
+}
+
+/// Whether octets begin as a footer does, but for one of them.
+pub(super) fn begins_as_footer(octets: &[u8]) -> bool {
+    octets.iter().zip(FOOTER).filter(|(a, b)| a == b).count() + 1 >= FOOTER.len()
+}
+
+/// Whether these octets are a whole record, or a whole footer.
+pub(super) fn verify(octets: &[u8]) -> bool {
+    is_whole(octets)
+}
+
+/// The parts of a whole record.
+pub(super) fn read_record(octets: &[u8]) -> Option<Record> {
+    let entry = read_entry(octets)?;
+    let mut reader = Reader::new(octets.get(8..)?);
+    let (origin, body) = (usize::try_from(u32_le(&mut reader)?).ok()?, usize::try_from(u32_le(&mut reader)?).ok()?);
+    let start = RECORD_HEAD.checked_add(origin)?;
+    let message = start..start.checked_add(body)?;
+    let (first, _, connection) = (u64_le(&mut reader)?, u64_le(&mut reader)?, u64_le(&mut reader)?);
+    let (count, name) = (usize::try_from(u32_le(&mut reader)?).ok()?, usize::try_from(u32_le(&mut reader)?).ok()?);
+    let (unconfirmed, _) = (u32_le(&mut reader)?, u32_le(&mut reader)?);
+    let hashes = reader.take(count.checked_mul(8)?).ok()?;
+    let hashes = hashes.as_chunks::<8>().0.iter().map(|hash| u64::from_le_bytes(*hash)).collect();
+    let sender = std::str::from_utf8(reader.take(name).ok()?).ok()?.into();
+    let sent = Sent { sender, connection, hashes, unconfirmed };
+    Some(Record { entry, first, sent, ended: octets.starts_with(END), message })
+}
+
+/// Octets of the Arrow IPC message, without a body, that these begin with.
+fn message_length(octets: &[u8]) -> Option<usize> {
+    // 0xFFFFFFFF, the length of the metadata, the metadata.
+    let mut reader = Reader::new(octets.get(4..)?);
+    usize::try_from(u32_le(&mut reader)?).ok()?.checked_add(8)
+}
+
+#[derive(Debug)]
+/// Reads the batches of a segment's records.
+pub(super) struct Decoder {
+    stream: StreamDecoder,
+}
+
+impl Decoder {
+    /// With the schema of the segment's header.
+    pub(super) fn new(schema: &[u8]) -> Result<Self> {
+        let mut stream = StreamDecoder::new().with_require_alignment(false);
+        stream.decode(&mut Buffer::from(schema)).map_err(|error| arrow(&error))?;
+        Ok(Self { stream })
+    }
+
+    /// The batch of a record's message.
+    pub(super) fn batch(&mut self, message: &Buffer) -> Result<RecordBatch> {
+        let mut message = message.clone();
+        let batch = self.stream.decode(&mut message).map_err(|error| arrow(&error))?;
+        batch.ok_or_else(|| Error::misuse("a record has no batch".into()))
+    }
+}

@@ -1,0 +1,186 @@
+//! Which segments there are, and how far readers have come.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex};
+
+use penstock_io::DriverError as _;
+
+use super::format::{Entry, SpoolId};
+use super::{Position, lock};
+use crate::{Error, Result};
+
+/// Segments with rows that are kept whatever readers say: the hashes in them tell what is sent again after a restart.
+const KEPT: usize = 2;
+
+/// A segment, as far as it is durable.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// Octets of its header.
+    pub(super) header: u64,
+    /// Its records. Empty as long as nobody has looked, in an object store.
+    pub(super) entries: Vec<Entry>,
+    /// Octets that it has, with header and footer.
+    pub(super) octets: u64,
+    /// Whether it has a footer.
+    pub(super) sealed: bool,
+}
+
+impl Segment {
+    pub(super) fn rows(&self) -> u64 {
+        self.entries.iter().map(|entry| u64::from(entry.rows)).sum()
+    }
+}
+
+/// The number of the next segment, where the last one has this number. None is used again, even if somebody has moved
+/// segments away: whoever has read one would take another for it.
+pub(super) fn next_number(last: Option<u64>, readers: &BTreeMap<String, Position>) -> u64 {
+    let read = readers.values().map(|at| if at.row > 0 { at.segment + 1 } else { at.segment });
+    last.map(|last| last + 1).into_iter().chain(read).max().unwrap_or(0).max(1)
+}
+
+/// Keeps what must outlive the process, and removes segments.
+pub(super) trait Backing: std::fmt::Debug + Send + Sync {
+    /// Keeps how far each reader has come.
+    fn keep_readers(&self, readers: &BTreeMap<String, Position>) -> Result<()>;
+
+    /// Removes a segment.
+    fn remove(&self, segment: u64) -> Result<()>;
+}
+
+/// The index of a spool.
+#[derive(Debug)]
+pub(super) struct Index {
+    pub(super) spool: SpoolId,
+    state: Mutex<State>,
+    room: Condvar,
+    backing: Box<dyn Backing>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) segments: BTreeMap<u64, Segment>,
+    pub(super) readers: BTreeMap<String, Position>,
+    octets: u64,
+    closed: bool,
+}
+
+impl Index {
+    pub(super) fn new(
+        spool: SpoolId,
+        segments: BTreeMap<u64, Segment>,
+        readers: BTreeMap<String, Position>,
+        backing: Box<dyn Backing>,
+    ) -> Self {
+        let octets = segments.values().map(|segment| segment.octets).sum();
+        let state = State { segments, readers, octets, closed: false };
+        Self { spool, state: Mutex::new(state), room: Condvar::new(), backing }
+    }
+
+    pub(super) fn octets(&self) -> u64 {
+        lock(&self.state).octets
+    }
+
+    pub(super) fn with<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&lock(&self.state))
+    }
+
+    /// A segment has changed: records were added, or its footer.
+    pub(super) fn update<T>(&self, number: u64, change: impl FnOnce(&mut Segment) -> T) -> T {
+        let mut state = lock(&self.state);
+        let segment = state.segments.entry(number).or_default();
+        let before = segment.octets;
+        let result = change(segment);
+        let after = segment.octets;
+        state.octets = state.octets.saturating_sub(before).saturating_add(after);
+        result
+    }
+
+    /// Waits until so many octets more fit. False: the spool is closed, and they do not. What fits is written after that
+    /// too, as the ends of connections come last.
+    pub(super) fn wait_for_room(&self, wanted: u64, max: u64) -> bool {
+        let mut state = lock(&self.state);
+        let mut told = false;
+        // What is kept for the sake of duplicates alone must not keep the last one out.
+        while state.octets.saturating_add(wanted) > max && state.segments.len() > state.kept() {
+            if state.closed {
+                return false;
+            }
+            if !told {
+                tracing::warn!(octets = state.octets, max, "the spool is full: senders wait until readers commit");
+                told = true;
+            }
+            state = self.room.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        true
+    }
+
+    pub(super) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.room.notify_all();
+    }
+
+    /// A reader has committed a position; gives what all of them have.
+    pub(super) fn commit(&self, reader: &str, position: Position) -> Result<Position> {
+        if reader.is_empty() || reader.len() > 128 {
+            return Err(Error::misuse("a reader's name has 1 to 128 octets".into()));
+        }
+        let (oldest, surplus) = {
+            let mut state = lock(&self.state);
+            let end = state.end();
+            if position > end && position.segment > end.segment.saturating_add(1) {
+                return Err(Error::misuse(format!("{position:?} is committed, and the spool ends at {end:?}")));
+            }
+            let known = state.readers.entry(reader.to_owned()).or_default();
+            if position < *known {
+                // An old query that was started again from an old checkpoint: it reads again, and takes nothing back.
+                return Ok(state.oldest());
+            }
+            *known = position;
+            self.backing.keep_readers(&state.readers)?;
+            let oldest = state.oldest();
+            let removable = state.segments.len().saturating_sub(state.kept());
+            let done = |(number, segment): &(&u64, &Segment)| segment.sealed && **number < oldest.segment;
+            let surplus: Vec<u64> = state.segments.iter().take(removable).take_while(done).map(|(n, _)| *n).collect();
+            (oldest, surplus)
+        };
+        for number in surplus {
+            self.backing.remove(number)?;
+            let mut state = lock(&self.state);
+            let octets = state.segments.remove(&number).map_or(0, |segment| segment.octets);
+            state.octets = state.octets.saturating_sub(octets);
+            self.room.notify_all();
+        }
+        Ok(oldest)
+    }
+}
+
+impl State {
+    /// How many segments at the end are kept.
+    fn kept(&self) -> usize {
+        // One that nobody has looked at may have rows.
+        let has_rows = |segment: &Segment| segment.entries.is_empty() || segment.rows() > 0;
+        let mut left = KEPT;
+        self.segments
+            .values()
+            .rev()
+            .take_while(|segment| {
+                let more = left > 0;
+                left -= usize::from(more && has_rows(segment));
+                more
+            })
+            .count()
+    }
+
+    /// Where the spool ends.
+    pub(super) fn end(&self) -> Position {
+        let last = self.segments.last_key_value();
+        last.map_or(Position { segment: 1, row: 0 }, |(number, segment)| Position {
+            segment: *number,
+            row: segment.rows(),
+        })
+    }
+
+    fn oldest(&self) -> Position {
+        self.readers.values().min().copied().unwrap_or_default()
+    }
+}

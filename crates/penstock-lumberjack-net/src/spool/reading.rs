@@ -1,0 +1,375 @@
+//! Reading a spool: pieces of segments, whoever keeps them.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_select::concat::concat_batches;
+use penstock_io::DriverError as _;
+use serde::{Deserialize, Serialize};
+
+use super::Position;
+use super::folder::segment_name;
+use super::format::{Decoder, Entry, RECORD_HEAD, Record, arrow, read_entry, read_header, read_record, verify};
+use crate::columns::{Layout, reshape};
+use crate::{Error, Result};
+
+/// Segments that are asked for at a time.
+const PAGE: usize = 64;
+/// Octets that are read at a time, where a record is not longer.
+const CHUNK: u64 = 4 << 20;
+/// Rows of a batch that is put together.
+const ROWS: usize = 65_536;
+/// Octets of one, as they lie in the spool.
+const OCTETS: usize = 4 << 20;
+
+/// Where the segments of a spool lie. Every call blocks.
+pub trait Store: fmt::Debug + Send + Sync {
+    /// The spool's ID, in hex.
+    fn spool(&self) -> Result<String>;
+
+    /// Segments from a number on, in their order, as far as they are durable.
+    fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>>;
+
+    /// Octets of a segment; an error if there are fewer.
+    fn read(&self, segment: u64, range: Range<u64>) -> Result<Vec<u8>>;
+
+    /// A reader has made everything before a position its own.
+    fn commit(&self, reader: &str, position: Position) -> Result<()>;
+}
+
+/// What is known of a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentInfo {
+    pub(super) number: u64,
+    pub(super) header: u64,
+    #[serde(with = "pairs")]
+    pub(super) entries: Vec<Entry>,
+}
+
+impl SegmentInfo {
+    /// Whether a row was in it. Where the last record is lost, nobody may know how many rows it had.
+    fn reaches(&self, row: u64) -> bool {
+        row <= self.rows() || self.entries.last().is_some_and(|entry| entry.lost)
+    }
+
+    fn rows(&self) -> u64 {
+        self.entries.iter().map(|entry| u64::from(entry.rows)).sum()
+    }
+}
+
+/// Entries as pairs of numbers.
+mod pairs {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use super::Entry;
+
+    pub(super) fn serialize<S: Serializer>(entries: &[Entry], serializer: S) -> Result<S::Ok, S::Error> {
+        entries.iter().map(|entry| entry.pair()).collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Entry>, D::Error> {
+        let pairs = Vec::<(u32, u32)>::deserialize(deserializer)?;
+        Ok(pairs.into_iter().map(Entry::of_pair).collect())
+    }
+}
+
+/// Rows of a segment that lie behind one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// The segment's number.
+    pub segment: u64,
+    /// Octets of the segment's header.
+    pub header: u64,
+    /// Where its first record begins.
+    pub start: u64,
+    /// Where its last record ends.
+    pub end: u64,
+    /// Rows of the first record that are not of the piece.
+    pub skip: u64,
+    /// Its rows.
+    pub rows: u64,
+}
+
+/// How much is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanLimits {
+    /// Rows of all pieces.
+    pub rows: u64,
+    /// Octets of all pieces; a row that is larger comes alone.
+    pub octets: u64,
+    /// Octets of a piece; a record that is larger makes one alone.
+    pub piece: u64,
+}
+
+/// What lies between two positions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// In their order.
+    pub pieces: Vec<Piece>,
+    /// Where they end.
+    pub end: Position,
+}
+
+/// Divides what lies behind a position, up to another one or to the end.
+///
+/// Fails as a misuse where a segment behind the position has been removed, or the spool does not reach to a position.
+pub fn plan(store: &dyn Store, start: Position, until: Option<Position>, limits: PlanLimits) -> Result<Plan> {
+    let mut plan = Plan { pieces: Vec::new(), end: start };
+    let mut left = (limits.rows, limits.octets);
+    let mut from = start.segment;
+    // The beginning of a segment may be given before there is the segment.
+    let mut missing = until.filter(|until| until.row > 0 && *until > start);
+    'segments: loop {
+        let segments = store.segments(from, PAGE)?;
+        if from == start.segment {
+            check_start(store, start, segments.first())?;
+        }
+        for info in &segments {
+            if until.is_some_and(|until| info.number > until.segment) {
+                break 'segments;
+            }
+            missing = missing.filter(|until| info.number != until.segment || !info.reaches(until.row));
+            if !divide(info, start, until, limits, &mut left, &mut plan) {
+                return Ok(plan);
+            }
+        }
+        match segments.last() {
+            Some(last) if segments.len() == PAGE => from = last.number + 1,
+            Some(_) | None => break,
+        }
+    }
+    missing.map_or(Ok(plan), |until| Err(beyond(until)))
+}
+
+/// Refuses a beginning that is not in the spool: nobody may take that for one behind which nothing has come yet.
+fn check_start(store: &dyn Store, start: Position, first: Option<&SegmentInfo>) -> Result<()> {
+    let Position { segment, row } = start;
+    let fits = match first {
+        Some(info) if info.number == segment => info.reaches(row),
+        _ if segment == 0 => row == 0,
+        Some(_) => {
+            return Err(Error::misuse(format!("segment {segment} of the spool is gone, and not all of it was read")));
+        }
+        None if row > 0 => false,
+        // The next one; nothing is in it yet.
+        None => segment == 1 || store.segments(segment - 1, 1)?.first().is_some_and(|info| info.number < segment),
+    };
+    if fits { Ok(()) } else { Err(beyond(start)) }
+}
+
+fn beyond(Position { segment, row }: Position) -> Error {
+    Error::misuse(format!("the spool does not reach to row {row} of segment {segment}: is it the spool that was read?"))
+}
+
+/// Takes what is wanted of a segment; false: there is enough.
+fn divide(
+    info: &SegmentInfo,
+    start: Position,
+    until: Option<Position>,
+    limits: PlanLimits,
+    left: &mut (u64, u64),
+    plan: &mut Plan,
+) -> bool {
+    let (mut at, mut row) = (info.header, 0);
+    let first = if info.number == start.segment { start.row } else { 0 };
+    let last = until.filter(|until| until.segment == info.number).map_or(u64::MAX, |until| until.row);
+    // Where a lost record ends, which shares its piece with no other.
+    let mut lost = 0;
+    for entry in &info.entries {
+        let (begin, end) = (row, row + u64::from(entry.rows));
+        let octets = (at, at + u64::from(entry.octets));
+        (at, row) = (octets.1, end);
+        let (from, to) = (begin.max(first), end.min(last));
+        if from >= to {
+            // The end of a connection does not end a piece.
+            let between = |piece: &&mut Piece| {
+                entry.rows == 0 && !entry.lost && piece.segment == info.number && piece.end == octets.0
+            };
+            if let Some(piece) = plan.pieces.last_mut().filter(between) {
+                piece.end = octets.1;
+            }
+            continue;
+        }
+        // The rows of a record are taken to be of one size.
+        let each = (u64::from(entry.octets) / u64::from(entry.rows.max(1))).max(1);
+        let fits = left.0.min(left.1 / each).max(u64::from(plan.pieces.is_empty() && left.0 > 0));
+        let rows = fits.min(to - from);
+        if rows == 0 {
+            return false;
+        }
+        *left = (left.0 - rows, left.1.saturating_sub(rows * each));
+        let goes_on = |piece: &&mut Piece| {
+            let whole = piece.end == octets.0 && from == begin && !entry.lost && octets.0 != lost;
+            piece.segment == info.number && whole && octets.1 - piece.start <= limits.piece
+        };
+        match plan.pieces.last_mut().filter(goes_on) {
+            Some(piece) => (piece.end, piece.rows) = (octets.1, piece.rows + rows),
+            None => plan.pieces.push(Piece {
+                segment: info.number,
+                header: info.header,
+                start: octets.0,
+                end: octets.1,
+                skip: from - begin,
+                rows,
+            }),
+        }
+        if entry.lost {
+            lost = octets.1;
+        }
+        plan.end = Position { segment: info.number, row: from + rows };
+        if rows < to - from {
+            return false;
+        }
+    }
+    plan.end = plan.end.max(Position { segment: info.number, row: row.min(last) });
+    true
+}
+
+/// Reads the rows of a piece, batch by batch.
+#[derive(Debug)]
+pub struct Reader {
+    store: Arc<dyn Store>,
+    layout: Layout,
+    piece: Piece,
+    skips_damaged: bool,
+    /// The next octet that is to be read, and what was read before and is no whole record.
+    at: u64,
+    rest: Vec<u8>,
+    decoder: Option<Decoder>,
+    waiting: Vec<RecordBatch>,
+}
+
+impl Reader {
+    /// In a layout of its own.
+    pub fn new(store: Arc<dyn Store>, piece: Piece, layout: Layout) -> Self {
+        let at = piece.start;
+        Self { store, layout, piece, skips_damaged: false, at, rest: Vec::new(), decoder: None, waiting: Vec::new() }
+    }
+
+    /// Leaves rows out that were damaged, with a warning. Else they are an error, every time.
+    #[must_use]
+    pub const fn skip_damaged(mut self) -> Self {
+        self.skips_damaged = true;
+        self
+    }
+
+    /// The next rows; `None` at the end. Blocks.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let mut rows: usize = self.waiting.iter().map(RecordBatch::num_rows).sum();
+        let mut octets = 0;
+        while self.piece.rows > 0 && rows < ROWS && octets < OCTETS {
+            let before = self.waiting.len();
+            octets += self.read_records()?;
+            rows += self.waiting.get(before..).unwrap_or_default().iter().map(RecordBatch::num_rows).sum::<usize>();
+        }
+        let Some(first) = self.waiting.first() else { return Ok(None) };
+        let batch = match self.waiting.as_slice() {
+            [only] => only.clone(),
+            several => concat_batches(first.schema_ref(), several).map_err(|error| arrow(&error))?,
+        };
+        self.waiting.clear();
+        reshape(&self.layout, &batch).map(Some)
+    }
+
+    /// Reads on until there is another whole record, or more.
+    fn read_records(&mut self) -> Result<usize> {
+        let needed = read_entry(&self.rest).map_or(0, |entry| u64::from(entry.octets));
+        let wanted = needed.saturating_sub(self.rest.len() as u64).max(CHUNK);
+        let end = self.at.saturating_add(wanted).min(self.piece.end);
+        if end == self.at {
+            return self.pass_over(self.at - self.rest.len() as u64);
+        }
+        let more = self.store.read(self.piece.segment, self.at..end)?;
+        let begins = self.at - self.rest.len() as u64;
+        let octets = if self.rest.is_empty() { more } else { [std::mem::take(&mut self.rest), more].concat() };
+        self.at = end;
+        let (buffer, mut used) = (Buffer::from_vec(octets), 0);
+        while self.piece.rows > 0 {
+            let left = buffer.as_slice().get(used..).unwrap_or_default();
+            let Some(entry) = left.get(..RECORD_HEAD).and_then(read_entry) else {
+                if left.len() >= RECORD_HEAD {
+                    return self.pass_over(begins + used as u64);
+                }
+                break;
+            };
+            let length = usize::try_from(entry.octets).unwrap_or(usize::MAX);
+            let Some(record) = left.get(..length) else { break };
+            let parts = if verify(record) { read_record(record) } else { None };
+            let Some(Record { message, .. }) = parts else {
+                return self.pass_over(begins + used as u64);
+            };
+            // Without rows it tells the end of a connection.
+            if entry.rows > 0 {
+                let batch = self.decode(&buffer.slice_with_length(used + message.start, message.len()))?;
+                self.keep(batch);
+            }
+            used += length;
+        }
+        self.rest = buffer.as_slice().get(used..).unwrap_or_default().to_vec();
+        Ok(used)
+    }
+
+    fn decode(&mut self, message: &Buffer) -> Result<RecordBatch> {
+        if self.decoder.is_none() {
+            let header = self.store.read(self.piece.segment, 0..self.piece.header)?;
+            let header = read_header(&header).ok_or_else(|| self.damaged("its header is not what was written"))?;
+            self.decoder = Some(Decoder::new(&header.schema)?);
+        }
+        match &mut self.decoder {
+            Some(decoder) => decoder.batch(message),
+            None => Err(self.damaged("it has no schema")),
+        }
+    }
+
+    /// Counts the rows of a record off; gives how many at its beginning are not of the piece, and how many behind them are.
+    fn take_off(&mut self, rows: u64) -> (u64, u64) {
+        let skip = std::mem::take(&mut self.piece.skip).min(rows);
+        let taken = (rows - skip).min(self.piece.rows);
+        self.piece.rows -= taken;
+        (skip, taken)
+    }
+
+    /// Keeps what is of the piece.
+    fn keep(&mut self, batch: RecordBatch) {
+        let (skip, taken) = self.take_off(batch.num_rows() as u64);
+        let (skip, taken) = (usize::try_from(skip).unwrap_or(usize::MAX), usize::try_from(taken).unwrap_or(0));
+        if taken > 0 {
+            self.waiting.push(batch.slice(skip, taken));
+        }
+    }
+
+    /// Goes on behind the record that has an octet and is not what was written, if that is wanted.
+    fn pass_over(&mut self, octet: u64) -> Result<usize> {
+        let segment = self.piece.segment;
+        let info = self.store.segments(segment, 1)?.pop().filter(|info| info.number == segment);
+        let (mut at, mut row) = (self.piece.header, 0);
+        for entry in info.into_iter().flat_map(|info| info.entries) {
+            let (end, next) = (at + u64::from(entry.octets), row + u64::from(entry.rows));
+            if !(at..end).contains(&octet) {
+                (at, row) = (end, next);
+                continue;
+            }
+            let (file, last) = (segment_name(segment), next.saturating_sub(1));
+            let mut what =
+                format!("rows {row} to {last} are lost: octets {at} to {end} of {file} are not what was written");
+            if entry.lost {
+                what += &format!("; the file as it was found is {}", file.replace(".segment", ".damaged"));
+            }
+            if !self.skips_damaged {
+                return Err(self.damaged(&what));
+            }
+            tracing::warn!(segment, "events are left out: {what}");
+            self.take_off(u64::from(entry.rows));
+            (self.at, self.rest) = (end, Vec::new());
+            return Ok(0);
+        }
+        Err(self.damaged(&format!("the record at octet {octet} is not what was written")))
+    }
+
+    fn damaged(&self, what: &str) -> Error {
+        Error::io(format!("segment {} of the spool", self.piece.segment), what.to_owned())
+    }
+}

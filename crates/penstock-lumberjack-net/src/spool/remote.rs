@@ -1,0 +1,122 @@
+//! A spool, read from the receiver that writes it.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+use penstock_io::DriverError as _;
+use penstock_io::runtime::{PerProcess, block_on};
+use penstock_io::tls::ClientTls;
+use reqwest::{Client, Method, StatusCode};
+use serde::Deserialize;
+
+use super::Position;
+use super::reading::{SegmentInfo, Store};
+use super::service::{ALPN, MAX_OCTETS, MAX_SEGMENTS, escape};
+use crate::{Error, Result};
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long nothing may be heard of an answer.
+const SILENCE: Duration = Duration::from_secs(60);
+/// No list of segments is longer.
+const MAX_JSON: u64 = 256 << 20;
+const MAX_REASON: u64 = 4 << 10;
+
+/// A spool behind its service.
+#[derive(Debug)]
+pub struct RemoteStore {
+    client: PerProcess<Client>,
+    base: String,
+    key: String,
+}
+
+#[derive(Deserialize)]
+struct Welcome {
+    spool: String,
+}
+
+impl RemoteStore {
+    /// Nothing is asked yet. `server_name` is what the certificate must be for, unless it is pinned.
+    pub fn new(tls: &ClientTls, address: SocketAddr, server_name: &str, key: &str) -> Result<Self> {
+        let config = tls.config(ALPN)?;
+        let client = Client::builder()
+            .tls_backend_preconfigured(config)
+            .resolve(server_name, address)
+            .connect_timeout(CONNECT)
+            .read_timeout(SILENCE)
+            .no_proxy()
+            .build()
+            .map_err(|error| Error::tls(error.to_string()))?;
+        let host = if server_name.contains(':') { format!("[{server_name}]") } else { server_name.to_owned() };
+        let base = format!("https://{host}:{}", address.port());
+        Ok(Self { client: PerProcess::new(client), base, key: key.to_owned() })
+    }
+
+    fn ask(&self, method: Method, path: &str, max: u64) -> Result<Vec<u8>> {
+        let failed = |error: reqwest::Error| {
+            // The innermost reason is the one that says something.
+            let mut inner: &dyn std::error::Error = &error;
+            while let Some(source) = inner.source() {
+                inner = source;
+            }
+            Error::io(format!("cannot read the spool at {}", self.base), inner.to_string())
+        };
+        let request = self.client.get()?.request(method, format!("{}{path}", self.base)).bearer_auth(&self.key);
+        block_on(async {
+            let mut response = request.send().await.map_err(failed)?;
+            let status = response.status();
+            let max = if status.is_success() { max } else { MAX_REASON };
+            let mut octets = Vec::new();
+            while let Some(chunk) = response.chunk().await.map_err(failed)? {
+                octets.extend_from_slice(&chunk);
+                if octets.len() as u64 > max {
+                    return Err(self.wrong("it is longer than was asked for"));
+                }
+            }
+            match status {
+                StatusCode::UNAUTHORIZED => Err(Error::misuse(format!("{}: the read key is wrong", self.base))),
+                status if status.is_success() => Ok(octets),
+                _ => Err(Error::misuse(String::from_utf8_lossy(&octets).trim().to_owned())),
+            }
+        })?
+    }
+
+    fn wrong(&self, what: &str) -> Error {
+        Error::io(format!("an answer of {}", self.base), what.to_owned())
+    }
+
+    fn parse<'a, T: Deserialize<'a>>(&self, octets: &'a [u8]) -> Result<T> {
+        serde_json::from_slice(octets).map_err(|error| self.wrong(&error.to_string()))
+    }
+}
+
+impl Store for RemoteStore {
+    fn spool(&self) -> Result<String> {
+        let octets = self.ask(Method::GET, "/v1/spool", MAX_REASON)?;
+        Ok(self.parse::<Welcome>(&octets)?.spool)
+    }
+
+    fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>> {
+        let max = max.min(MAX_SEGMENTS);
+        let octets = self.ask(Method::GET, &format!("/v1/segments?from={from}&max={max}"), MAX_JSON)?;
+        self.parse(&octets)
+    }
+
+    fn read(&self, segment: u64, range: Range<u64>) -> Result<Vec<u8>> {
+        let wanted = range.end.saturating_sub(range.start);
+        if wanted > MAX_OCTETS {
+            // A record may be larger than an answer.
+            let half = range.start + wanted / 2;
+            return Ok([self.read(segment, range.start..half)?, self.read(segment, half..range.end)?].concat());
+        }
+        let path = format!("/v1/segments/{segment}?start={}&end={}", range.start, range.end);
+        let octets = self.ask(Method::GET, &path, wanted)?;
+        if octets.len() as u64 == wanted { Ok(octets) } else { Err(self.wrong("it is shorter than was asked for")) }
+    }
+
+    fn commit(&self, reader: &str, position: Position) -> Result<()> {
+        let Position { segment, row } = position;
+        let path = format!("/v1/commit?reader={}&segment={segment}&row={row}", escape(reader));
+        self.ask(Method::POST, &path, MAX_REASON).map(drop)
+    }
+}

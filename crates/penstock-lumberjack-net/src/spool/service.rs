@@ -1,0 +1,277 @@
+//! What the readers of a spool ask its writer for, over HTTPS, with a key:
+//!
+//! ```text
+//! GET  /v1/spool                                  {"spool": ID}
+//! GET  /v1/segments?from=N&max=M                  [{"number": N, "header": OCTETS, "entries": [[OCTETS, ROWS], ...]}, ...]
+//! GET  /v1/segments/N?start=A&end=B               octets of a segment
+//! POST /v1/commit?reader=NAME&segment=N&row=R     204
+//! ```
+//!
+//! Each with `Authorization: Bearer KEY`. 401 without the key, 400 with the reason where the spool refuses.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use penstock_io::DriverError as _;
+use penstock_io::ReadKey;
+use penstock_io::http::{Answers, HttpServer, RequestBody, Secured, Serving};
+use penstock_io::runtime::{PerProcess, Runtime};
+use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use super::{Position, Store};
+use crate::{Error, Result};
+
+/// Octets of an answer.
+pub(super) const MAX_OCTETS: u64 = 64 << 20;
+/// Segments of an answer.
+pub(super) const MAX_SEGMENTS: usize = 64;
+/// The protocol's name in the handshake.
+pub(super) const ALPN: &[u8] = b"http/1.1";
+const SERVING: Serving = Serving {
+    what: "readers",
+    connections: 256,
+    per_address: None,
+    // A read opens a file.
+    descriptors: 2,
+    keep_alive: true,
+    // How long a reader may think between two requests.
+    patience: Duration::from_secs(60),
+    // 64 KiB of an answer may take so long.
+    stall: Duration::from_secs(60),
+    unsent: None,
+    grace: Duration::from_secs(1),
+};
+/// How often the files of the certificate are looked at.
+const RELOAD: Duration = Duration::from_secs(5);
+
+/// Serves a spool to its readers, until it is dropped.
+#[derive(Debug)]
+pub struct Service {
+    server: HttpServer,
+    acceptor: Arc<Acceptor>,
+    stop: PerProcess<watch::Sender<bool>>,
+}
+
+impl Service {
+    /// Listens; port 0 picks a free one.
+    pub fn bind(listen: SocketAddr, tls: &ServerTls, key: ReadKey, store: Arc<dyn Store>) -> Result<Self> {
+        let acceptor = Arc::new(Acceptor::named(tls.clone(), ALPN)?);
+        let secured = Secured::Reloading(Arc::clone(&acceptor));
+        let served = Arc::new(Served { key, store });
+        let server = HttpServer::bind(served, listen, secured, SERVING, Arc::default())?;
+        let (stop, stopped) = watch::channel(false);
+        Runtime::current()?.handle().spawn(keep_certificate(Arc::clone(&acceptor), stopped));
+        Ok(Self { server, acceptor, stop: PerProcess::new(stop) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// What readers pin, now.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.acceptor.fingerprint()
+    }
+
+    /// Reads the certificate again, if its files have changed; says whether they had. It does so every 5 s by itself.
+    pub fn reload(&self) -> Result<bool> {
+        reload(&self.acceptor)
+    }
+
+    /// Answers nobody any more.
+    pub fn close(&self) {
+        self.server.stop();
+        if let Ok(stop) = self.stop.get() {
+            stop.send_replace(true);
+        }
+    }
+}
+
+fn reload(acceptor: &Acceptor) -> Result<bool> {
+    let changed = acceptor.reload()?;
+    if changed {
+        tracing::info!(fingerprint = %acceptor.fingerprint(), "the certificate for readers was read again");
+    }
+    Ok(changed)
+}
+
+async fn keep_certificate(acceptor: Arc<Acceptor>, mut stop: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            () = sleep(RELOAD) => {}
+            // An error means that the service was dropped.
+            _ = stop.wait_for(|stopped| *stopped) => return,
+        }
+        let again = Arc::clone(&acceptor);
+        if let Ok(Err(error)) = spawn_blocking(move || reload(&again)).await {
+            tracing::warn!(%error, "the new certificate for readers cannot be used; the old one stays");
+        }
+    }
+}
+
+struct Served {
+    key: ReadKey,
+    store: Arc<dyn Store>,
+}
+
+impl Answers for Served {
+    type Body = Full<Bytes>;
+
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Full<Bytes>> {
+        respond(&request, &self, peer).await
+    }
+}
+
+async fn respond<B>(request: &Request<B>, served: &Served, peer: SocketAddr) -> Response<Full<Bytes>> {
+    let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|key| served.key.matches(key));
+    if !known {
+        tracing::warn!(%peer, "a reader without the read key was refused");
+        return answer(StatusCode::UNAUTHORIZED, "text/plain", "the read key is wrong\n".into());
+    }
+    let Some(asked) = Asked::of(request) else {
+        return answer(StatusCode::NOT_FOUND, "text/plain", "there is no such thing\n".into());
+    };
+    let store = Arc::clone(&served.store);
+    let done = spawn_blocking(move || asked.look_up(&*store)).await;
+    match done {
+        Ok(Ok(Found::Nothing)) => answer(StatusCode::NO_CONTENT, "text/plain", Bytes::new()),
+        Ok(Ok(Found::Json(text))) => answer(StatusCode::OK, "application/json", text.into()),
+        Ok(Ok(Found::Octets(octets))) => answer(StatusCode::OK, "application/octet-stream", octets.into()),
+        Ok(Err(error)) => answer(StatusCode::BAD_REQUEST, "text/plain", error.to_string().into()),
+        Err(died) => answer(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", died.to_string().into()),
+    }
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// A request that was understood.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    Spool,
+    Segments { from: u64, max: usize },
+    Octets { segment: u64, start: u64, end: u64 },
+    Commit { reader: String, position: Position },
+}
+
+enum Found {
+    Nothing,
+    Json(Vec<u8>),
+    Octets(Vec<u8>),
+}
+
+impl Asked {
+    fn of<B>(request: &Request<B>) -> Option<Self> {
+        let query = request.uri().query().unwrap_or_default();
+        let text = |name: &str| {
+            query
+                .split('&')
+                .find_map(|pair| pair.split_once('=').filter(|(key, _)| *key == name))
+                .map(|(_, value)| value)
+        };
+        let number = |name: &str| text(name)?.parse::<u64>().ok();
+        let path = request.uri().path();
+        match (request.method(), path) {
+            (&Method::GET, "/v1/spool") => Some(Self::Spool),
+            (&Method::GET, "/v1/segments") => {
+                let max = usize::try_from(number("max")?).ok()?.min(MAX_SEGMENTS);
+                Some(Self::Segments { from: number("from")?, max })
+            }
+            (&Method::POST, "/v1/commit") => {
+                let position = Position { segment: number("segment")?, row: number("row")? };
+                Some(Self::Commit { reader: unescape(text("reader")?)?, position })
+            }
+            (&Method::GET, path) => {
+                let segment = path.strip_prefix("/v1/segments/")?.parse().ok()?;
+                Some(Self::Octets { segment, start: number("start")?, end: number("end")? })
+            }
+            _ => None,
+        }
+    }
+
+    fn look_up(self, store: &dyn Store) -> Result<Found> {
+        let json = |octets: serde_json::Result<Vec<u8>>| {
+            octets.map(Found::Json).map_err(|error| Error::misuse(error.to_string()))
+        };
+        match self {
+            Self::Spool => json(serde_json::to_vec(&serde_json::json!({"spool": store.spool()?}))),
+            Self::Segments { from, max } => json(serde_json::to_vec(&store.segments(from, max)?)),
+            Self::Octets { segment, start, end } => {
+                if end.saturating_sub(start) > MAX_OCTETS {
+                    return Err(Error::misuse(format!("an answer has at most {MAX_OCTETS} octets")));
+                }
+                store.read(segment, start..end).map(Found::Octets)
+            }
+            Self::Commit { reader, position } => store.commit(&reader, position).map(|()| Found::Nothing),
+        }
+    }
+}
+
+/// A name for a query, every octet but letters and digits as `%XX`.
+pub(super) fn escape(name: &str) -> String {
+    let mut escaped = String::with_capacity(name.len());
+    for octet in name.bytes() {
+        if octet.is_ascii_alphanumeric() {
+            escaped.push(char::from(octet));
+        } else {
+            escaped.push_str(&format!("%{octet:02X}"));
+        }
+    }
+    escaped
+}
+
+fn unescape(text: &str) -> Option<String> {
+    let mut octets = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(octet) = rest.next() {
+        if octet != b'%' {
+            octets.push(octet);
+            continue;
+        }
+        let digit = |octet: u8| char::from(octet).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        octets.push((digit(rest.next()?)? << 4) | digit(rest.next()?)?);
+    }
+    String::from_utf8(octets).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: Method, uri: &str) -> Option<Asked> {
+        Asked::of(&Request::builder().method(method).uri(uri).body(()).unwrap())
+    }
+
+    #[test]
+    fn requests_are_paths_and_anything_else_is_none() {
+        assert_eq!(asked(Method::GET, "/v1/spool"), Some(Asked::Spool));
+        let octets = Asked::Octets { segment: 7, start: 1, end: 20 };
+        assert_eq!(asked(Method::GET, "/v1/segments/7?start=1&end=20"), Some(octets));
+        let segments = Asked::Segments { from: 0, max: MAX_SEGMENTS };
+        assert_eq!(asked(Method::GET, "/v1/segments?from=0&max=100000"), Some(segments));
+        let uri = format!("/v1/commit?reader={}&segment=2&row=3", escape("a b/ü%"));
+        let commit = Asked::Commit { reader: "a b/ü%".into(), position: Position { segment: 2, row: 3 } };
+        assert_eq!(asked(Method::POST, &uri), Some(commit));
+        for wrong in
+            ["/v1/segments", "/v1/segments/../x?start=0&end=1", "/v1/segments/7?start=-1&end=2", "/", "/v1/commit"]
+        {
+            assert_eq!(asked(Method::GET, wrong), None, "{wrong}");
+        }
+        assert_eq!(unescape("%G1"), None);
+        assert_eq!(unescape("%4"), None);
+    }
+}

@@ -1,0 +1,399 @@
+//! The thread that makes batches durable, a group at a time.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use penstock_io::DriverError as _;
+use tokio::sync::oneshot;
+
+use super::format::{self, Encoder, Entry, HeadSeed, Sent, footer};
+use super::recent::Recent;
+use super::{Ack, Counters, Keep, Position, Shared, SpoolOptions, Store, folder, lock, objects};
+use crate::delivery::{Delivery, Ended};
+use crate::{Error, Result};
+
+/// Octets of a group, and batches: what comes meanwhile is in the next one.
+const GROUP_BYTES: usize = 16 << 20;
+const GROUP: usize = 4_096;
+
+/// What the writer is told.
+pub(super) enum Message {
+    /// A batch, and whom to tell when it is safe.
+    Batch { delivery: Delivery, safe: oneshot::Sender<Result<()>> },
+    /// A connection has no more.
+    Ended(Ended),
+}
+
+impl Message {
+    fn octets(&self) -> usize {
+        match self {
+            Self::Batch { delivery, .. } => delivery.octets,
+            Self::Ended(_) => 0,
+        }
+    }
+}
+
+/// Where octets become durable.
+pub(super) trait Target: std::fmt::Debug + Send {
+    /// Writes octets at a place in a segment, which begins at 0, and makes them durable, unless somebody else may do that
+    /// later. What a failed call has left there may be overwritten.
+    fn write(&mut self, segment: u64, at: u64, octets: &[u8], durable: Durable) -> Result<()>;
+
+    /// Whether a segment is written at once, and never added to.
+    fn is_whole(&self) -> bool;
+}
+
+/// Whether octets must be on disk before a call returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durable {
+    Now,
+    /// With what follows. A process may die meanwhile, but not the machine.
+    Later,
+}
+
+/// What a target had when it was opened.
+pub(super) struct Opened {
+    pub(super) target: Box<dyn Target>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) recent: Recent,
+    pub(super) next: u64,
+}
+
+pub(super) struct Writer {
+    options: SpoolOptions,
+    encoder: Encoder,
+    target: Box<dyn Target>,
+    shared: Arc<Shared>,
+    recent: Recent,
+    /// The segment that is written, and when it was begun.
+    segment: u64,
+    length: u64,
+    rows: u64,
+    began: Option<Instant>,
+    /// Added to the numbers of connections, which begin anew in every process.
+    epoch: u64,
+    /// The octets of a group, whose memory the next one has again: fresh memory costs more than what is copied into it.
+    octets: Vec<u8>,
+}
+
+/// What becomes of a message when its group is durable.
+struct Pending {
+    sent: Sent,
+    entry: Option<Entry>,
+    then: Then,
+}
+
+enum Then {
+    /// The events are safe, and where the last of them is, if that was taken before.
+    Safe { safe: oneshot::Sender<Result<()>>, seen: Option<Position>, duplicates: usize },
+    /// The connection has ended.
+    Ended { clean: bool },
+}
+
+impl Pending {
+    fn rows(&self) -> u64 {
+        self.entry.map_or(0, |entry| u64::from(entry.rows))
+    }
+}
+
+impl Writer {
+    pub(super) fn open(options: SpoolOptions) -> Result<(Self, Arc<Shared>, Arc<dyn Store>)> {
+        let opened = match &options.keep {
+            Keep::Folder(folder) => folder::open(folder, options.ack)?,
+            Keep::Objects(place) => objects::open(place, options.ack)?,
+        };
+        Self::with(options, opened)
+    }
+
+    pub(super) fn with(mut options: SpoolOptions, opened: Opened) -> Result<(Self, Arc<Shared>, Arc<dyn Store>)> {
+        let Opened { target, shared, store, recent, next } = opened;
+        // Only whole segments are removed, and the last two are kept: so all of them must be smaller than the spool.
+        options.segment_bytes = options.segment_bytes.min(options.max_bytes / 4);
+        let writer = Self {
+            encoder: Encoder::new()?,
+            target,
+            shared: Arc::clone(&shared),
+            recent,
+            segment: next,
+            length: 0,
+            rows: 0,
+            began: None,
+            epoch: fastrand::u64(..),
+            octets: Vec::new(),
+            options,
+        };
+        Ok((writer, shared, store))
+    }
+
+    /// Runs until nobody can send any more.
+    pub(super) fn run(mut self, inbox: &Receiver<Message>) {
+        loop {
+            let first = match self.due() {
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => inbox.recv_timeout(due),
+            };
+            match first {
+                Ok(first) => self.groups(first, inbox),
+                Err(RecvTimeoutError::Timeout) => self.seal(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.seal();
+    }
+
+    /// How long the open segment may still stay so.
+    fn due(&self) -> Option<Duration> {
+        self.began.map(|began| self.options.segment_age.saturating_sub(began.elapsed()))
+    }
+
+    fn head_seed(&self) -> HeadSeed {
+        HeadSeed::of(&self.shared.index.spool, self.segment)
+    }
+
+    /// Takes what is there, in groups.
+    fn groups(&mut self, first: Message, inbox: &Receiver<Message>) {
+        let until = self.target.is_whole().then(|| Instant::now() + self.options.linger);
+        let mut next = Some(first);
+        while let Some(first) = next.take() {
+            let mut octets = first.octets();
+            let mut group = vec![first];
+            while octets < GROUP_BYTES && group.len() < GROUP {
+                let message = match until {
+                    None => inbox.try_recv().ok(),
+                    Some(until) => inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
+                };
+                let Some(message) = message else { break };
+                if group.iter().any(|earlier| is_compared(&message, earlier)) {
+                    next = Some(message);
+                    break;
+                }
+                octets = octets.saturating_add(message.octets());
+                group.push(message);
+            }
+            self.commit(group);
+        }
+    }
+
+    /// Makes a group durable, and says so.
+    fn commit(&mut self, group: Vec<Message>) {
+        let mut octets = std::mem::take(&mut self.octets);
+        octets.clear();
+        self.commit_into(group, &mut octets);
+        octets.shrink_to(2 * GROUP_BYTES);
+        self.octets = octets;
+    }
+
+    fn commit_into(&mut self, group: Vec<Message>, octets: &mut Vec<u8>) {
+        let mut pending: Vec<Pending> = Vec::with_capacity(group.len());
+        let fresh = self.length == 0;
+        if fresh {
+            octets.extend_from_slice(&self.encoder.header(&self.shared.index.spool, self.segment));
+        }
+        let header = octets.len() as u64;
+        let mut rows = self.rows;
+        for message in group {
+            match message {
+                Message::Batch { delivery, safe } => {
+                    let prepared = self.prepare(delivery, safe, rows, octets);
+                    rows += prepared.as_ref().map_or(0, Pending::rows);
+                    pending.extend(prepared);
+                }
+                Message::Ended(ended) => self.prepare_end(ended, rows, octets, &mut pending),
+            }
+        }
+        let entries: Vec<Entry> = pending.iter().filter_map(|pending| pending.entry).collect();
+        if !entries.is_empty() {
+            if self.target.is_whole() {
+                octets.extend_from_slice(&footer(&entries));
+            }
+            // That a connection has ended is acknowledged to nobody.
+            let durable = if fresh || rows > self.rows { Durable::Now } else { Durable::Later };
+            if let Err(error) = self.write(octets, durable) {
+                // An object that was refused may be there after all, and none is written twice.
+                self.segment += u64::from(self.target.is_whole());
+                self.give_up(pending, &error);
+                return;
+            }
+            self.shared.index.update(self.segment, |segment| {
+                segment.octets += octets.len() as u64;
+                segment.sealed = self.target.is_whole();
+                if fresh {
+                    segment.header = header;
+                }
+            });
+        }
+        self.publish(pending);
+        if self.length >= self.options.segment_bytes || (self.target.is_whole() && self.length > 0) {
+            self.seal();
+        }
+    }
+
+    fn write(&mut self, octets: &[u8], durable: Durable) -> Result<()> {
+        let wanted = octets.len() as u64;
+        if wanted > self.options.max_bytes {
+            return Err(Error::misuse(format!(
+                "{wanted} octets at a time; the spool keeps {}",
+                self.options.max_bytes
+            )));
+        }
+        if !self.shared.index.wait_for_room(wanted, self.options.max_bytes) {
+            return Err(Error::misuse("the spool was closed".into()));
+        }
+        self.target.write(self.segment, self.length, octets, durable)?;
+        Counters::add(&self.shared.counters.syncs, u64::from(durable == Durable::Now));
+        self.length += wanted;
+        self.began.get_or_insert_with(Instant::now);
+        Ok(())
+    }
+
+    /// Appends what is new of a batch to a group's octets, as the rows from number `row` of the segment on.
+    fn prepare(
+        &mut self,
+        delivery: Delivery,
+        safe: oneshot::Sender<Result<()>>,
+        row: u64,
+        octets: &mut Vec<u8>,
+    ) -> Option<Pending> {
+        let Delivery { batch, sender, connection, first, confirmed, hashes, .. } = delivery;
+        let unconfirmed = first.saturating_add(batch.num_rows() as u64).saturating_sub(confirmed);
+        let unconfirmed = u32::try_from(unconfirmed).unwrap_or(u32::MAX);
+        let sent = Sent { sender, connection: connection.wrapping_add(self.epoch), hashes, unconfirmed };
+        let seen = if sent.hashes.is_empty() { None } else { self.recent.seen(&sent, first == 0) };
+        let duplicates = seen.map_or(0, |seen| seen.events).min(batch.num_rows());
+        let rows = batch.num_rows() - duplicates;
+        if rows == 0 {
+            let then = Then::Safe { safe, seen: seen.map(|seen| seen.end), duplicates };
+            return Some(Pending { sent, entry: None, then });
+        }
+        match self.encoder.record(&batch.slice(duplicates, rows), (self.head_seed(), row), &sent, octets) {
+            Ok(entry) => Some(Pending { sent, entry: Some(entry), then: Then::Safe { safe, seen: None, duplicates } }),
+            Err(error) => {
+                self.refuse([safe], &error);
+                None
+            }
+        }
+    }
+
+    /// Appends that a connection has ended, if anything is remembered of it that a restart should forget; and so have those
+    /// whose events it has sent again.
+    fn prepare_end(&self, ended: Ended, row: u64, octets: &mut Vec<u8>, pending: &mut Vec<Pending>) {
+        let Ended { sender, connection, clean } = ended;
+        let connection = connection.wrapping_add(self.epoch);
+        let finished = if clean { self.recent.finished_by(&sender, connection) } else { Vec::new() };
+        let known = self.recent.knows(&sender, connection)
+            || pending.iter().any(|earlier| earlier.sent.connection == connection);
+        for (connection, known) in finished.into_iter().map(|number| (number, true)).chain([(connection, known)]) {
+            let sent = Sent { sender: Arc::clone(&sender), connection, hashes: Vec::new(), unconfirmed: 0 };
+            let entry = (clean && known).then(|| format::end((self.head_seed(), row), &sent, octets));
+            pending.push(Pending { sent, entry, then: Then::Ended { clean } });
+        }
+    }
+
+    fn publish(&mut self, pending: Vec<Pending>) {
+        let mut row = self.rows;
+        self.rows += pending.iter().map(Pending::rows).sum::<u64>();
+        let entries: Vec<Entry> = pending.iter().filter_map(|pending| pending.entry).collect();
+        if !entries.is_empty() {
+            self.shared.index.update(self.segment, |segment| segment.entries.extend(entries));
+        }
+        for pending in pending {
+            row += pending.rows();
+            let (rows, sent) = (pending.rows(), pending.sent);
+            match pending.then {
+                Then::Ended { clean } => self.ended(&sent, clean),
+                Then::Safe { safe, seen, duplicates } => {
+                    let end = seen.unwrap_or(Position { segment: self.segment, row });
+                    if !sent.hashes.is_empty() {
+                        self.recent.take(&sent, end);
+                    }
+                    Counters::add(&self.shared.counters.events, rows);
+                    Counters::add(&self.shared.counters.duplicates, duplicates as u64);
+                    self.answer(end, safe);
+                }
+            }
+        }
+    }
+
+    fn answer(&self, end: Position, safe: oneshot::Sender<Result<()>>) {
+        match self.shared.ack {
+            Ack::Spool => {}
+            Ack::Commit => {
+                let mut parked = lock(&self.shared.parked);
+                // Looked at under the lock, or a commit in between would leave it waiting.
+                if !self
+                    .shared
+                    .index
+                    .with(|state| state.readers.values().all(|at| *at >= end) && !state.readers.is_empty())
+                {
+                    parked.entry(end).or_default().push(safe);
+                    return;
+                }
+            }
+        }
+        // Whoever is gone has no connection any more.
+        let _ = safe.send(Ok(()));
+    }
+
+    fn ended(&mut self, of: &Sent, clean: bool) {
+        if clean {
+            self.recent.ended(&of.sender, of.connection);
+        } else {
+            self.recent.broke(&of.sender, of.connection);
+        }
+    }
+
+    /// A group could not be written.
+    fn give_up(&mut self, pending: Vec<Pending>, error: &Error) {
+        let mut refused = Vec::new();
+        for Pending { sent, then, .. } in pending {
+            match then {
+                Then::Safe { safe, .. } => refused.push(safe),
+                // It is so all the same; only a restart would not know.
+                Then::Ended { clean } => self.ended(&sent, clean),
+            }
+        }
+        self.refuse(refused, error);
+    }
+
+    fn refuse(&self, waiting: impl IntoIterator<Item = oneshot::Sender<Result<()>>>, error: &Error) {
+        for safe in waiting {
+            tracing::error!(%error, "events are refused, and nothing is acknowledged");
+            Counters::add(&self.shared.counters.refused, 1);
+            // Whoever is gone has no connection any more.
+            let _ = safe.send(Err(error.clone()));
+        }
+    }
+
+    /// Ends the open segment; the next group begins another one.
+    fn seal(&mut self) {
+        if self.length == 0 {
+            return;
+        }
+        if !self.target.is_whole() {
+            let entries = self.shared.index.with(|state| {
+                state.segments.get(&self.segment).map(|segment| segment.entries.clone()).unwrap_or_default()
+            });
+            let octets = footer(&entries);
+            if let Err(error) = self.target.write(self.segment, self.length, &octets, Durable::Now) {
+                // Its records are durable; whoever reads it looks through them.
+                tracing::warn!(%error, segment = self.segment, "a segment has no index");
+            } else {
+                self.shared.index.update(self.segment, |segment| segment.octets += octets.len() as u64);
+            }
+            self.shared.index.update(self.segment, |segment| segment.sealed = true);
+        }
+        (self.segment, self.length, self.rows, self.began) = (self.segment + 1, 0, 0, None);
+    }
+}
+
+/// Whether an earlier message must be durable before this one is looked at, which may send again what it brought.
+fn is_compared(message: &Message, earlier: &Message) -> bool {
+    match (message, earlier) {
+        (Message::Batch { delivery, .. }, Message::Ended(ended)) => {
+            delivery.first == 0 && !ended.clean && ended.sender == delivery.sender
+        }
+        (Message::Batch { .. }, Message::Batch { .. }) | (Message::Ended(_), _) => false,
+    }
+}

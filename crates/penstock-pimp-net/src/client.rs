@@ -1,0 +1,459 @@
+//! Requests to a buffer, about one job.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use penstock_io::DriverError as _;
+use penstock_io::runtime::PerProcess;
+use penstock_io::tls::{ClientTls, nobody};
+use penstock_pimp::{Code, Error as PimpError, JobId, Limits, Now, StatusBody};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH};
+use reqwest::redirect::Policy;
+use reqwest::{Method, Url};
+use rustls::AlertDescription;
+
+use crate::{Error, Result};
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long one request may take, beside the time for which a poll is held open.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// No answer has more octets: a job has fewer, and polls ask for a part of one.
+const LONGEST: usize = 64 << 20;
+/// The pauses before a request is made again.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+/// How a buffer is reached.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// Whom to trust, for `https://`.
+    pub tls: Option<ClientTls>,
+    /// The hosts that may be asked, `HOST` or `HOST:PORT`; `None`: that of the URL, which then is the caller's own.
+    pub allowed_hosts: Option<Vec<String>>,
+    /// How long a request that fails is made again: 30 s.
+    pub retry: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self { tls: None, allowed_hosts: None, retry: PATIENCE }
+    }
+}
+
+/// Whether a URL, which may come from outside, is one that may be asked (decision 7, section 13): `https://`, or `http://`
+/// on loopback; of a host that is allowed; without a name and a password in it.
+pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
+    let wrong = |why: &str| Error::Protocol(PimpError::new(Code::Misuse, format!("{} {why}", shown(text))));
+    let url = Url::parse(text).map_err(|error| wrong(&format!("is no URL: {error}")))?;
+    let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("names no host"))?;
+    match url.scheme() {
+        "https" => {}
+        "http" if is_loopback(host) => {}
+        "http" => return Err(wrong("is plain HTTP, which no key may go over except on loopback")),
+        _ => return Err(wrong("is neither https:// nor http://")),
+    }
+    if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
+        return Err(wrong("has a user, a password or a fragment"));
+    }
+    if let Some(allowed) = allowed_hosts {
+        let (host, port) = (without_dot(host), url.port_or_known_default());
+        let mut is_allowed = false;
+        for each in allowed {
+            let (name, only) = allowed_host(each)?;
+            is_allowed |= name == host && only.is_none_or(|only| Some(only) == port);
+        }
+        if !is_allowed {
+            return Err(wrong("is of a host that is not in allowed_hosts"));
+        }
+    }
+    Ok(url)
+}
+
+/// Reads an entry of `allowed_hosts` as URLs are read, so that what is the same host is spelled the same: names in lower case and in
+/// Punycode, addresses in their short form. Without a port any port is allowed.
+fn allowed_host(entry: &str) -> Result<(String, Option<u16>)> {
+    let wrong = || {
+        let message = format!("allowed_hosts: {:?} is no HOST or HOST:PORT", shown(entry));
+        Error::Protocol(PimpError::new(Code::Misuse, message))
+    };
+    let name = entry.trim();
+    // An address of IPv6 may be given as it is.
+    let name = if name.parse::<Ipv6Addr>().is_ok() { format!("[{name}]") } else { name.to_owned() };
+    if name.contains(['/', '\\', '?', '#', '@']) || name.contains(char::is_whitespace) {
+        return Err(wrong());
+    }
+    let read = |scheme: &str| Url::parse(&format!("{scheme}://{name}/")).map_err(|_| wrong());
+    let (secure, plain) = (read("https")?, read("http")?);
+    let host = secure.host_str().map(without_dot).filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+    // Each leaves out its own usual port.
+    Ok((host.to_owned(), secure.port().or(plain.port())))
+}
+
+/// A name that ends with the root's dot is the same one.
+fn without_dot(host: &str) -> &str {
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+/// What an error shows of a URL that may be anything.
+fn shown(text: &str) -> String {
+    let mut text: String = text.chars().take(200).filter(|each| !each.is_control()).collect();
+    // A password is not shown, whoever wrote it there.
+    if let (Some(at), Some(scheme)) = (text.rfind('@'), text.find("://")) {
+        text.replace_range((scheme + 3).min(at)..=at, "");
+    }
+    text
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Both clocks.
+pub(super) fn now() -> Now {
+    let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+    Now { instant: Instant::now(), unix_micros: u64::try_from(micros).unwrap_or(u64::MAX) }
+}
+
+/// A job's URL, `BUFFER/pimp/{jobId}`, or that of its chunks, which a writeUrl is: of both the job's.
+fn job_of(mut url: Url) -> Result<(String, JobId)> {
+    let wrong = || {
+        let message = format!("{url} is no URL of a job: it ends with its jobId, or with jobId/chunks");
+        Error::Protocol(PimpError::new(Code::Misuse, message))
+    };
+    if url.query().is_some() {
+        return Err(wrong());
+    }
+    let path = url.path().trim_end_matches('/');
+    let path = path.strip_suffix("/chunks").unwrap_or(path).to_owned();
+    let last = path.rsplit('/').next().unwrap_or_default();
+    let id = JobId::parse(last).map_err(|_| wrong())?;
+    url.set_path(&path);
+    Ok((url.to_string(), id))
+}
+
+/// What a buffer has answered.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) status: u16,
+    pub(super) body: Vec<u8>,
+    etag: Option<String>,
+}
+
+/// What came of a PUT.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Created {
+    /// Whether the job is new.
+    pub new: bool,
+    /// The generation, as an `ETag`; a buffer that knows none gives none.
+    pub etag: Option<String>,
+}
+
+/// A job at a buffer, for who writes it, reads it, or made it.
+pub struct JobClient {
+    http: PerProcess<reqwest::Client>,
+    url: String,
+    id: JobId,
+    retry: Duration,
+}
+
+impl fmt::Debug for JobClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobClient").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl JobClient {
+    /// A job by its URL. Reads the trust; nothing is asked yet.
+    pub fn new(url: &str, options: &ClientOptions) -> Result<Self> {
+        let url = check_url(url, options.allowed_hosts.as_deref())?;
+        let http = http_client(&url, options.tls.as_ref())?;
+        let (url, id) = job_of(url)?;
+        Ok(Self { http: PerProcess::new(http), url, id, retry: options.retry })
+    }
+
+    /// The job's URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The job's ID.
+    pub const fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// Makes the job, where it is not there (decision 1).
+    pub async fn create(&self, key: &str, ttl: Option<u64>, read_key: Option<&str>) -> Result<Created> {
+        let mut body = serde_json::Map::new();
+        if let Some(ttl) = ttl {
+            body.insert("ttlMs".into(), ttl.into());
+        }
+        if let Some(read_key) = read_key {
+            body.insert("readKey".into(), read_key.into());
+        }
+        Self::created(self.put(key, None, &serde_json::Value::Object(body)).await?.0)
+    }
+
+    /// Makes `new_key` the writeKey; whoever has the old one writes no more (decision 11).
+    pub async fn take_over(&self, etag: &str, key: &str, new_key: &str) -> Result<Created> {
+        let (answered, again) = self.put(key, Some(etag), &serde_json::json!({"writeKey": new_key})).await?;
+        // The answer to the request before may be lost, and then the new key is the writeKey already: nobody else knows it.
+        if again && matches!(answered.status, 401 | 412) {
+            let (now, _) = self.put(new_key, None, &serde_json::json!({})).await?;
+            if now.status == 200 {
+                return Self::created(now);
+            }
+        }
+        Self::created(answered)
+    }
+
+    async fn put(&self, key: &str, etag: Option<&str>, body: &serde_json::Value) -> Result<(Answered, bool)> {
+        self.again(Method::PUT, "", Some(key), etag, body.to_string().into_bytes()).await
+    }
+
+    fn created(answered: Answered) -> Result<Created> {
+        match answered.status {
+            200 | 201 => Ok(Created { new: answered.status == 201, etag: answered.etag }),
+            status => Err(PimpError::of_response("the job", status, &answered.body).into()),
+        }
+    }
+
+    /// Where the job is in its life, and its generation.
+    pub async fn status(&self, key: Option<&str>) -> Result<(StatusBody, Option<String>)> {
+        let (answered, _) = self.again(Method::GET, "/status", key, None, Vec::new()).await?;
+        match answered.status {
+            200 => Ok((StatusBody::decode(&answered.body)?, answered.etag)),
+            status => Err(PimpError::of_response("the status", status, &answered.body).into()),
+        }
+    }
+
+    /// Says that the consumer wants no more. False for a job that has ended.
+    pub async fn cancel(&self, key: &str) -> Result<bool> {
+        let (answered, _) = self.again(Method::POST, "/cancel", Some(key), None, Vec::new()).await?;
+        match answered.status {
+            200 => {
+                let said = serde_json::from_slice::<serde_json::Value>(&answered.body).unwrap_or_default();
+                Ok(said.get("cancelled").and_then(serde_json::Value::as_bool).unwrap_or(true))
+            }
+            status => Err(PimpError::of_response("to cancel", status, &answered.body).into()),
+        }
+    }
+
+    /// Has the buffer forget the job.
+    pub async fn delete(&self, key: &str) -> Result<()> {
+        let (answered, again) = self.again(Method::DELETE, "", Some(key), None, Vec::new()).await?;
+        match answered.status {
+            200 | 204 => Ok(()),
+            // The request before has deleted it, and its answer is lost.
+            404 if again => Ok(()),
+            status => Err(PimpError::of_response("to delete", status, &answered.body).into()),
+        }
+    }
+
+    /// Makes a request until it is answered otherwise than with 429 or 5xx, and says whether it was made again: then what was
+    /// asked for may have been done before.
+    async fn again(
+        &self,
+        method: Method,
+        path: &str,
+        key: Option<&str>,
+        etag: Option<&str>,
+        body: Vec<u8>,
+    ) -> Result<(Answered, bool)> {
+        let (until, url) = (Instant::now() + self.retry, self.at(path));
+        let (mut pause, mut again) = (AGAIN.0, false);
+        loop {
+            let asked = asked(self.http.get()?, method.clone(), &url, key, etag, body.clone(), PATIENCE)?.await;
+            let failed = match asked {
+                Ok(answered) if answered.status != 429 && answered.status < 500 => return Ok((answered, again)),
+                Ok(answered) => PimpError::of_response("it", answered.status, &answered.body).into(),
+                Err(error @ Error::Local(penstock_io::Error::Io { .. })) => error,
+                Err(error) => return Err(error),
+            };
+            if Instant::now() + pause > until {
+                return Err(failed);
+            }
+            tokio::time::sleep(pause).await;
+            (pause, again) = ((pause * 2).min(AGAIN.1), true);
+        }
+    }
+
+    /// A write's request (section 7), with its answer.
+    pub(super) fn write(
+        &self,
+        key: &str,
+        body: Vec<u8>,
+        patience: Duration,
+    ) -> Result<impl Future<Output = Result<Answered>> + Send + 'static + use<>> {
+        asked(self.http.get()?, Method::POST, &self.at("/chunks"), Some(key), None, body, patience.min(PATIENCE))
+    }
+
+    /// A poll's request (section 9), with its answer.
+    pub(super) fn poll(
+        &self,
+        query: &str,
+        key: Option<&str>,
+        wait: Duration,
+    ) -> Result<impl Future<Output = Result<Answered>> + Send + 'static + use<>> {
+        asked(self.http.get()?, Method::GET, &self.at(query), key, None, Vec::new(), wait + PATIENCE)
+    }
+
+    /// Chunks as they are, where the caller knows their indices: (index, value), and whether the last is the final one, with
+    /// an error or without.
+    ///
+    /// Gives whether the consumer has cancelled the job.
+    pub async fn write_chunks(
+        &self,
+        key: &str,
+        chunks: &[(u32, String)],
+        done: bool,
+        failure: Option<&str>,
+    ) -> Result<bool> {
+        let mut body = b"{\"chunks\":[".to_vec();
+        for (place, (index, value)) in chunks.iter().enumerate() {
+            if place > 0 {
+                body.push(b',');
+            }
+            let last = done && place + 1 == chunks.len();
+            let envelope = penstock_pimp::Envelope {
+                job_id: self.id,
+                index: *index,
+                value: value.as_str().into(),
+                done: last,
+                error: failure.filter(|_| last).map(Into::into),
+                created_at: now().unix_millis(),
+                sha256: None,
+            };
+            envelope.encode(&mut body)?;
+        }
+        body.extend_from_slice(b"]}");
+        let most = Limits::default().body();
+        most.check(body.len() as u64).map_err(PimpError::from)?;
+        let (answered, _) = self.again(Method::POST, "/chunks", Some(key), None, body).await?;
+        match answered.status {
+            200 | 201 => Ok(penstock_pimp::Answer::decode(&answered.body).cancelled),
+            status => Err(PimpError::of_response("chunks", status, &answered.body).into()),
+        }
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+}
+
+/// A request, with its answer, of which no more is taken than there may be.
+fn asked(
+    client: &reqwest::Client,
+    method: Method,
+    url: &str,
+    key: Option<&str>,
+    etag: Option<&str>,
+    body: Vec<u8>,
+    patience: Duration,
+) -> Result<impl Future<Output = Result<Answered>> + Send + 'static + use<>> {
+    let misuse = |message: &str| Error::Protocol(PimpError::new(Code::Misuse, message));
+    let url = url.to_owned();
+    let mut request = client.request(method, &url).timeout(patience);
+    if let Some(key) = key {
+        let value = HeaderValue::from_str(&format!("Bearer {key}"));
+        let mut value = value.map_err(|_| misuse("a key is visible ASCII"))?;
+        value.set_sensitive(true);
+        request = request.header(AUTHORIZATION, value);
+    }
+    if let Some(etag) = etag {
+        let value = HeaderValue::from_str(etag).map_err(|_| misuse("an ETag is visible ASCII"))?;
+        request = request.header(IF_MATCH, value);
+    }
+    if !body.is_empty() {
+        request = request.header(CONTENT_TYPE, "application/json").body(body);
+    }
+    Ok(async move {
+        let mut response = request.send().await.map_err(|error| failed(&url, &error))?;
+        let etag = response.headers().get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
+        let status = response.status().as_u16();
+        let mut body = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| failed(&url, &error))? {
+            if body.len() + piece.len() > LONGEST {
+                let message = format!("{url}: an answer of more than {LONGEST} octets");
+                return Err(PimpError::new(Code::TooLarge, message).into());
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok(Answered { status, body, etag })
+    })
+}
+
+/// Asks a sender for a job (section 6): `body` is a trigger request. Fails where it is not answered with 202.
+pub async fn trigger(url: &str, options: &ClientOptions, token: Option<&str>, body: Vec<u8>) -> Result<()> {
+    let url = check_url(url, options.allowed_hosts.as_deref())?;
+    let client = http_client(&url, options.tls.as_ref())?;
+    let answered = asked(&client, Method::POST, url.as_str(), token, None, body, PATIENCE)?.await?;
+    match answered.status {
+        202 => Ok(()),
+        status => Err(PimpError::of_response("the trigger", status, &answered.body).into()),
+    }
+}
+
+/// A client for a URL that was checked. It follows no redirect: a key would go where nobody has looked.
+fn http_client(url: &Url, tls: Option<&ClientTls>) -> Result<reqwest::Client> {
+    let misuse = |message: String| Error::Protocol(PimpError::new(Code::Misuse, message));
+    let secure = url.scheme() == "https";
+    if !secure && tls.is_some() {
+        return Err(misuse("whom to trust, and a certificate, are for https://".into()));
+    }
+    let config = match tls {
+        Some(tls) => tls.config(b"http/1.1")?,
+        None if secure => return Err(misuse(format!("{url}: say whom to trust"))),
+        None => nobody()?,
+    };
+    let mut builder = reqwest::Client::builder()
+        .connect_timeout(CONNECT)
+        .tcp_nodelay(true)
+        .redirect(Policy::none())
+        .tls_backend_preconfigured(config);
+    if url.host_str().is_some_and(is_loopback) {
+        // What is on this machine is reached by no proxy.
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|error| misuse(format!("{url}: {error}")))
+}
+
+fn failed(url: &str, error: &reqwest::Error) -> Error {
+    // The innermost reason is the one that says something.
+    let mut inner: &dyn std::error::Error = error;
+    let mut mistrust = false;
+    loop {
+        mistrust |= is_mistrust(inner);
+        let Some(source) = inner.source() else { break };
+        inner = source;
+    }
+    // The query of a poll says nothing to people.
+    let url = url.split('?').next().unwrap_or_default();
+    if mistrust { Error::tls(format!("{url}: {inner}")) } else { Error::io(url.to_owned(), inner.to_string()) }
+}
+
+/// Whether one end does not trust the other, which it does not begin to do by waiting: so it is not tried again.
+fn is_mistrust(error: &(dyn std::error::Error + 'static)) -> bool {
+    if let Some(inside) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        return is_mistrust(inside);
+    }
+    matches!(
+        error.downcast_ref::<rustls::Error>(),
+        // Another fingerprint than the one that is pinned is a general error.
+        Some(
+            rustls::Error::General(_)
+                | rustls::Error::InvalidCertificate(_)
+                | rustls::Error::AlertReceived(
+                    AlertDescription::BadCertificate
+                        | AlertDescription::UnsupportedCertificate
+                        | AlertDescription::CertificateRevoked
+                        | AlertDescription::CertificateExpired
+                        | AlertDescription::CertificateUnknown
+                        | AlertDescription::CertificateRequired
+                        | AlertDescription::UnknownCA
+                        | AlertDescription::AccessDenied
+                )
+        )
+    )
+}

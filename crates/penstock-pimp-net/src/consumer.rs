@@ -1,0 +1,134 @@
+//! The consumer's driver: polls, as the machine says, and gives what comes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use penstock_pimp::{Consumer as Machine, ConsumerConfig, ConsumerEvent, Metadata};
+use tokio::time::sleep_until;
+
+use super::client::{Answered, JobClient, now};
+use crate::Result;
+
+/// How many chunks are asked for at a time: 5 MiB of values at most, because gateways cut at 6 MB.
+pub const POLL_LIMIT: u32 = 20;
+/// How long a buffer is asked to hold an empty poll open.
+pub const POLL_WAIT: Duration = Duration::from_secs(25);
+
+/// Reads a job, polling only while somebody waits for more.
+pub struct Consumer {
+    client: Arc<JobClient>,
+    key: Option<String>,
+    machine: Machine,
+    // A poll that is on its way outlives a caller who stops waiting.
+    asking: Option<BoxFuture<'static, Result<Answered>>>,
+    metadata: Option<Metadata>,
+    left: Option<Instant>,
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").field("machine", &self.machine).finish_non_exhaustive()
+    }
+}
+
+/// Notes when the caller stops waiting, however it does.
+struct Waiting<'a>(&'a mut Option<Instant>);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        *self.0 = Some(Instant::now());
+    }
+}
+
+impl Consumer {
+    /// A consumer of a job; `key` is its readKey, or its writeKey, where it has one. Nothing is asked yet.
+    pub fn new(client: Arc<JobClient>, key: Option<String>, config: ConsumerConfig) -> Self {
+        let machine = Machine::new(now(), client.id(), config);
+        Self::over(client, key, machine)
+    }
+
+    /// A consumer that goes on from a [`position`](Self::position), perhaps another process's.
+    ///
+    /// Fails where that is no position in this job.
+    pub fn go_on(client: Arc<JobClient>, key: Option<String>, config: ConsumerConfig, position: &str) -> Result<Self> {
+        let machine = Machine::go_on(now(), client.id(), config, position)?;
+        Ok(Self::over(client, key, machine))
+    }
+
+    fn over(client: Arc<JobClient>, key: Option<String>, machine: Machine) -> Self {
+        // What passes before the first poll is no stall either.
+        Self { client, key, machine, asking: None, metadata: None, left: Some(Instant::now()) }
+    }
+
+    /// Behind what was given: a line of JSON that [`go_on`](Self::go_on) takes.
+    pub fn position(&self) -> String {
+        self.machine.position()
+    }
+
+    /// What the job is, once chunk 0 has come.
+    pub const fn metadata(&self) -> Option<&Metadata> {
+        self.metadata.as_ref()
+    }
+
+    /// The next index that the payload needs.
+    pub const fn next_index(&self) -> u32 {
+        self.machine.next_index()
+    }
+
+    /// Waits for chunk 0 and for what comes with it.
+    pub async fn next(&mut self) -> Result<Option<Received>> {
+        if let Some(left) = self.left.take() {
+            self.machine.handle_absence(left.elapsed());
+        }
+        let _waiting = Waiting(&mut self.left);
+        loop {
+            match self.machine.poll_event() {
+                Some(ConsumerEvent::Metadata(metadata)) => {
+                    self.metadata = Some(metadata.clone());
+                    return Ok(Some(Received::Metadata(metadata)));
+                }
+                Some(ConsumerEvent::Data(data)) => return Ok(Some(Received::Data(data))),
+                Some(ConsumerEvent::Completed) => continue,
+                None if self.machine.is_completed() => return Ok(None),
+                None => {}
+            }
+            // An error stands behind what was learnt before it.
+            self.machine.handle_timeout(now())?;
+            if let Some(poll) = self.machine.poll_transmit(now()) {
+                let asking = self.client.poll(&poll.query(), self.key.as_deref(), poll.wait)?;
+                self.asking = Some(Box::pin(asking));
+            }
+            let Some(due) = self.machine.poll_timeout() else { continue };
+            let answered = async {
+                match &mut self.asking {
+                    Some(asking) => asking.await,
+                    None => std::future::pending().await,
+                }
+            };
+            let answered = tokio::select! {
+                answered = answered => answered,
+                () = sleep_until(due.into()) => continue,
+            };
+            self.asking = None;
+            match answered {
+                // An error is said when everything before it was given.
+                Ok(answered) => drop(self.machine.handle_response(now(), answered.status, &answered.body)),
+                Err(error @ crate::Error::Local(penstock_io::Error::Io { .. })) => {
+                    self.machine.handle_failure(now(), &error.to_string())
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// What a consumer gives.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Received {
+    /// What the job is: first, and once.
+    Metadata(Metadata),
+    /// The next octets of the payload.
+    Data(Vec<u8>),
+}

@@ -1,0 +1,25 @@
+use penstock_wire::ErrorKind;
+
+/// What can go wrong in this driver.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// At this end: a file, a socket, TLS, a time-out, or the caller.
+    #[error(transparent)]
+    Local(#[from] penstock_io::Error),
+    /// A rule of the protocol was broken, or the peer refused.
+    #[error(transparent)]
+    Protocol(#[from] penstock_pimp::Error),
+}
+
+/// What this driver returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Return whose fault it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Local(error) => error.kind(),
+            Self::Protocol(error) => error.kind(),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! PIMP: where buffers keep jobs and chunks, and who writes and reads them. What is taken and what is refused is the core's.
+//!
+//! ```text
+//!  Sender ─ POST ─▶ Buffer, Service ─ GET ─▶ Consumer          JobClient: makes jobs, takes them over, cancels, deletes
+//!                        └─ Store
+//! ```
+
+mod client;
+mod consumer;
+mod error;
+mod sender;
+mod server;
+mod store;
+#[cfg(test)]
+mod tests;
+mod trigger;
+
+pub use client::{ClientOptions, Created, JobClient, check_url, trigger};
+pub use consumer::{Consumer, POLL_LIMIT, POLL_WAIT, Received};
+pub use error::{Error, Result};
+pub use penstock_pimp::{
+    Code, Compression, ConsumerConfig, ContentEncoding, Encoding, JobId, Limits, Metadata, SenderConfig, StatusBody,
+    Trigger,
+};
+pub use sender::{Piece, Progress, Sender};
+pub use server::{Buffer, Service, ServiceConfig};
+pub use store::{Change, DiskStore, MemoryStore, RedisStore, Store, Usage, open_store};
+pub use trigger::{Asked, TriggerServer};

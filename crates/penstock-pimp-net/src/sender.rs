@@ -1,0 +1,413 @@
+//! The sender's driver: a task that owns the machine, and a handle that gives it what is to be sent.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use penstock_io::runtime::{self, PerProcess};
+use penstock_pimp::{
+    Code, Encoding, Error as PimpError, Sender as Machine, SenderConfig, SenderEvent, Transmit, is_textual,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep_until;
+
+use super::client::{Answered, JobClient, now};
+use crate::{Error, Result};
+
+/// Octets that may wait in the machine before the caller does.
+const WAITING: usize = 4 << 20;
+/// Octets that the machine takes at once, so that compressing them does not hold up others.
+const PIECE: usize = 64 << 10;
+/// Pieces that wait for the machine.
+const PIECES: usize = 16;
+/// How long chunk 0 waits for what says whether the payload is text: what is sent in the same breath as the job begins. Section 8
+/// lets it wait for nothing else.
+const DECISION: Duration = Duration::from_millis(100);
+/// What a payload is whose type nobody has said.
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// What is to be sent.
+#[derive(Debug, Clone)]
+pub enum Piece {
+    /// Octets.
+    Octets(Bytes),
+    /// Text: a payload that begins with it is text, unless something else was said.
+    Text(Bytes),
+}
+
+impl Piece {
+    const fn octets(&self) -> &Bytes {
+        match self {
+            Self::Octets(octets) | Self::Text(octets) => octets,
+        }
+    }
+
+    fn part(&self, from: usize, to: usize) -> Self {
+        match self {
+            Self::Octets(octets) => Self::Octets(octets.slice(from..to)),
+            Self::Text(octets) => Self::Text(octets.slice(from..to)),
+        }
+    }
+}
+
+/// How far a sender is.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    /// The highest index that the buffer has.
+    pub written: Option<u32>,
+    /// Octets of the payload that left for the buffer and arrived there, before compression.
+    pub octets: u64,
+    /// Why nothing more can be sent.
+    pub error: Option<Error>,
+    /// Nothing more will happen.
+    pub over: bool,
+}
+
+type Told = oneshot::Sender<Result<()>>;
+
+enum Command {
+    Type(String),
+    Send(Piece),
+    Flush(Told),
+    Finish,
+    Fail(String),
+}
+
+/// Writes a job. Dropped before [`finish`](Self::finish) or [`fail`](Self::fail) it leaves the job as it is.
+pub struct Sender {
+    commands: PerProcess<mpsc::Sender<Command>>,
+    progress: watch::Receiver<Progress>,
+    ending: AtomicBool,
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("progress", &*self.progress.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl Sender {
+    /// Begins to write a job, with chunk 0 (section 8).
+    ///
+    /// With [`Encoding::Auto`] what is sent first says whether the payload is text (decision 4). Where the type does not say so, or
+    /// nobody has said it, chunk 0 waits for that for 100 ms, and goes before anything else has come: then the payload is bytes, in Base64 (section 8).
+    pub fn start(
+        client: Arc<JobClient>,
+        key: String,
+        content_type: Option<String>,
+        mut config: SenderConfig,
+    ) -> Result<Self> {
+        let open = content_type.is_none();
+        if let Some(content_type) = content_type {
+            config.content_type = content_type;
+        }
+        let undecided =
+            open || (config.encoding == Encoding::Auto && !config.gzip && !is_textual(&config.content_type));
+        let until = Instant::now() + DECISION;
+        // What makes no sense is said here and now.
+        let machine = Machine::new(client.id(), config.clone())?;
+        let patience = config.stall_timeout;
+        let (commands, taken) = mpsc::channel(PIECES);
+        let (told, progress) = watch::channel(Progress::default());
+        let driver = Driver {
+            client,
+            key,
+            machine,
+            undecided: undecided.then_some(Undecided { config, open, until }),
+            ending: false,
+            patience,
+            commands: taken,
+            progress: told,
+            request: None,
+            flushing: Vec::new(),
+            unconfirmed: VecDeque::new(),
+            given: 0,
+        };
+        runtime::spawn(driver.run())?;
+        Ok(Self { commands: PerProcess::new(commands), progress, ending: AtomicBool::new(false) })
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        self.progress.borrow().clone()
+    }
+
+    /// Sends a piece; it returns when there was room for it.
+    ///
+    /// Fails with what made the job fail before: [`Cancelled`](Code::Cancelled), what the buffer refused, a stall.
+    pub async fn send(&self, piece: Piece) -> Result<()> {
+        self.check_open()?;
+        let commands = self.commands.get()?;
+        let length = piece.octets().len();
+        for from in (0..length).step_by(PIECE) {
+            self.check()?;
+            let part = piece.part(from, length.min(from + PIECE));
+            if commands.send(Command::Send(part)).await.is_err() {
+                return self.check().and(Err(ended()));
+            }
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.progress.borrow().error.clone().map_or(Ok(()), Err)
+    }
+
+    /// Fails where the end was said before.
+    fn check_open(&self) -> Result<()> {
+        self.check()?;
+        if self.ending.load(Ordering::Acquire) { Err(ended()) } else { Ok(()) }
+    }
+
+    /// Says what the payload is, before its first piece; where nobody has said it, and chunk 0 has not gone, it counts.
+    pub async fn describe(&self, content_type: String) -> Result<()> {
+        self.check_open()?;
+        if self.commands.get()?.send(Command::Type(content_type)).await.is_err() {
+            return self.check().and(Err(ended()));
+        }
+        Ok(())
+    }
+
+    /// Waits until the buffer has everything that was sent; of Base64 up to two octets wait for what completes them.
+    pub async fn flush(&self) -> Result<()> {
+        self.check_open()?;
+        let (told, flushed) = oneshot::channel();
+        if self.commands.get()?.send(Command::Flush(told)).await.is_err() {
+            return self.check().and(Err(ended()));
+        }
+        flushed.await.unwrap_or_else(|_| self.check().and(Err(ended())))
+    }
+
+    /// Writes what waits and the final chunk, and waits until the buffer has them.
+    pub async fn finish(&self) -> Result<()> {
+        self.end(Command::Finish).await
+    }
+
+    /// Ends the job with an error, which the consumer is told (section 11).
+    pub async fn fail(&self, why: String) -> Result<()> {
+        self.end(Command::Fail(why)).await
+    }
+
+    async fn end(&self, command: Command) -> Result<()> {
+        self.ending.store(true, Ordering::Release);
+        // One that is gone says why in its progress; one that has ended well has nothing against ending again.
+        let _ = self.commands.get()?.send(command).await;
+        let mut progress = self.progress.clone();
+        let over = progress.wait_for(|progress| progress.over).await;
+        over.map_or_else(|_| Err(ended()), |progress| progress.error.clone().map_or(Ok(()), Err))
+    }
+}
+
+fn ended() -> Error {
+    PimpError::new(Code::Misuse, "the job has ended").into()
+}
+
+/// What a payload is that nobody has begun.
+struct Undecided {
+    config: SenderConfig,
+    /// Nobody has said its type either.
+    open: bool,
+    /// Then it is octets.
+    until: Instant,
+}
+
+struct Driver {
+    client: Arc<JobClient>,
+    key: String,
+    machine: Machine,
+    undecided: Option<Undecided>,
+    /// How long a request may take: one that is not answered in time is a stall.
+    patience: Duration,
+    /// The end was said: nothing more is taken, and the driver goes on without its handle.
+    ending: bool,
+    commands: mpsc::Receiver<Command>,
+    progress: watch::Sender<Progress>,
+    request: Option<BoxFuture<'static, Result<Answered>>>,
+    flushing: Vec<Told>,
+    /// For requests on their way: what had left the machine with each.
+    unconfirmed: VecDeque<u64>,
+    given: u64,
+}
+
+impl Driver {
+    async fn run(mut self) {
+        let result = self.drive().await;
+        let error = result.err();
+        let told = error.clone().map_or(Ok(()), Err);
+        self.progress.send_modify(|progress| {
+            progress.over = true;
+            progress.error = error.or_else(|| progress.error.take());
+        });
+        for flushing in self.flushing.drain(..) {
+            let _ = flushing.send(told.clone());
+        }
+    }
+
+    async fn drive(&mut self) -> Result<()> {
+        loop {
+            if self.learn() {
+                return Ok(());
+            }
+            if self.undecided.is_none() && self.request.is_none() {
+                self.ask()?;
+            }
+            let due = self.due();
+            let room = !self.ending && self.machine.waiting() < WAITING;
+            tokio::select! {
+                // What was sent counts before the time that is over.
+                biased;
+                answered = on_its_way(&mut self.request) => {
+                    self.request = None;
+                    self.answered(answered)?;
+                }
+                command = self.commands.recv(), if room => match command {
+                    Some(command) => self.obey(command)?,
+                    // Nobody holds the handle any more, and nobody has said that the payload is whole.
+                    None => return Ok(()),
+                },
+                () = async { match due { Some(due) => sleep_until(due.into()).await, None => pending().await } } => {
+                    if self.undecided.as_ref().is_some_and(|undecided| undecided.until <= Instant::now()) {
+                        self.undecided = None;
+                    }
+                    self.machine.handle_timeout(now())?;
+                }
+            }
+        }
+    }
+
+    /// What the machine has to say; true when nothing more will happen.
+    fn learn(&mut self) -> bool {
+        let mut finished = false;
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                SenderEvent::Written(index) => {
+                    // Of one that was too large a part is written.
+                    let octets = if self.machine.is_split() { None } else { self.unconfirmed.pop_front() };
+                    self.progress.send_modify(|progress| {
+                        progress.written = Some(index);
+                        progress.octets = octets.unwrap_or(progress.octets);
+                    });
+                }
+                SenderEvent::Cancelled => {
+                    let error = PimpError::new(Code::Cancelled, "the consumer has cancelled the job");
+                    self.progress.send_modify(|progress| progress.error = Some(error.into()));
+                }
+                SenderEvent::Finished => finished = true,
+            }
+        }
+        finished
+    }
+
+    /// Sends the next request, if there is one; without one, everything that could be flushed is.
+    fn ask(&mut self) -> Result<()> {
+        let Some(request) = self.machine.poll_transmit(now())? else {
+            // One that goes again after a pause is not written.
+            if !self.machine.is_asking() {
+                self.flushing.drain(..).for_each(|flushing| drop(flushing.send(Ok(()))));
+            }
+            return Ok(());
+        };
+        // A retry is the same request, whose octets are known already.
+        if self.unconfirmed.is_empty() {
+            self.unconfirmed.push_back(self.given.saturating_sub(self.machine.waiting() as u64));
+        }
+        self.request = Some(match request {
+            Transmit::Write(body) => Box::pin(self.client.write(&self.key, body, self.patience)?),
+            Transmit::Look(poll) => Box::pin(self.client.poll(&poll.query(), Some(&self.key), poll.wait)?),
+        });
+        Ok(())
+    }
+
+    fn answered(&mut self, answered: Result<Answered>) -> Result<()> {
+        match answered {
+            Ok(answered) => Ok(self.machine.handle_response(now(), answered.status, &answered.body)?),
+            Err(error @ Error::Local(penstock_io::Error::Io { .. })) => {
+                self.machine.handle_failure(now(), &error.to_string());
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn obey(&mut self, command: Command) -> Result<()> {
+        self.decide(&command)?;
+        let result = match command {
+            Command::Type(_) => Ok(()),
+            Command::Send(piece) => {
+                self.given += piece.octets().len() as u64;
+                // Texts are cut anywhere: what makes a payload text is that its first piece is.
+                self.machine.send(now(), piece.octets())
+            }
+            Command::Flush(told) => {
+                self.machine.flush();
+                self.flushing.push(told);
+                Ok(())
+            }
+            Command::Finish => {
+                self.ending = true;
+                self.machine.finish()
+            }
+            Command::Fail(why) => {
+                self.ending = true;
+                self.machine.fail(&why)
+            }
+        };
+        // The job ends with this error, which is said now; the driver goes on until the consumer can read it too.
+        if let Err(error) = result {
+            self.progress.send_modify(|progress| {
+                progress.error.get_or_insert(error.into());
+            });
+        }
+        Ok(())
+    }
+
+    /// Where nobody has said what the payload is, its first piece does.
+    fn decide(&mut self, command: &Command) -> Result<()> {
+        let Some(mut undecided) = self.undecided.take() else { return Ok(()) };
+        let config = &mut undecided.config;
+        match command {
+            Command::Type(content_type) if undecided.open => {
+                content_type.clone_into(&mut config.content_type);
+                // Its first piece may still say whether it is text.
+                undecided.open = false;
+                self.undecided = Some(undecided);
+                return Ok(());
+            }
+            Command::Send(Piece::Text(_)) => {
+                if config.encoding == Encoding::Auto && !config.gzip {
+                    config.encoding = Encoding::Identity;
+                }
+                if undecided.open {
+                    TEXT.clone_into(&mut config.content_type);
+                }
+            }
+            Command::Type(_)
+            | Command::Send(Piece::Octets(_))
+            | Command::Flush(_)
+            | Command::Finish
+            | Command::Fail(_) => {}
+        }
+        let config = undecided.config;
+        self.machine = Machine::new(self.client.id(), config)?;
+        Ok(())
+    }
+
+    fn due(&self) -> Option<Instant> {
+        match &self.undecided {
+            Some(undecided) => Some(undecided.until),
+            None => self.machine.poll_timeout(),
+        }
+    }
+}
+
+async fn on_its_way(request: &mut Option<BoxFuture<'static, Result<Answered>>>) -> Result<Answered> {
+    match request {
+        Some(request) => request.await,
+        None => pending().await,
+    }
+}

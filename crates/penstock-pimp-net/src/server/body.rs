@@ -1,0 +1,123 @@
+//! Bodies, in both directions.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use hyper::body::{Body, Frame, SizeHint};
+use penstock_io::http::{self, BodyError, Busy};
+use penstock_pimp::{Code, Error};
+use penstock_wire::Limit;
+
+use super::answer::Refused;
+
+/// Why an answer has broken off: who reads it must not take it for whole.
+#[derive(Debug)]
+pub struct Broken(Refused);
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the answer breaks off: {:?}", self.0)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+impl From<Refused> for Broken {
+    fn from(refused: Refused) -> Self {
+        Self(refused)
+    }
+}
+
+impl From<crate::Error> for Broken {
+    fn from(error: crate::Error) -> Self {
+        Self(error.into())
+    }
+}
+
+/// The octets of an answer: all of them, or as the client takes them.
+pub enum Octets {
+    /// All of them.
+    Whole(Bytes),
+    /// As the client takes them.
+    Stream {
+        /// Them.
+        pieces: BoxStream<'static, Result<Bytes, Broken>>,
+        /// How many are still to come, where it is known.
+        left: Option<u64>,
+    },
+}
+
+impl fmt::Debug for Octets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Whole(_) => "Whole",
+            Self::Stream { .. } => "Stream",
+        })
+    }
+}
+
+impl Body for Octets {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match &mut *self {
+            Self::Whole(octets) if octets.is_empty() => Poll::Ready(None),
+            Self::Whole(octets) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(octets))))),
+            Self::Stream { pieces, left } => pieces.as_mut().poll_next(context).map(|piece| {
+                let octets = piece?;
+                if let (Some(left), Ok(octets)) = (left, &octets) {
+                    *left = left.saturating_sub(octets.len() as u64);
+                }
+                Some(octets.map(Frame::data))
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(octets) => octets.is_empty(),
+            Self::Stream { left, .. } => *left == Some(0),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(octets) => SizeHint::with_exact(octets.len() as u64),
+            Self::Stream { left, .. } => left.map_or_else(SizeHint::default, SizeHint::with_exact),
+        }
+    }
+}
+
+impl From<BodyError> for Refused {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge(limit) => Self::Pimp(limit.into()),
+            BodyError::Broken => Self::Pimp(Error::new(Code::Malformed, "the body broke off")),
+            BodyError::Late(message) => Self::Late(message),
+            BodyError::Busy => Self::Busy,
+        }
+    }
+}
+
+impl From<Busy> for Refused {
+    fn from(_: Busy) -> Self {
+        Self::Busy
+    }
+}
+
+/// Reads a request's body, up to its limit and in its time.
+pub(crate) async fn read<B>(body: B, most: Limit) -> Result<Vec<u8>, Error>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    http::read_body(body, most).await.map_err(|error| match error {
+        BodyError::TooLarge(limit) => limit.into(),
+        BodyError::Broken => Error::new(Code::Malformed, "the body broke off"),
+        BodyError::Late(message) => Error::new(Code::Malformed, message),
+        BodyError::Busy => Error::new(Code::Malformed, "there is no room for the body"),
+    })
+}

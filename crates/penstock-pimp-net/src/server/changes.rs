@@ -1,0 +1,226 @@
+//! Requests that change a job: made, taken over, written, cancelled, deleted.
+//!
+//! What is decided is decided again where another process was faster: buffers may share a store.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use hyper::body::Body;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH};
+use hyper::http::request::Parts;
+use hyper::{Response, StatusCode};
+use penstock_io::DriverError as _;
+use penstock_io::http::{Room, read_body_within};
+use penstock_io::runtime::spawn_blocking;
+use penstock_pimp::{Answer, Batch, Code, Creation, Envelope, Error, Job, JobId, Now, Settings, verify_jwt};
+use penstock_wire::Limit;
+
+use super::answer::{self, Refused};
+use super::body::Octets;
+use super::payload::ended;
+use super::service::{Service, header, now};
+use crate::Change;
+
+/// The body of a PUT.
+const SETTINGS: Limit = Limit::new("the length of the body", 16 << 10);
+/// Bodies above it are read on a thread of the pool.
+const HERE: usize = 256 << 10;
+/// How often a change is decided again before the store is said to have failed.
+const TRIES: usize = 100;
+
+type Result<T> = std::result::Result<T, Refused>;
+type Answered = Result<Response<Octets>>;
+/// What becomes of a job (nothing: it is deleted), and the chunks that are new.
+type Next = (Option<Job>, Vec<(u32, Bytes)>);
+
+impl Service {
+    /// Changes a job as it is decided by what is known of it, in its turn. What is decided must say the same of the same job.
+    async fn change<T>(
+        &self,
+        id: JobId,
+        decide: impl Fn(Option<Job>, Now) -> Result<(Option<Next>, T)> + Send,
+    ) -> Result<T> {
+        let live = self.live(id);
+        let _turn = live.turn.lock().await;
+        for _ in 0..TRIES {
+            let (was, now) = (self.store.load(id).await?, now());
+            let known = was.clone().filter(|job| now.unix_millis() < job.forgotten_at());
+            let (next, answer) = decide(known, now)?;
+            let Some((job, chunks)) = next else { return Ok(answer) };
+            if self.store.commit(id, Change { was, job, chunks }).await? {
+                live.tell();
+                return Ok(answer);
+            }
+        }
+        Err(crate::Error::misuse(format!("others changed job {id} {TRIES} times meanwhile")).into())
+    }
+
+    /// Reads a body whose length, where it is told, is looked at before; with the room that it takes.
+    async fn body<B>(&self, parts: &Parts, body: B, most: Limit, peer: IpAddr) -> Result<(Vec<u8>, Room)>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let told = header(&parts.headers, &CONTENT_LENGTH).and_then(|text| text.parse().ok());
+        most.check(told.unwrap_or(0)).map_err(Error::from)?;
+        // A length that is told is the limit: so no more room is taken than will be needed.
+        let most = Limit { value: told.unwrap_or(most.value), ..most };
+        let mut room = self.bodies.room(peer, 0).await?;
+        Ok((read_body_within(body, most, &mut room).await?, room))
+    }
+
+    pub(super) async fn create<B>(&self, id: JobId, key: Option<&str>, parts: &Parts, body: B, peer: IpAddr) -> Answered
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let writer = key.ok_or_else(Error::unauthorized)?;
+        let (body, _room) = self.body(parts, body, SETTINGS, peer).await?;
+        // Many may have begun before the first was counted, and end together.
+        self.check_guesses(peer)?;
+        if !body.is_empty() {
+            Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
+        }
+        let creation = Creation::decode(&body, self.limits())?;
+        let if_match = header(&parts.headers, &IF_MATCH);
+        if if_match.is_none() && creation.write_key.is_some() {
+            return Err(Error::new(Code::Malformed, "writeKey without If-Match").into());
+        }
+        self.change(id, |known, now| {
+            // One that was deleted may be made again, by who says with which keys.
+            let known = known.filter(|job| !job.is_deleted());
+            let (status, job, key, changed) = match (known, if_match) {
+                (None, Some(_)) => return Err(Error::not_found().into()),
+                (None, None) => {
+                    let settings = Settings { ttl_ms: creation.ttl_ms, read_key: creation.read_key.as_deref() };
+                    let mut job = Job::create(now, writer, settings, self.limits())?;
+                    job.set_token(self.token(id, writer, now)?);
+                    (StatusCode::CREATED, job, writer, true)
+                }
+                (Some(mut job), Some(if_match)) => {
+                    self.renew(id, &mut job, key, now);
+                    job.handle_take_over(now, key, if_match, creation.write_key.as_deref())?;
+                    let new = creation.write_key.as_deref().unwrap_or(writer);
+                    job.set_token(self.token(id, new, now)?);
+                    (StatusCode::OK, job, new, true)
+                }
+                (Some(mut job), None) => {
+                    let renewed = self.renew(id, &mut job, key, now);
+                    job.handle_create(now, key).map_err(of_another_key)?;
+                    (StatusCode::OK, job, writer, renewed)
+                }
+            };
+            let body = job.handle_status(now, Some(key))?;
+            let answer = answer::tagged(answer::json(status, &body), &job.etag());
+            Ok((changed.then_some((Some(job), Vec::new())), answer))
+        })
+        .await
+    }
+
+    /// Until when a key counts that is a signed token; `None`: it is a key like others.
+    fn token(&self, id: JobId, key: &str, now: Now) -> Result<Option<u64>> {
+        let Some(secret) = self.jwt_secret.as_deref() else { return Ok(None) };
+        Ok(verify_jwt(key, secret, id, now, self.limits().ttl)?)
+    }
+
+    /// Whether a token of this request has taken the place of the one that the job had.
+    pub(super) fn renew(&self, id: JobId, job: &mut Job, key: Option<&str>, now: Now) -> bool {
+        let Some(key) = key.filter(|key| job.has_other_token(key)) else { return false };
+        self.token(id, key, now).is_ok_and(|until| until.is_some_and(|until| job.renew(key, until)))
+    }
+
+    /// The job of a first write that makes it, by a signed token (decision 1).
+    fn created_by_token(&self, id: JobId, key: &str, now: Now) -> Result<Job> {
+        if self.jwt_secret.is_none() {
+            return Err(Error::not_found().into());
+        }
+        let until = self.token(id, key, now)?.ok_or_else(|| Refused::Guess(Error::not_found()))?;
+        let mut job = Job::create(now, key, Settings::default(), self.limits())?;
+        job.set_token(Some(until));
+        Ok(job)
+    }
+
+    pub(super) async fn write<B>(&self, id: JobId, key: Option<&str>, parts: &Parts, body: B, peer: IpAddr) -> Answered
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let writer = key.ok_or_else(Error::unauthorized)?;
+        // Before the body is read: who has no key costs nothing.
+        match self.known(id, key).await? {
+            Some(job) => job.check_writer(now(), key)?,
+            None => drop(self.created_by_token(id, writer, now())?),
+        }
+        Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
+        // What is read and stored of it takes as much again, as long as it takes.
+        let (body, _room) = self.body(parts, body, self.limits().body(), peer).await?;
+        let body = Bytes::from(body);
+        let batch = self.decode(id, &body).await?;
+        let answer = self
+            .change(id, |known, now| {
+                let mut job = known.map_or_else(|| self.created_by_token(id, writer, now), Ok)?;
+                let renewed = self.renew(id, &mut job, key, now);
+                let written = job.handle_write(now, key, &batch, self.limits())?;
+                let chunks = encoded(written.new.iter().filter_map(|place| batch.envelopes().get(*place)), body.len())?;
+                let (count, duplicates) = (chunks.len() as u64, written.duplicates as u64);
+                let answer = Answer { written: count, duplicates, cancelled: written.cancelled };
+                Ok(((count > 0 || renewed).then_some((Some(job), chunks)), answer))
+            })
+            .await?;
+        self.counters.wrote(answer.written, answer.duplicates);
+        Ok(answer::json(StatusCode::from_u16(answer.status()).unwrap_or(StatusCode::OK), &answer))
+    }
+
+    /// Reads a write; a large one on a thread of the pool.
+    async fn decode<'a>(&self, id: JobId, body: &'a Bytes) -> Result<Batch<'a>> {
+        if body.len() <= HERE {
+            return Ok(Batch::decode(body, id, self.limits())?);
+        }
+        let (body, limits) = (body.clone(), self.limits().clone());
+        let decoding = spawn_blocking(move || Batch::decode(&body, id, &limits).map(Batch::into_owned))?;
+        Ok(decoding.await.map_err(ended)??)
+    }
+
+    pub(super) async fn cancel(&self, id: JobId, key: Option<&str>) -> Answered {
+        key.ok_or_else(Error::unauthorized)?;
+        let cancelled = self.change(id, |known, now| {
+            let mut job = known.ok_or_else(Error::not_found)?;
+            self.renew(id, &mut job, key, now);
+            let cancelled = job.handle_cancel(now, key)?;
+            Ok((Some((Some(job), Vec::new())), cancelled))
+        });
+        Ok(answer::json(StatusCode::OK, &serde_json::json!({"cancelled": cancelled.await?})))
+    }
+
+    pub(super) async fn delete(&self, id: JobId, key: Option<&str>) -> Answered {
+        key.ok_or_else(Error::unauthorized)?;
+        let deleted = self.change(id, |known, now| {
+            let mut job = known.ok_or_else(Error::not_found)?;
+            self.renew(id, &mut job, key, now);
+            job.handle_delete(now, key)?;
+            // Else a token that still counts would make it again with its next write, without its readKey.
+            let left = self.jwt_secret.is_some().then(|| job.into_deleted(now, self.limits()));
+            Ok((Some((left, Vec::new())), ()))
+        });
+        deleted.await?;
+        Ok(answer::empty(StatusCode::NO_CONTENT))
+    }
+}
+
+/// Another key's job is a conflict, which tells the keys apart as well as a 401 does.
+fn of_another_key(error: Error) -> Refused {
+    if error.code() == Code::Conflict { Refused::Guess(error) } else { error.into() }
+}
+
+/// Chunks as they are stored: in one piece of memory, which is about as long as the write.
+fn encoded<'a>(
+    envelopes: impl Iterator<Item = &'a Envelope<'a>>,
+    length: usize,
+) -> std::result::Result<Vec<(u32, Bytes)>, Error> {
+    let (mut octets, mut ends) = (Vec::with_capacity(length + 160), Vec::new());
+    for envelope in envelopes {
+        envelope.encode(&mut octets)?;
+        ends.push((envelope.index, octets.len()));
+    }
+    octets.shrink_to_fit();
+    let (octets, mut from) = (Bytes::from(octets), 0);
+    let chunk = |(index, end)| (index, octets.slice(std::mem::replace(&mut from, end)..end));
+    Ok(ends.into_iter().map(chunk).collect())
+}

@@ -1,0 +1,141 @@
+//! Server-sent events: the chunks without a gap, as they come (decision 10).
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{BoxStream, unfold};
+use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Response, StatusCode};
+use penstock_io::http::Stopping;
+use penstock_pimp::{Code, Error, JobId, Query};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::answer::{self, Refused};
+use super::body::{Broken, Octets};
+use super::packing;
+use super::pieces::Chunks;
+use super::service::{Live, Service, header, now, told};
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// After so long a silence a comment says that the connection is alive.
+const ALIVE: Duration = Duration::from_secs(15);
+
+/// Whether a request asks for events.
+pub(super) fn wanted(headers: &HeaderMap) -> bool {
+    header(headers, &ACCEPT).is_some_and(|accept| packing::accepts(accept, "text/event-stream"))
+}
+
+/// The first index wanted: behind the last event that was seen, else that of the query.
+fn first(parts: &Parts) -> Result<u32, Error> {
+    let wrong = || Error::new(Code::Malformed, "Last-Event-ID is no index");
+    let from = match header(&parts.headers, &LAST_EVENT_ID) {
+        Some(last) if !last.bytes().all(|octet| octet.is_ascii_digit()) => return Err(wrong()),
+        Some(last) => last.parse::<u64>().ok().and_then(|last| last.checked_add(1)).ok_or_else(wrong)?,
+        None => Query::decode(parts.uri.query())?.from,
+    };
+    Ok(u32::try_from(from).unwrap_or(u32::MAX))
+}
+
+/// Answers with events; with 204 where nothing more will come, so that a browser does not ask again.
+pub(super) async fn respond(
+    service: &Arc<Service>,
+    id: JobId,
+    key: Option<&str>,
+    parts: &Parts,
+    peer: IpAddr,
+) -> Result<Response<Octets>, Refused> {
+    let from = first(parts)?;
+    let job = service.job(id, key).await?;
+    job.check_reader(now(), key)?;
+    if job.done().is_some_and(|done| from > done.index) {
+        return Ok(answer::empty(StatusCode::NO_CONTENT));
+    }
+    let (live, news) = service.news(id);
+    let (service, key) = (Arc::clone(service), key.map(str::to_owned));
+    let stopping = parts.extensions.get::<Stopping>().cloned();
+    let following = Following { service, id, key, peer, from, ended: false, stopping, news, _live: live };
+    let mut response = Response::new(Octets::Stream { pieces: following.stream(), left: None });
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Somebody who follows a job.
+struct Following {
+    service: Arc<Service>,
+    id: JobId,
+    key: Option<String>,
+    peer: IpAddr,
+    /// The next index.
+    from: u32,
+    /// The error was told.
+    ended: bool,
+    stopping: Option<Stopping>,
+    news: watch::Receiver<u64>,
+    _live: Arc<Live>,
+}
+
+impl Following {
+    /// Events until the job ends, or the server: who follows connects again, and goes on behind the last event.
+    fn stream(self) -> BoxStream<'static, Result<Bytes, Broken>> {
+        unfold(self, |mut following| async move {
+            match following.next().await {
+                Ok(events) => Some((Ok(events?), following)),
+                Err(refused) => {
+                    tracing::debug!(id = %following.id, ?refused, "events have ended early");
+                    None
+                }
+            }
+        })
+        .boxed()
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Refused> {
+        loop {
+            self.news.mark_unchanged();
+            let (job, now) = (self.service.job(self.id, self.key.as_deref()).await?, now());
+            let (end, finished) = job.handle_follow(now, self.key.as_deref(), self.from)?;
+            if self.from < end {
+                return self.read(self.from, end).await.map(Some);
+            }
+            if finished || self.ended {
+                return Ok(None);
+            }
+            if let Some(failed) = job.done().filter(|done| done.failed) {
+                // What is missing below will not come: who follows learns why, as who polls does.
+                self.ended = true;
+                return self.read(failed.index, failed.index.saturating_add(1)).await.map(Some);
+            }
+            tokio::select! {
+                waited = timeout(ALIVE.min(job.time_left(now)), self.news.changed()) => {
+                    if waited.is_err() {
+                        return Ok(Some(Bytes::from_static(b":\n\n")));
+                    }
+                }
+                () = told(&mut self.stopping) => return Ok(None),
+            }
+        }
+    }
+
+    /// The events of these indices, as many as a piece has.
+    async fn read(&mut self, from: u32, end: u32) -> Result<Bytes, Refused> {
+        let indices = (from..end).collect();
+        let mut chunks = Chunks { service: Arc::clone(&self.service), id: self.id, peer: self.peer, indices, read: 0 };
+        let (read, room) = chunks.next().await?.ok_or(Refused::Busy)?;
+        let events = (from..).zip(&read).flat_map(|(index, chunk)| event(index, chunk)).collect();
+        self.from = from.saturating_add(u32::try_from(read.len()).unwrap_or(u32::MAX));
+        drop(read);
+        Ok(room.holds(events))
+    }
+}
+
+/// JSON as it is stored has no line break.
+fn event(index: u32, chunk: &[u8]) -> Vec<u8> {
+    [format!("id: {index}\ndata: ").as_bytes(), chunk, b"\n\n"].concat()
+}

@@ -1,0 +1,111 @@
+//! The buffer's sockets.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::{Request, Response};
+use penstock_io::ConnectionLimits;
+use penstock_io::DriverError as _;
+use penstock_io::http::{Answers, HttpServer, RequestBody, Secured, Serving};
+use penstock_io::metrics::{Endpoint, Source};
+use penstock_io::runtime::Runtime;
+use penstock_io::tls::{Fingerprint, ServerTls};
+
+use super::Service;
+use super::body::Octets;
+use crate::{Error, Result};
+
+pub(super) const SERVING: Serving = Serving {
+    what: "PIMP",
+    connections: 16_384,
+    per_address: None,
+    descriptors: 1,
+    keep_alive: true,
+    // Decision 3.
+    patience: Duration::from_secs(10),
+    stall: Duration::from_secs(30),
+    unsent: Some(128 << 10),
+    grace: Duration::from_secs(10),
+};
+
+/// A buffer that listens.
+#[derive(Debug)]
+pub struct Buffer {
+    server: HttpServer,
+    metrics: Option<Endpoint>,
+}
+
+impl Answers for Service {
+    type Body = Octets;
+
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Octets> {
+        self.respond(request, peer.ip()).await
+    }
+}
+
+impl Buffer {
+    /// Connections at once, where nobody says otherwise; others wait in the system.
+    pub const CONNECTIONS: ConnectionLimits =
+        ConnectionLimits { connections: SERVING.connections, per_address: SERVING.per_address };
+
+    /// Listens, and at `metrics` for Prometheus; port 0 picks a free one. Without TLS it listens on loopback only (decision 12).
+    pub fn bind(
+        service: &Arc<Service>,
+        address: SocketAddr,
+        tls: Option<&ServerTls>,
+        metrics: Option<SocketAddr>,
+        limits: ConnectionLimits,
+    ) -> Result<Self> {
+        let ConnectionLimits { connections, per_address } = limits;
+        Self::serve(service, address, tls, metrics, Serving { connections, per_address, ..SERVING })
+    }
+
+    pub(super) fn serve(
+        service: &Arc<Service>,
+        address: SocketAddr,
+        tls: Option<&ServerTls>,
+        metrics: Option<SocketAddr>,
+        serving: Serving,
+    ) -> Result<Self> {
+        if tls.is_none() && !address.ip().is_loopback() {
+            return Err(Error::misuse(format!("{address} is not loopback: a buffer needs TLS there")));
+        }
+        let server =
+            HttpServer::bind(Arc::clone(service), address, Secured::of(tls)?, serving, Arc::clone(&service.admission))?;
+        let source = || Arc::clone(service) as Arc<dyn Source>;
+        let metrics = metrics.map(|listen| Endpoint::bind(listen, source())).transpose()?;
+        let (cleaning, mut stopping) = (Arc::clone(service).keep_clean(), server.stopping()?);
+        Runtime::current()?.handle().spawn(async move {
+            tokio::select! {
+                () = cleaning => {}
+                () = stopping.told() => {}
+            }
+        });
+        Ok(Self { server, metrics })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Where it serves metrics, if it does.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(Endpoint::address)
+    }
+
+    /// What clients pin; `None` without TLS.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.server.fingerprint()
+    }
+
+    /// Takes no more connections, answers the polls that are held open, waits for the requests that run, so long at most, and ends.
+    pub fn close(&self, grace: Duration) -> Result<()> {
+        self.server.close_within(grace)?;
+        if let Some(metrics) = &self.metrics {
+            metrics.stop();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! What a buffer tells Prometheus.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hyper::StatusCode;
+use penstock_io::metrics::{Page, Source};
+
+use super::Service;
+
+/// The statuses that are counted by themselves.
+const STATUSES: [(u16, &str); 13] = [
+    (200, "200"),
+    (201, "201"),
+    (204, "204"),
+    (206, "206"),
+    (400, "400"),
+    (401, "401"),
+    (404, "404"),
+    (409, "409"),
+    (410, "410"),
+    (412, "412"),
+    (413, "413"),
+    (429, "429"),
+    (503, "503"),
+];
+
+/// What has happened since the start.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    answers: [AtomicU64; STATUSES.len()],
+    others: AtomicU64,
+    chunks: AtomicU64,
+    duplicates: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn count(&self, status: StatusCode) {
+        let place = STATUSES.iter().position(|(code, _)| *code == status.as_u16());
+        place.and_then(|place| self.answers.get(place)).unwrap_or(&self.others).fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn wrote(&self, chunks: u64, duplicates: u64) {
+        self.chunks.fetch_add(chunks, Ordering::Relaxed);
+        self.duplicates.fetch_add(duplicates, Ordering::Relaxed);
+    }
+}
+
+impl Source for Service {
+    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        let answers = STATUSES.iter().zip(&counters.answers).map(|((_, name), count)| (*name, read(count)));
+        let all = answers.chain([("other", read(&counters.others))]);
+        page.counters("penstock_pimp_answers", "Answers, by status.", "status", all)?;
+        page.counter("penstock_pimp_chunks", "Chunks taken.", read(&counters.chunks))?;
+        page.counter("penstock_pimp_duplicates", "Chunks that were there already.", read(&counters.duplicates))?;
+        self.admission.write(page, "penstock_pimp")?;
+        let usage = self.store.usage();
+        let damaged = "Stretches of the store that were found damaged at the start.";
+        page.counter("penstock_pimp_damaged", damaged, usage.damaged)?;
+        page.gauge("penstock_pimp_jobs", "Jobs known, those that have expired included.", usage.jobs)?;
+        page.gauge("penstock_pimp_chunk_octets", "Octets of chunks stored.", usage.chunk_octets)?;
+        page.gauge("penstock_pimp_disk_octets", "Octets on the disk.", usage.disk_octets)
+    }
+
+    fn is_healthy(&self) -> bool {
+        true
+    }
+}

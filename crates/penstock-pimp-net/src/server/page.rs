@@ -1,0 +1,67 @@
+//! The page that shows a job as it arrives, and the module that it is made of, which other pages and Node import.
+//!
+//! The page has its key behind the `#`, so it does not come here. Its scripts are named by a number that is new each time: nothing
+//! that a job holds can be one of them, although it is of the same origin.
+
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
+use penstock_io::tls;
+
+use super::answer::{self, Refused};
+use super::body::Octets;
+
+const PAGE: &str = include_str!("../web/page.html");
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+/// What is served beside the page: its path, its type, and what it is.
+const FILES: [(&str, &str, &str); 4] = [
+    ("/pimp.js", SCRIPT, include_str!("../web/pimp.js")),
+    ("/page.js", SCRIPT, include_str!("../web/page.js")),
+    ("/views.js", SCRIPT, include_str!("../web/views.js")),
+    ("/page.css", "text/css; charset=utf-8", include_str!("../web/page.css")),
+];
+/// What stands in the page in the place of the number.
+const NONCE: &str = "NONCE";
+
+/// Answers a request for the page or one of its files; `None`: the path is another one's.
+pub(super) fn respond(parts: &Parts) -> Option<Result<Response<Octets>, Refused>> {
+    let path = parts.uri.path();
+    let file = FILES.iter().find(|(name, _, _)| *name == path);
+    if file.is_none() && path != "/" {
+        return None;
+    }
+    if parts.method != Method::GET && parts.method != Method::HEAD {
+        return Some(Err(Refused::Method("GET, HEAD")));
+    }
+    Some(file.map_or_else(page, |(_, kind, text)| Ok(whole(kind, (*text).to_owned()))))
+}
+
+fn page() -> Result<Response<Octets>, Refused> {
+    let nonce = nonce()?;
+    let mut response = whole("text/html; charset=utf-8", PAGE.replace(NONCE, &nonce));
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src blob:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    );
+    answer::set(response.headers_mut(), CONTENT_SECURITY_POLICY, &policy);
+    Ok(response)
+}
+
+fn whole(kind: &'static str, text: String) -> Response<Octets> {
+    let mut response = answer::octets(StatusCode::OK, text.into_bytes());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin"));
+    response
+}
+
+/// A number that nobody guesses, in hex.
+fn nonce() -> crate::Result<String> {
+    Ok(tls::random::<16>()?.iter().map(|octet| format!("{octet:02x}")).collect())
+}

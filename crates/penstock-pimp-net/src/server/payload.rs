@@ -1,0 +1,231 @@
+//! The payload of a completed job: read once to its end to know that it is right, and how long; then as the client takes it.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{BoxStream, try_unfold};
+use penstock_io::DriverError as _;
+use penstock_io::http::Room;
+use penstock_io::runtime::spawn_blocking;
+use penstock_pimp::{Compression, Decoder, Digest, Envelope, Error, Job, JobId, Limits, Metadata};
+use tokio::time::timeout;
+
+use super::answer::Refused;
+use super::body::Broken;
+use super::pieces::{Chunks, PIECE, largest};
+use super::service::Service;
+
+/// The most that a compressed payload is inflated to for who does not take gzip; others do it themselves.
+const INFLATED: u64 = 256 << 20;
+/// Of a compressed value so much is taken at once: it is up to a thousand times as much when it is inflated.
+const PART: usize = 1 << 10;
+/// What is inflated goes out when it is so much.
+const FRAME: usize = 64 << 10;
+/// What comes of one part at most, and what is inflated before it.
+const STEP: u64 = 2 << 20;
+/// Payloads that are read to their end at once, to know whether they are right.
+pub(super) const READING: usize = 2;
+/// Payloads of which it is remembered.
+const KNOWN: usize = 4_096;
+/// How long somebody waits until a payload was read.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// What is known of a payload that is right.
+#[derive(Debug, Clone)]
+pub(super) struct Payload {
+    /// The metadata, but for `meta`.
+    pub(super) metadata: Metadata,
+    /// Octets, inflated or as they are.
+    pub(super) length: u64,
+}
+
+/// What was found of a payload, and until when it counts.
+pub(super) type Known = (Result<Payload, Error>, u64);
+
+/// Which payload of which job, as its `ETag` names it.
+pub(super) type Name = (JobId, String);
+
+/// Reads chunks, and decodes them in steps.
+struct Unpacker {
+    id: JobId,
+    limits: Limits,
+    decoder: Decoder,
+    inflates: bool,
+    chunks: VecDeque<Bytes>,
+    value: String,
+    at: usize,
+    /// Where this value is the last: what the payload's SHA-256 is to be.
+    last: Option<Option<Digest>>,
+}
+
+impl Unpacker {
+    fn new(id: JobId, limits: &Limits, metadata: &Metadata, inflates: bool) -> Self {
+        let compression = if inflates { metadata.compression } else { Compression::None };
+        let decoder = Decoder::new(&Metadata { compression, ..metadata.clone() }, INFLATED);
+        let (chunks, value, at, last) = (VecDeque::new(), String::new(), 0, None);
+        Self { id, limits: limits.clone(), decoder, inflates, chunks, value, at, last }
+    }
+
+    /// The payload's next octets: of what is compressed a frame of them; none, when more chunks are needed.
+    fn step(&mut self) -> Result<Vec<u8>, Error> {
+        let mut out = Vec::new();
+        while !self.inflates || out.len() < FRAME {
+            if self.at >= self.value.len() {
+                let Some(chunk) = self.chunks.pop_front() else { break };
+                let envelope = envelope(&chunk, self.id, &self.limits)?;
+                if envelope.index == 0 {
+                    continue;
+                }
+                self.last = envelope.done.then_some(envelope.sha256);
+                (self.value, self.at) = (envelope.value.into_owned(), 0);
+            }
+            let end = if self.inflates { self.value.ceil_char_boundary(self.at + PART) } else { self.value.len() };
+            self.decoder.push(self.value.get(self.at..end).unwrap_or_default(), &mut out)?;
+            self.at = end;
+            if self.at >= self.value.len()
+                && let Some(sha256) = self.last.take()
+            {
+                self.decoder.finish(sha256.as_ref(), &mut out)?;
+            }
+        }
+        Ok(out)
+    }
+
+    /// How many octets come of the chunks that are there.
+    fn count(&mut self) -> Result<u64, Error> {
+        let mut length = 0;
+        loop {
+            let octets = self.step()?.len() as u64;
+            length += octets;
+            if octets == 0 {
+                return Ok(length);
+            }
+        }
+    }
+}
+
+fn envelope(chunk: &[u8], id: JobId, limits: &Limits) -> Result<Envelope<'static>, Error> {
+    Envelope::decode(&String::from_utf8_lossy(chunk), id, limits)
+}
+
+pub(super) fn ended<T>(_: T) -> crate::Error {
+    crate::Error::task(&"the process ends")
+}
+
+fn chunks(service: &Arc<Service>, id: JobId, job: &Job, peer: IpAddr) -> Chunks {
+    Chunks { service: Arc::clone(service), id, peer, indices: job.indices().iter_from(0).collect(), read: 0 }
+}
+
+/// What is known of the payload of a job that is whole; it is read to its end for who asks first.
+pub(super) async fn known(
+    service: &Arc<Service>,
+    name: Name,
+    job: &Job,
+    inflates: bool,
+    peer: IpAddr,
+) -> Result<Payload, Refused> {
+    if let Some(known) = service.known_payload(&name) {
+        return Ok(known?);
+    }
+    let Ok(Ok(_turn)) = timeout(WAIT, service.reading.acquire()).await else { return Err(Refused::Busy) };
+    if let Some(known) = service.known_payload(&name) {
+        return Ok(known?);
+    }
+    let found = match look(service, name.0, job, inflates, peer).await {
+        Err(Refused::Pimp(error)) => Err(error),
+        found => Ok(found?),
+    };
+    service.remember_payload(name, (found.clone(), job.expires_at()), KNOWN);
+    Ok(found?)
+}
+
+async fn look(service: &Arc<Service>, id: JobId, job: &Job, inflates: bool, peer: IpAddr) -> Result<Payload, Refused> {
+    let (mut chunks, limits) = (chunks(service, id, job, peer), service.limits());
+    let (first, mut room) = chunks.next().await?.ok_or_else(Error::not_found)?;
+    let metadata = first.first().map(|chunk| envelope(chunk, id, limits)).transpose()?.ok_or_else(Error::not_found)?;
+    let metadata = Metadata { meta: None, ..Metadata::decode(&metadata.value)? };
+    let mut unpacker = Unpacker::new(id, limits, &metadata, inflates);
+    unpacker.chunks.extend(first);
+    let mut length = 0;
+    loop {
+        let working = spawn_blocking(move || unpacker.count().map(|octets| (unpacker, octets)))?;
+        let (back, octets) = working.await.map_err(ended)??;
+        (unpacker, length) = (back, length + octets);
+        drop(room);
+        let Some((next, fresh)) = chunks.next().await? else { return Ok(Payload { metadata, length }) };
+        unpacker.chunks.extend(next);
+        room = fresh;
+    }
+}
+
+/// A range of a payload that is on its way.
+struct Going {
+    chunks: Chunks,
+    unpacker: Unpacker,
+    /// Where in the payload.
+    at: u64,
+    range: RangeInclusive<u64>,
+    /// For all that is inflated.
+    room: Option<Room>,
+}
+
+/// A range of the payload, read as it is taken.
+pub(super) async fn stream(
+    service: &Arc<Service>,
+    id: JobId,
+    job: &Job,
+    payload: &Payload,
+    inflates: bool,
+    range: RangeInclusive<u64>,
+    peer: IpAddr,
+) -> Result<BoxStream<'static, Result<Bytes, Broken>>, Refused> {
+    let inflates = inflates && payload.metadata.compression == Compression::Gzip;
+    let unpacker = Unpacker::new(id, service.limits(), &payload.metadata, inflates);
+    // Taken once: who holds what is inflated must not wait for more.
+    let most = PIECE.max(largest(service.limits())).saturating_add(service.limits().value).saturating_add(STEP);
+    let room = if inflates { Some(service.answers.room(peer, most).await?) } else { None };
+    let going = Going { chunks: chunks(service, id, job, peer), unpacker, at: 0, range, room };
+    Ok(try_unfold(going, Going::next).boxed())
+}
+
+impl Going {
+    async fn next(mut self) -> Result<Option<(Bytes, Self)>, Broken> {
+        let mut room = None;
+        while self.at <= *self.range.end() {
+            let mut unpacker = self.unpacker;
+            let working =
+                spawn_blocking(move || unpacker.step().map(|octets| (unpacker, octets))).map_err(Refused::from)?;
+            let (back, octets) = working.await.map_err(|error| Refused::from(ended(error)))?.map_err(Refused::from)?;
+            self.unpacker = back;
+            if octets.is_empty() {
+                if self.chunks.are_read() {
+                    return Ok(None);
+                }
+                if self.room.is_none() {
+                    room = Some(self.chunks.room().await?);
+                }
+                self.unpacker.chunks.extend(self.chunks.read().await?);
+                continue;
+            }
+            let begin = self.at;
+            self.at += octets.len() as u64;
+            let place = |at: u64| usize::try_from(at.saturating_sub(begin)).unwrap_or(usize::MAX).min(octets.len());
+            let wanted = place(*self.range.start())..place(self.range.end().saturating_add(1));
+            if wanted.is_empty() {
+                continue;
+            }
+            // What is inflated has its room in `self`; what is not is all that its chunks were, and goes with theirs.
+            let octets = match room.take() {
+                Some(room) => room.holds(octets),
+                None => Bytes::from(octets),
+            };
+            return Ok(Some((octets.slice(wanted), self)));
+        }
+        Ok(None)
+    }
+}

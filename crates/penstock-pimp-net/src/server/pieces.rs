@@ -1,0 +1,145 @@
+//! Chunks for an answer, a piece after the other as the client takes them, in memory that is counted.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::StreamExt as _;
+use futures_util::stream::{BoxStream, try_unfold};
+use penstock_io::DriverError as _;
+use penstock_io::http::Room;
+use penstock_io::runtime::spawn_blocking;
+use penstock_pimp::{JobId, Limits};
+
+use super::answer::Refused;
+use super::body::Broken;
+use super::service::Service;
+
+/// So many octets of chunks are read at once for an answer; a chunk that is larger by itself.
+pub(super) const PIECE: u64 = 256 << 10;
+/// And so many chunks at most.
+const CHUNKS: usize = 256;
+
+/// The most that a chunk takes as it is stored: JSON writes an octet of a text with up to six.
+pub(super) const fn largest(limits: &Limits) -> u64 {
+    limits.value.saturating_add(limits.error).saturating_mul(6).saturating_add(1 << 10)
+}
+
+/// Chunks of a job that are to be read.
+pub(super) struct Chunks {
+    pub(super) service: Arc<Service>,
+    pub(super) id: JobId,
+    pub(super) peer: IpAddr,
+    pub(super) indices: Vec<u32>,
+    /// How many of them were read.
+    pub(super) read: usize,
+}
+
+impl Chunks {
+    /// Whether all were read.
+    pub(super) fn are_read(&self) -> bool {
+        self.read >= self.indices.len()
+    }
+
+    /// Room for the next of them.
+    pub(super) async fn room(&self) -> Result<Room, Refused> {
+        Ok(self.service.answers.room(self.peer, PIECE.max(largest(self.service.limits()))).await?)
+    }
+
+    /// The next of them; none behind the last. Fails where they are gone, since the job is.
+    pub(super) async fn read(&mut self) -> Result<Vec<Bytes>, Refused> {
+        let rest = self.indices.get(self.read..).unwrap_or_default();
+        let asked = rest.get(..CHUNKS).unwrap_or(rest).to_vec();
+        let wanted = !asked.is_empty();
+        let chunks = self.service.store.read(self.id, asked, PIECE).await?;
+        if wanted && chunks.is_empty() {
+            return Err(Refused::Busy);
+        }
+        self.read += chunks.len();
+        Ok(chunks)
+    }
+
+    /// The next of them, with the room that they take; `None` behind the last.
+    pub(super) async fn next(&mut self) -> Result<Option<(Vec<Bytes>, Room)>, Refused> {
+        if self.are_read() {
+            return Ok(None);
+        }
+        let mut room = self.room().await?;
+        let chunks = self.read().await?;
+        room.shrink(chunks.iter().map(Bytes::len).sum());
+        Ok(Some((chunks, room)))
+    }
+}
+
+/// The body of a poll that is larger than a piece.
+pub(super) struct PollPieces {
+    pub(super) chunks: Chunks,
+    pub(super) next_index: u64,
+    /// What was read already.
+    pub(super) first: Option<(Vec<Bytes>, Room)>,
+    /// Whether it goes out as gzip.
+    pub(super) packer: Option<GzEncoder<Vec<u8>>>,
+}
+
+/// What packs an answer.
+pub(super) fn packer() -> GzEncoder<Vec<u8>> {
+    GzEncoder::new(Vec::new(), Compression::fast())
+}
+
+impl PollPieces {
+    /// As a body.
+    pub(super) fn stream(self) -> BoxStream<'static, Result<Bytes, Broken>> {
+        try_unfold((self, true), |(mut pieces, begins)| async move {
+            Ok(pieces.next(begins).await?.map(|octets| (octets, (pieces, false))))
+        })
+        .boxed()
+    }
+
+    async fn next(&mut self, begins: bool) -> Result<Option<Bytes>, Refused> {
+        let piece = match self.first.take() {
+            Some(piece) => Some(piece),
+            None => self.chunks.next().await?,
+        };
+        let Some((chunks, room)) = piece else { return Ok(None) };
+        let mut octets = Vec::with_capacity(chunks.iter().map(|chunk| chunk.len() + 1).sum::<usize>() + 64);
+        octets.extend_from_slice(if begins { b"{\"chunks\":[" } else { b"," });
+        for (place, chunk) in chunks.iter().enumerate() {
+            if place > 0 {
+                octets.push(b',');
+            }
+            octets.extend_from_slice(chunk);
+        }
+        drop(chunks);
+        let ends = self.chunks.are_read();
+        if ends {
+            octets.extend_from_slice(format!("],\"nextIndex\":{}}}", self.next_index).as_bytes());
+        }
+        if let Some(packer) = self.packer.take() {
+            let (packer, packed) = packed(packer, octets, ends).await?;
+            (self.packer, octets) = (packer, packed);
+        }
+        Ok(Some(room.holds(octets)))
+    }
+}
+
+/// Packs a piece on a thread of the pool. What comes of it goes out at once: the reader sees the chunks that it has.
+async fn packed(
+    mut packer: GzEncoder<Vec<u8>>,
+    octets: Vec<u8>,
+    ends: bool,
+) -> crate::Result<(Option<GzEncoder<Vec<u8>>>, Vec<u8>)> {
+    let packing = spawn_blocking(move || {
+        packer.write_all(&octets)?;
+        if ends {
+            return packer.finish().map(|packed| (None, packed));
+        }
+        packer.flush()?;
+        let packed = std::mem::take(packer.get_mut());
+        Ok((Some(packer), packed))
+    })?;
+    let failed = |error: std::io::Error| crate::Error::io("cannot pack an answer", error);
+    packing.await.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(failed)
+}

@@ -1,0 +1,157 @@
+//! Jobs in a folder: a log of segments that are only appended to, and whole segments that go.
+//!
+//! A change is one record, so it is there as a whole or not at all, wherever the process dies. Changes that wait while the
+//! disk is busy are written and synced together. Where chunks lie is kept in memory; a restart reads the segments. Since jobs
+//! live for minutes, most segments die as a whole; what is left of the others is written anew by the sweep.
+
+mod recent;
+mod record;
+mod recovery;
+mod state;
+mod writer;
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, ready};
+use penstock_io::DriverError as _;
+use penstock_io::folder_lock::FolderLock;
+use penstock_io::runtime::spawn_blocking;
+use penstock_pimp::{Job, JobId};
+use tokio::sync::oneshot;
+
+use self::state::Place;
+use self::writer::{Pending, Writer};
+use super::{Change, Store, Usage, up_to};
+use crate::client::now;
+use crate::{Error, Result};
+
+const LOCK: &str = ".lock";
+/// Chunks with so little between them are read at once.
+const BETWEEN: u64 = 256;
+
+/// A store in a folder, which one process has at a time.
+pub struct DiskStore {
+    writer: Arc<Writer>,
+    // Held as long as the folder is written.
+    _guard: FolderLock,
+}
+
+impl fmt::Debug for DiskStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskStore").field("folder", &self.writer.folder()).finish_non_exhaustive()
+    }
+}
+
+impl DiskStore {
+    /// Takes a folder, which is made if need be, and reads what it holds.
+    ///
+    /// Fails where another process has it, or a segment is of another format.
+    pub fn open(folder: &Path) -> Result<Self> {
+        fs::create_dir_all(folder).map_err(|error| Error::file("cannot make", folder, error))?;
+        let guard = FolderLock::take(folder, LOCK, "another buffer has this store")?;
+        let state = recovery::recover(folder, now().unix_millis())?;
+        Ok(Self { writer: Arc::new(Writer::new(folder, state)), _guard: guard })
+    }
+
+    /// Hands something to the writer, which answers when it is durable.
+    fn hand_over<T: Send + 'static>(
+        &self,
+        pending: Pending,
+        answer: oneshot::Receiver<Result<T>>,
+    ) -> BoxFuture<'_, Result<T>> {
+        if let Err(error) = self.writer.push(pending) {
+            return Box::pin(ready(Err(error)));
+        }
+        Box::pin(async move { answer.await.unwrap_or_else(|_| Err(Error::task(&"the process ends"))) })
+    }
+}
+
+impl Store for DiskStore {
+    fn load(&self, id: JobId) -> BoxFuture<'_, Result<Option<Job>>> {
+        Box::pin(ready(Ok(self.writer.state().job(id).cloned())))
+    }
+
+    fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<bool>> {
+        let until = change.job.as_ref().map(Job::forgotten_at);
+        // What is deleted must stay deleted as long as an older record of it could come back.
+        let until = until.or_else(|| self.writer.state().job(id).map(Job::forgotten_at));
+        let Some(until) = until else { return Box::pin(ready(Ok(true))) };
+        match record::encode(id, until, change) {
+            Ok(encoded) => {
+                let (done, answer) = oneshot::channel();
+                let stored = self.hand_over(Pending::Record(Box::new(encoded), done), answer);
+                Box::pin(async move { stored.await.map(|()| true) })
+            }
+            Err(error) => Box::pin(ready(Err(error.into()))),
+        }
+    }
+
+    fn read(&self, id: JobId, indices: Vec<u32>, most: u64) -> BoxFuture<'_, Result<Vec<Bytes>>> {
+        let recent = self.writer.state().recent.read(id, &indices, most);
+        if !recent.is_empty() {
+            return Box::pin(ready(Ok(recent)));
+        }
+        let mut found = self.writer.state().places(id, &indices);
+        found.truncate(up_to(found.iter().map(|(_, place)| u64::from(place.length)), most));
+        if found.is_empty() {
+            return Box::pin(ready(Ok(Vec::new())));
+        }
+        Box::pin(async move {
+            let reading = spawn_blocking(move || read(&found))?;
+            reading
+                .await
+                .unwrap_or_else(|error| Err(io::Error::other(error)))
+                .map_err(|error| Error::io("cannot read chunks", error))
+        })
+    }
+
+    fn sweep(&self, now: u64) -> BoxFuture<'_, Result<()>> {
+        let (done, answer) = oneshot::channel();
+        self.hand_over(Pending::Sweep(now, done), answer)
+    }
+
+    fn usage(&self) -> Usage {
+        self.writer.state().usage()
+    }
+}
+
+/// Reads chunks, those that lie together at once.
+fn read(found: &[(Arc<File>, Place)]) -> io::Result<Vec<Bytes>> {
+    let mut chunks = Vec::with_capacity(found.len());
+    let mut rest = found;
+    while let Some((file, first)) = rest.first() {
+        let mut end = first.end();
+        let together = rest.iter().skip(1).take_while(|(_, place)| {
+            let near = place.segment == first.segment && (end..=end.saturating_add(BETWEEN)).contains(&place.offset);
+            if near {
+                end = place.end();
+            }
+            near
+        });
+        let count = 1 + together.count();
+        let length = usize::try_from(end - first.offset).map_err(io::Error::other)?;
+        let mut octets = vec![0; length];
+        file.read_exact_at(&mut octets, first.offset)?;
+        let octets = Bytes::from(octets);
+        let (now, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+        for (_, place) in now {
+            let at = usize::try_from(place.offset - first.offset).map_err(io::Error::other)?;
+            let chunk = octets.slice(at..at + place.length as usize);
+            if record::checksum(&chunk) != place.sum {
+                return Err(io::Error::other(format!(
+                    "segment {} is damaged at octet {}",
+                    place.segment, place.offset
+                )));
+            }
+            chunks.push(chunk);
+        }
+        rest = later;
+    }
+    Ok(chunks)
+}

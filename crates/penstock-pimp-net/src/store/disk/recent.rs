@@ -1,0 +1,91 @@
+//! Chunks that were written just now: who polls wants these, and they need not be read from the disk.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use bytes::Bytes;
+use penstock_pimp::JobId;
+
+use crate::store::up_to;
+
+/// Octets that are kept.
+const MOST: usize = 64 << 20;
+
+/// The newest chunks, up to a number of octets.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    chunks: HashMap<JobId, BTreeMap<u32, Bytes>>,
+    // Oldest first. What is not there any more was deleted.
+    order: VecDeque<(JobId, u32)>,
+    octets: usize,
+}
+
+impl Recent {
+    /// Takes chunks that count from now on; the oldest go.
+    pub(super) fn add(&mut self, id: JobId, chunks: Vec<(u32, Bytes)>) {
+        for (index, chunk) in chunks {
+            self.octets += chunk.len();
+            self.order.push_back((id, index));
+            if let Some(old) = self.chunks.entry(id).or_default().insert(index, chunk) {
+                self.octets = self.octets.saturating_sub(old.len());
+            }
+        }
+        while self.octets > MOST {
+            let Some((id, index)) = self.order.pop_front() else { return };
+            let Some(chunks) = self.chunks.get_mut(&id) else { continue };
+            if let Some(chunk) = chunks.remove(&index) {
+                self.octets = self.octets.saturating_sub(chunk.len());
+            }
+            if chunks.is_empty() {
+                self.chunks.remove(&id);
+            }
+        }
+    }
+
+    /// The first of these chunks, up to one that is not there; the store's rule says how many.
+    pub(super) fn read(&self, id: JobId, indices: &[u32], most: u64) -> Vec<Bytes> {
+        let Some(chunks) = self.chunks.get(&id) else { return Vec::new() };
+        let found: Vec<&Bytes> = indices.iter().map_while(|index| chunks.get(index)).collect();
+        let count = up_to(found.iter().map(|chunk| chunk.len() as u64), most);
+        found.into_iter().take(count).cloned().collect()
+    }
+
+    /// A job is gone, or its chunks are.
+    pub(super) fn forget(&mut self, id: JobId) {
+        for chunk in self.chunks.remove(&id).into_iter().flat_map(BTreeMap::into_values) {
+            self.octets = self.octets.saturating_sub(chunk.len());
+        }
+    }
+
+    /// Forgets the jobs of which this is not true.
+    pub(super) fn retain(&mut self, lives: impl Fn(JobId) -> bool) {
+        let gone: Vec<JobId> = self.chunks.keys().copied().filter(|id| !lives(*id)).collect();
+        for id in gone {
+            self.forget(id);
+        }
+        self.order.retain(|(id, _)| self.chunks.contains_key(id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_chunks_go_first_and_a_job_that_is_gone_takes_its_own_along() {
+        let id = |number| JobId::from_random([number; 16]);
+        let chunk = Bytes::from(vec![0; MOST / 4]);
+        let mut recent = Recent::default();
+        recent.add(id(1), (0..3).map(|index| (index, chunk.clone())).collect());
+        recent.add(id(2), vec![(0, chunk.clone())]);
+        let most = u64::MAX;
+        assert_eq!(recent.read(id(1), &[2, 0], most).len(), 2);
+        assert_eq!(recent.read(id(1), &[2, 0], 1).len(), 1, "one at least");
+        recent.add(id(2), vec![(1, chunk.clone())]);
+        assert_eq!(recent.read(id(1), &[0, 1], most).len(), 0);
+        assert_eq!(recent.read(id(1), &[1, 2], most).len(), 2);
+        recent.forget(id(1));
+        assert_eq!((recent.octets, recent.read(id(1), &[1], most).len()), (MOST / 2, 0));
+        recent.retain(|_| false);
+        assert_eq!((recent.octets, recent.order.len(), recent.chunks.len()), (0, 0, 0));
+    }
+}

@@ -1,0 +1,229 @@
+//! The start: reads the segments, and says what of them is lost.
+//!
+//! What is broken at the end of the last segment, and was not synced, was cut by a crash and never answered for: it is cut off. What is
+//! broken elsewhere was answered for. The record that lost only its head is read all the same; where only its body is broken its head
+//! says whose it was. Else every job may have lost one that had not ended and has no record behind. A job that has lost a record, and has no
+//! newer one, or that has a chunk of which nobody knows where it lies, [is lost](penstock_pimp::Job::set_lost).
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use penstock_io::DriverError as _;
+use penstock_pimp::JobId;
+
+use super::record::{self, Encoded, HEADER, SEAL, Scanned};
+use super::state::{Segment, State};
+use crate::{Error, Result};
+
+const SUFFIX: &str = ".chunks";
+
+/// The file of a segment.
+pub(super) fn path(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{number:020}{SUFFIX}"))
+}
+
+/// Reads all segments of a folder, oldest first; `now` is in milliseconds since the Unix epoch.
+///
+/// Fails where a file is no segment, or of another version, by its name.
+pub(super) fn recover(folder: &Path, now: u64) -> Result<State> {
+    let mut files = segments(folder)?;
+    if let Some(last) = files.last_entry()
+        && was_just_made(last.get())?
+    {
+        fs::remove_file(last.get()).map_err(|error| Error::file("cannot remove", last.get(), error))?;
+        last.remove();
+    }
+    let mut ends = BTreeMap::new();
+    for (number, path) in &files {
+        let before = check_header(*number, path)?;
+        ends.insert(number.saturating_sub(1), before);
+    }
+    let mut recovery = Recovery { state: State::default(), lost: HashSet::new() };
+    let last = files.last_key_value().map(|(number, _)| *number);
+    for (number, path) in files {
+        let end = ends.get(&number).copied();
+        recovery.read_segment(number, path, end, Some(number) == last)?;
+    }
+    Ok(recovery.end(now))
+}
+
+fn segments(folder: &Path) -> Result<BTreeMap<u64, PathBuf>> {
+    let failed = |error: io::Error| Error::file("cannot list", folder, error);
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let number = entry.file_name().to_str().and_then(|name| name.strip_suffix(SUFFIX)?.parse::<u64>().ok());
+        if let Some(number) = number {
+            files.insert(number, entry.path());
+        }
+    }
+    Ok(files)
+}
+
+fn first_octets(path: &Path) -> Result<Vec<u8>> {
+    let mut octets = Vec::with_capacity(HEADER);
+    let read = File::open(path).and_then(|file| file.take(HEADER as u64).read_to_end(&mut octets));
+    read.map_err(|error| Error::file("cannot read", path, error))?;
+    Ok(octets)
+}
+
+/// The process, or the system, died before its header was on the disk. A longer file had one, which was damaged since.
+fn was_just_made(path: &Path) -> Result<bool> {
+    let length = fs::metadata(path).map_err(|error| Error::file("cannot read", path, error))?.len();
+    if length > HEADER as u64 {
+        return Ok(false);
+    }
+    let octets = first_octets(path)?;
+    let is_short = octets.len() < HEADER && record::is_begun(&octets);
+    Ok(is_short || octets.iter().all(|octet| *octet == 0))
+}
+
+/// How long the segment before this one is.
+fn check_header(number: u64, path: &Path) -> Result<u64> {
+    match record::read_header(&first_octets(path)?) {
+        Some((found, before)) if found == number => Ok(before),
+        Some((found, _)) => Err(Error::misuse(format!("{} is segment {found} by its content", path.display()))),
+        None => Err(Error::misuse(format!(
+            "{} is no segment of a PIMP store of this version, or its first {HEADER} octets are damaged: move it out of the \
+             folder to go on without the chunks in it",
+            path.display()
+        ))),
+    }
+}
+
+struct Recovery {
+    state: State,
+    /// Jobs that have lost a record, and have no newer one so far.
+    lost: HashSet<JobId>,
+}
+
+impl Recovery {
+    /// `end` is what the segment behind it says of its length: what lies behind that was never answered for.
+    fn read_segment(&mut self, number: u64, path: PathBuf, end: Option<u64>, last: bool) -> Result<()> {
+        let octets = fs::read(&path).map_err(|error| Error::file("cannot read", &path, error))?;
+        let end = end.map_or(octets.len(), |end| usize::try_from(end).unwrap_or(usize::MAX));
+        let octets = octets.get(..end).unwrap_or(&octets);
+        let file = Arc::new(File::open(&path).map_err(|error| Error::file("cannot open", &path, error))?);
+        let segment = Segment { file, path: path.clone(), octets: octets.len() as u64, live: 0, records: 0 };
+        self.state.segments.insert(number, segment);
+        let mut at = HEADER;
+        while at < octets.len() {
+            at = match record::scan(octets.get(at..).unwrap_or_default()) {
+                Scanned::Record(encoded, length) => {
+                    self.take(number, at, *encoded);
+                    at + length
+                }
+                Scanned::Seal => at + SEAL,
+                Scanned::Foreign => {
+                    let path = path.display();
+                    return Err(Error::misuse(format!("{path} has a record of another version at octet {at}")));
+                }
+                Scanned::Broken(owner, length) if octets.len() - at >= length => {
+                    let behind = at + length;
+                    if last && !was_synced(octets, at, behind) {
+                        return self.cut(number, &path, at, octets.len());
+                    }
+                    self.damaged(&path, at, behind);
+                    self.lost.extend(owner);
+                    behind
+                }
+                Scanned::Broken(..) | Scanned::Nothing => {
+                    if last && !was_synced(octets, at, at + 1) {
+                        return self.cut(number, &path, at, octets.len());
+                    }
+                    let behind = record::next_whole(octets, at + 1).map_or(octets.len(), |(behind, _)| behind);
+                    self.damaged(&path, at, behind);
+                    self.go_through(number, octets, at, behind);
+                    behind
+                }
+            };
+        }
+        if octets.len() < end {
+            self.damaged(&path, octets.len(), end);
+            self.suspect();
+        }
+        Ok(())
+    }
+
+    /// A record is whole: whatever its job has lost before, it says how the job is now.
+    fn take(&mut self, number: u64, at: usize, encoded: Encoded) {
+        self.lost.remove(&encoded.id);
+        self.state.apply(number, at as u64, encoded);
+    }
+
+    /// Between two records that are whole is something else.
+    fn go_through(&mut self, number: u64, octets: &[u8], at: usize, behind: usize) {
+        match octets.get(at..behind).and_then(record::scan_body) {
+            Some(encoded) => self.take(number, at, encoded),
+            // No record is as short as a seal.
+            None if behind - at == SEAL => {}
+            None => self.suspect(),
+        }
+    }
+
+    /// Something is lost, and nobody knows whose it was.
+    fn suspect(&mut self) {
+        let open = self.state.jobs.iter().filter(|(_, entry)| {
+            let job = entry.job.as_ref();
+            job.is_some_and(|job| job.done().is_none() && !job.is_deleted())
+        });
+        self.lost.extend(open.map(|(id, _)| *id));
+    }
+
+    fn damaged(&mut self, path: &Path, at: usize, behind: usize) {
+        self.state.damaged += 1;
+        tracing::error!(
+            file = %path.display(), at, octets = behind - at,
+            "a segment of the store is damaged: jobs that have lost something are refused with 410"
+        );
+    }
+
+    /// What stands at the end of the log was not on the disk when the process died.
+    fn cut(&mut self, number: u64, path: &Path, at: usize, end: usize) -> Result<()> {
+        tracing::warn!(file = %path.display(), at, octets = end - at, "a write that was not finished is cut off");
+        let cut = OpenOptions::new().write(true).open(path).and_then(|file| {
+            file.set_len(at as u64)?;
+            file.sync_all()
+        });
+        cut.map_err(|error| Error::file("cannot cut", path, error))?;
+        if let Some(segment) = self.state.segments.get_mut(&number) {
+            segment.octets = at as u64;
+        }
+        Ok(())
+    }
+
+    fn end(self, now: u64) -> State {
+        let Self { mut state, mut lost } = self;
+        state.forget_strangers();
+        for (id, entry) in &mut state.jobs {
+            let was_named = lost.remove(id);
+            let Some(job) = entry.job.as_mut().filter(|job| !job.is_deleted()) else { continue };
+            if !was_named && job.indices().count() as usize == entry.chunks.len() {
+                continue;
+            }
+            job.set_lost();
+            if now < job.expires_at() {
+                tracing::error!(job = %id, "the job has lost chunks, or its newest state: it is refused with 410");
+            }
+        }
+        for id in lost {
+            tracing::error!(job = %id, "a job is lost, and not known any more");
+        }
+        state
+    }
+}
+
+/// Whether what is broken at `at` was on the disk once: something behind it says so.
+fn was_synced(octets: &[u8], at: usize, behind: usize) -> bool {
+    let mut from = behind;
+    while let Some((next, synced)) = record::next_whole(octets, from) {
+        if synced > at as u64 {
+            return true;
+        }
+        from = next + SEAL;
+    }
+    false
+}

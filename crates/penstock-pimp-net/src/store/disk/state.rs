@@ -1,0 +1,170 @@
+//! What the segments hold, and where.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use penstock_pimp::{Job, JobId};
+
+use super::recent::Recent;
+use super::record::{Chunk, Encoded};
+use crate::Usage;
+
+/// Where a chunk lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) segment: u64,
+    pub(super) offset: u64,
+    pub(super) length: u32,
+    /// The CRC-32 of its octets.
+    pub(super) sum: u32,
+}
+
+impl Place {
+    pub(super) fn end(&self) -> u64 {
+        self.offset.saturating_add(u64::from(self.length))
+    }
+}
+
+/// A job that was told to this store, and not yet forgotten.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// `None`: it was deleted, which must be known as long as older records of it may lie about.
+    pub(super) job: Option<Job>,
+    pub(super) until: u64,
+    /// The segment of its newest record.
+    pub(super) record: u64,
+    pub(super) chunks: BTreeMap<u32, Place>,
+}
+
+/// A file of the log.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) file: Arc<File>,
+    pub(super) path: PathBuf,
+    pub(super) octets: u64,
+    /// Octets of chunks that count.
+    pub(super) live: u64,
+    /// Jobs whose newest record is here.
+    pub(super) records: u64,
+}
+
+impl Segment {
+    /// Nothing in it counts any more, so a restart without it is the same.
+    pub(super) fn is_empty(&self) -> bool {
+        self.live == 0 && self.records == 0
+    }
+}
+
+/// Everything that is known about the log.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) jobs: HashMap<JobId, Entry>,
+    pub(super) segments: BTreeMap<u64, Segment>,
+    pub(super) recent: Recent,
+    /// Stretches of the log that were found damaged at the start.
+    pub(super) damaged: u64,
+}
+
+impl State {
+    /// Chunks of a job that was deleted and made again may have been found without the record of its end.
+    pub(super) fn forget_strangers(&mut self) {
+        let Self { jobs, segments, .. } = self;
+        for entry in jobs.values_mut() {
+            let Entry { job, chunks, .. } = entry;
+            chunks.retain(|index, place| {
+                let known = job.as_ref().is_some_and(|job| job.indices().contains(*index));
+                if let Some(segment) = segments.get_mut(&place.segment).filter(|_| !known) {
+                    segment.live = segment.live.saturating_sub(u64::from(place.length));
+                }
+                known
+            });
+        }
+    }
+
+    /// A record is at this place of the log, and counts from now on.
+    pub(super) fn apply(&mut self, segment: u64, at: u64, encoded: Encoded) {
+        let Encoded { id, until, job, chunks, recent, .. } = encoded;
+        let fresh = || Entry { job: None, until, record: segment, chunks: BTreeMap::new() };
+        let mut entry = match self.jobs.remove(&id) {
+            None => fresh(),
+            Some(entry) => {
+                self.count(entry.record, |segment| segment.records = segment.records.saturating_sub(1));
+                entry
+            }
+        };
+        if job.as_ref().is_none_or(Job::is_deleted) {
+            self.drop_chunks(&mut entry);
+            self.recent.forget(id);
+        }
+        self.recent.add(id, recent);
+        (entry.job, entry.until, entry.record) = (job, until, segment);
+        self.count(segment, |segment| segment.records += 1);
+        for chunk in chunks {
+            self.place(&mut entry, segment, at, chunk);
+        }
+        self.jobs.insert(id, entry);
+    }
+
+    fn place(&mut self, entry: &mut Entry, segment: u64, at: u64, chunk: Chunk) {
+        let Chunk { index, offset, length, sum } = chunk;
+        let place = Place { segment, offset: at.saturating_add(offset), length, sum };
+        if let Some(old) = entry.chunks.insert(index, place) {
+            self.count(old.segment, |segment| segment.live = segment.live.saturating_sub(u64::from(old.length)));
+        }
+        self.count(segment, |segment| segment.live += u64::from(length));
+    }
+
+    fn count(&mut self, segment: u64, change: impl FnOnce(&mut Segment)) {
+        if let Some(segment) = self.segments.get_mut(&segment) {
+            change(segment);
+        }
+    }
+
+    fn drop_chunks(&mut self, entry: &mut Entry) {
+        for place in std::mem::take(&mut entry.chunks).into_values() {
+            self.count(place.segment, |segment| segment.live = segment.live.saturating_sub(u64::from(place.length)));
+        }
+    }
+
+    /// Drops the chunks of what has expired, and what is to be forgotten.
+    pub(super) fn expire(&mut self, now: u64) {
+        for (id, mut entry) in std::mem::take(&mut self.jobs) {
+            if entry.job.as_ref().is_some_and(|job| now >= job.expires_at()) {
+                self.drop_chunks(&mut entry);
+            }
+            if now < entry.until {
+                self.jobs.insert(id, entry);
+            } else {
+                self.drop_chunks(&mut entry);
+                self.count(entry.record, |segment| segment.records = segment.records.saturating_sub(1));
+            }
+        }
+        let jobs = &self.jobs;
+        self.recent.retain(|id| jobs.get(&id).is_some_and(|entry| !entry.chunks.is_empty()));
+    }
+
+    pub(super) fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).and_then(|entry| entry.job.as_ref())
+    }
+
+    /// Where chunks lie, up to one that is not there, and the files, which stay readable although they be removed.
+    pub(super) fn places(&self, id: JobId, indices: &[u32]) -> Vec<(Arc<File>, Place)> {
+        let Some(entry) = self.jobs.get(&id) else { return Vec::new() };
+        let place = |index| {
+            let place = *entry.chunks.get(index)?;
+            Some((Arc::clone(&self.segments.get(&place.segment)?.file), place))
+        };
+        indices.iter().map_while(place).collect()
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        Usage {
+            jobs: self.jobs.values().filter(|entry| entry.job.is_some()).count() as u64,
+            chunk_octets: self.segments.values().map(|segment| segment.live).sum(),
+            disk_octets: self.segments.values().map(|segment| segment.octets).sum(),
+            damaged: self.damaged,
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Stores by their names, as users write them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use penstock_io::DriverError as _;
+
+use super::{DiskStore, MemoryStore, RedisStore, Store};
+use crate::{Error, Result};
+
+/// Opens a store: a folder, `memory:`, or `redis://`, with TLS `rediss://`.
+pub fn open_store(place: &str) -> Result<Arc<dyn Store>> {
+    if place == "memory:" {
+        return Ok(Arc::new(MemoryStore::new()));
+    }
+    if place.starts_with("redis://") || place.starts_with("rediss://") {
+        return Ok(Arc::new(RedisStore::open(place)?));
+    }
+    if place.contains("://") {
+        return Err(Error::misuse(format!("{place} is no store: a folder, memory: or redis://")));
+    }
+    Ok(Arc::new(DiskStore::open(Path::new(place))?))
+}

@@ -1,0 +1,241 @@
+//! Jobs in Redis, which several buffers may share.
+//!
+//! ```text
+//! pimp:ID         the job's record, until it is forgotten
+//! pimp:ID:chunks  a hash: an index, its envelope; until the job expires
+//! pimp:jobs       a sorted set: the IDs, by when they are forgotten
+//! pimp:news       a channel: the ID of each job that has changed
+//! ```
+//!
+//! A change is one script, which Redis runs alone: it looks whether the job's record is still the one that the change was decided by.
+//! What has expired Redis deletes itself. A 201 means as much as `appendfsync` says: it is on disk with `always`.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use penstock_io::DriverError as _;
+use penstock_io::runtime::block_on;
+use penstock_pimp::{Job, JobId};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig, PubSubStream};
+use redis::{AsyncCommands as _, Client, RedisError, Script};
+use tokio::sync::Mutex;
+use tokio::time::sleep;
+
+use super::{Change, Store, Usage};
+use crate::{Error, Result};
+
+const JOBS: &str = "pimp:jobs";
+const NEWS: &str = "pimp:news";
+/// How long to wait for a connection, and for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long until news are listened to again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// The record that a change was decided by, the one that it leads to (empty: none), when it expires (0: it has no chunks), when it is forgotten, the ID; then an
+/// index and an envelope for each chunk.
+const COMMIT: &str = r"
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+if ARGV[2] == '' then
+    redis.call('DEL', KEYS[1], KEYS[2])
+    redis.call('ZREM', KEYS[3], ARGV[5])
+else
+    if ARGV[3] == '0' then redis.call('DEL', KEYS[2]) end
+    for place = 6, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[place], ARGV[place + 1]) end
+    redis.call('PEXPIREAT', KEYS[2], ARGV[3])
+    redis.call('SET', KEYS[1], ARGV[2], 'PXAT', ARGV[4])
+    redis.call('ZADD', KEYS[3], ARGV[4], ARGV[5])
+end
+redis.call('PUBLISH', KEYS[4], ARGV[5])
+return 1
+";
+
+/// The most octets, then the indices: the first of them, one at least, up to one that is not there.
+const READ: &str = r"
+local found, octets = {}, 0
+for place = 2, #ARGV do
+    local chunk = redis.call('HGET', KEYS[1], ARGV[place])
+    if not chunk then break end
+    octets = octets + #chunk
+    if place > 2 and octets > tonumber(ARGV[1]) then break end
+    found[#found + 1] = chunk
+end
+return found
+";
+
+/// A store in Redis 6.2 or newer.
+pub struct RedisStore {
+    client: Client,
+    connection: ConnectionManager,
+    commit: Script,
+    read: Script,
+    news: Mutex<Option<PubSubStream>>,
+    jobs: AtomicU64,
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the client: it knows the password.
+        f.debug_struct("RedisStore").field("address", &place(&self.client)).finish_non_exhaustive()
+    }
+}
+
+fn place(client: &Client) -> String {
+    client.get_connection_info().addr().to_string()
+}
+
+fn failed(error: &RedisError) -> Error {
+    Error::io("cannot use the store in Redis", error.to_string())
+}
+
+fn keys(id: JobId) -> [String; 2] {
+    [format!("pimp:{id}"), format!("pimp:{id}:chunks")]
+}
+
+impl RedisStore {
+    /// Connects to `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; `rediss://` is over TLS, by the system's CAs.
+    ///
+    /// Fails where the URL is none or nobody answers there.
+    pub fn open(url: &str) -> Result<Self> {
+        // The URL has the password: it is not told.
+        let client = Client::open(url).map_err(|error| Error::misuse(format!("no URL of a Redis: {error}")))?;
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(1)
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        let opening = async {
+            let mut connection = ConnectionManager::new_with_config(client.clone(), config).await?;
+            let sync: Vec<String> = redis::cmd("CONFIG")
+                .arg("GET")
+                .arg("appendfsync")
+                .query_async(&mut connection)
+                .await
+                .unwrap_or_default();
+            let log: Vec<String> = redis::cmd("CONFIG")
+                .arg("GET")
+                .arg("appendonly")
+                .query_async(&mut connection)
+                .await
+                .unwrap_or_default();
+            Ok((connection, sync, log))
+        };
+        let opened = block_on(opening)?;
+        let (connection, sync, log) = opened.map_err(|error: RedisError| {
+            Error::io(format!("cannot use the Redis at {}", place(&client)), error.to_string())
+        })?;
+        let is = |found: &[String], wanted: &str| found.last().is_some_and(|value| value == wanted);
+        if !(is(&sync, "always") && is(&log, "yes")) {
+            tracing::warn!(
+                "a 201 does not mean that it is on disk: this Redis has not appendonly yes and appendfsync always"
+            );
+        }
+        let (commit, read, jobs) = (Script::new(COMMIT), Script::new(READ), AtomicU64::new(0));
+        Ok(Self { client, connection, commit, read, news: Mutex::new(None), jobs })
+    }
+
+    async fn listen(&self) -> redis::RedisResult<PubSubStream> {
+        let mut connection = self.client.get_async_pubsub().await?;
+        connection.subscribe(NEWS).await?;
+        Ok(connection.into_on_message())
+    }
+}
+
+impl Store for RedisStore {
+    fn load(&self, id: JobId) -> BoxFuture<'_, Result<Option<Job>>> {
+        let mut connection = self.connection.clone();
+        Box::pin(async move {
+            let [job, _] = keys(id);
+            let record: Option<Vec<u8>> = connection.get(job).await.map_err(|error| failed(&error))?;
+            Ok(record.map(|record| Job::decode(&record)).transpose()?)
+        })
+    }
+
+    fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<bool>> {
+        let mut connection = self.connection.clone();
+        Box::pin(async move {
+            let record = |job: Option<&Job>| job.map_or_else(|| Ok(Vec::new()), Job::encode);
+            let [job, chunks] = keys(id);
+            let mut script = self.commit.key(job);
+            script.key(chunks).key(JOBS).key(NEWS);
+            script.arg(record(change.was.as_ref())?).arg(record(change.job.as_ref())?);
+            let until = |job: &Job| (if job.is_deleted() { 0 } else { job.expires_at() }, job.forgotten_at());
+            let (expires, forgotten) = change.job.as_ref().map_or((0, 0), until);
+            script.arg(expires).arg(forgotten).arg(id.to_string());
+            for (index, chunk) in &change.chunks {
+                script.arg(*index).arg(chunk.as_ref());
+            }
+            let done: i64 = script.invoke_async(&mut connection).await.map_err(|error| failed(&error))?;
+            Ok(done == 1)
+        })
+    }
+
+    fn read(&self, id: JobId, indices: Vec<u32>, most: u64) -> BoxFuture<'_, Result<Vec<Bytes>>> {
+        let mut connection = self.connection.clone();
+        Box::pin(async move {
+            if indices.is_empty() {
+                return Ok(Vec::new());
+            }
+            let [_, chunks] = keys(id);
+            let mut script = self.read.key(chunks);
+            script.arg(most).arg(&indices);
+            script.invoke_async(&mut connection).await.map_err(|error| failed(&error))
+        })
+    }
+
+    fn sweep(&self, now: u64) -> BoxFuture<'_, Result<()>> {
+        let mut connection = self.connection.clone();
+        Box::pin(async move {
+            let counting = redis::pipe()
+                .cmd("ZREMRANGEBYSCORE")
+                .arg(JOBS)
+                .arg("-inf")
+                .arg(now)
+                .ignore()
+                .cmd("ZCARD")
+                .arg(JOBS)
+                .query_async(&mut connection)
+                .await;
+            let (jobs,): (u64,) = counting.map_err(|error: RedisError| failed(&error))?;
+            self.jobs.store(jobs, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
+    fn changed(&self) -> BoxFuture<'_, Option<JobId>> {
+        Box::pin(async move {
+            let mut news = self.news.lock().await;
+            loop {
+                if let Some(stream) = news.as_mut() {
+                    match stream.next().await {
+                        Some(message) => {
+                            let id = message.get_payload::<String>().ok().and_then(|id| JobId::parse(&id).ok());
+                            if id.is_some() {
+                                return id;
+                            }
+                        }
+                        None => *news = None,
+                    }
+                    continue;
+                }
+                match self.listen().await {
+                    Ok(stream) => {
+                        *news = Some(stream);
+                        // What was said meanwhile was not heard.
+                        return None;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "other buffers' news cannot be heard");
+                        sleep(AGAIN).await;
+                    }
+                }
+            }
+        })
+    }
+
+    fn usage(&self) -> Usage {
+        Usage { jobs: self.jobs.load(Ordering::Relaxed), ..Usage::default() }
+    }
+}

@@ -1,0 +1,167 @@
+//! The server of a trigger (section 6): requests for whoever answers them, on threads of their own.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
+use hyper::{Request, Response, StatusCode};
+use penstock_io::DriverError as _;
+use penstock_io::http::{Answers, HttpServer, RequestBody, Secured, Serving};
+use penstock_io::tls::{Fingerprint, ServerTls};
+use penstock_pimp::{Code, Refusal};
+use penstock_wire::Limit;
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use super::server::read_body;
+use crate::{Error, Result};
+
+const SERVING: Serving = Serving {
+    what: "triggers",
+    connections: 1_024,
+    per_address: None,
+    descriptors: 1,
+    keep_alive: true,
+    patience: Duration::from_secs(10),
+    stall: Duration::from_secs(30),
+    unsent: None,
+    grace: Duration::from_secs(10),
+};
+/// Requests that wait for a thread; those beyond are told to come again.
+const WAITING: usize = 256;
+
+/// A request that waits for its answer. Dropped, it is answered with 500.
+#[derive(Debug)]
+pub struct Asked {
+    /// The method.
+    pub method: String,
+    /// The body.
+    pub body: Vec<u8>,
+    /// What the body is.
+    pub content_type: String,
+    /// The key of who asks.
+    pub authorization: String,
+    reply: oneshot::Sender<Reply>,
+}
+
+#[derive(Debug)]
+struct Reply {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Asked {
+    /// Answers it.
+    pub fn answer(self, status: u16, headers: Vec<(String, String)>, body: Vec<u8>) {
+        // Who asked may be gone.
+        let _ = self.reply.send(Reply { status, headers, body });
+    }
+}
+
+/// A server that listens for triggers.
+#[derive(Debug)]
+pub struct TriggerServer {
+    server: HttpServer,
+    asked: Mutex<mpsc::Receiver<Asked>>,
+}
+
+struct Front {
+    asked: mpsc::Sender<Asked>,
+    most: Limit,
+}
+
+impl TriggerServer {
+    /// Listens; without TLS on loopback only. A body has at most so many octets.
+    pub fn bind(address: SocketAddr, tls: Option<&ServerTls>, most: u64) -> Result<Self> {
+        let near = match address.ip() {
+            IpAddr::V4(address) => address.is_loopback(),
+            IpAddr::V6(address) => address.is_loopback(),
+        };
+        if tls.is_none() && !near {
+            return Err(Error::misuse(format!("{address} is not loopback: a trigger needs TLS there")));
+        }
+        let (asked, taken) = mpsc::channel(WAITING);
+        let front = Arc::new(Front { asked, most: Limit::new("the length of the body", most) });
+        Ok(Self {
+            server: HttpServer::bind(front, address, Secured::of(tls)?, SERVING, Arc::default())?,
+            asked: Mutex::new(taken),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// What clients pin; `None` without TLS.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.server.fingerprint()
+    }
+
+    /// The next request; `None` when the server was closed.
+    pub async fn next(&self) -> Option<Asked> {
+        self.asked.lock().await.recv().await
+    }
+
+    /// Takes no more connections, waits for the requests that run, so long at most, and ends.
+    pub fn close(&self, grace: Duration) -> Result<()> {
+        Ok(self.server.close_within(grace)?)
+    }
+}
+
+impl Answers for Front {
+    type Body = Full<Bytes>;
+
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, _peer: SocketAddr) -> Response<Full<Bytes>> {
+        let (parts, body) = request.into_parts();
+        let text = |headers: &HeaderMap, name: &HeaderName| {
+            headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+        };
+        let stated = text(&parts.headers, &CONTENT_LENGTH).parse().unwrap_or(0);
+        let body = match self.most.check(stated) {
+            Ok(()) => read_body(body, self.most).await,
+            Err(exceeded) => Err(exceeded.into()),
+        };
+        let body = match body {
+            Ok(body) => body,
+            Err(error) => {
+                let status = error.code().status().unwrap_or(400);
+                return response(status, &[], serde_json::to_vec(&Refusal::from(&error)).unwrap_or_default());
+            }
+        };
+        let (reply, answered) = oneshot::channel();
+        let asked = Asked {
+            method: parts.method.to_string(),
+            body,
+            content_type: text(&parts.headers, &CONTENT_TYPE),
+            authorization: text(&parts.headers, &AUTHORIZATION),
+            reply,
+        };
+        if self.asked.try_send(asked).is_err() {
+            let refusal = Refusal { error: "too many requests wait", code: "UNAVAILABLE", state: None };
+            let later = [("Retry-After".to_owned(), "1".to_owned())];
+            return response(503, &later, serde_json::to_vec(&refusal).unwrap_or_default());
+        }
+        match answered.await {
+            Ok(Reply { status, headers, body }) => response(status, &headers, body),
+            Err(_) => {
+                let refusal = Refusal { error: "the trigger has failed", code: Code::Failed.name(), state: None };
+                response(500, &[], serde_json::to_vec(&refusal).unwrap_or_default())
+            }
+        }
+    }
+}
+
+fn response(status: u16, headers: &[(String, String)], body: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), value.parse()) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}

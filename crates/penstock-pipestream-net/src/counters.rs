@@ -1,0 +1,262 @@
+//! What an endpoint has seen, for `--metrics` and for tests. Counting is an atomic addition, without a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use penstock_io::admission;
+use penstock_pipestream::{Counters as Seen, ErrorCode, Limit, Status, Usage};
+
+/// How many codes the registry names (section 11.4); all others share one more slot.
+const NAMED_CODES: usize = 13;
+
+/// Failures or ends by error code.
+#[derive(Debug, Default)]
+pub(crate) struct ByCode([AtomicU64; NAMED_CODES + 1]);
+
+impl ByCode {
+    fn add(&self, code: ErrorCode) {
+        let index = usize::try_from(code.code()).map_or(NAMED_CODES, |code| code.min(NAMED_CODES));
+        if let Some(counter) = self.0.get(index) {
+            Counters::add(counter, 1);
+        }
+    }
+
+    /// Every code that has a name, and one for the others.
+    pub(crate) fn read(&self) -> impl Iterator<Item = (ErrorCode, u64)> {
+        let code = |index| ErrorCode::from_code(u64::try_from(index).unwrap_or(u64::MAX));
+        self.0.iter().enumerate().map(move |(index, counter)| (code(index), counter.load(Ordering::Relaxed)))
+    }
+}
+
+/// What the sessions count themselves, added up.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    pub(crate) announced: AtomicU64,
+    pub(crate) received: AtomicU64,
+    pub(crate) late_statuses: AtomicU64,
+    pub(crate) late_streams: AtomicU64,
+    pub(crate) held_streams: AtomicU64,
+    pub(crate) skipped_frames: AtomicU64,
+    pub(crate) blocked: AtomicU64,
+    pub(crate) attempts_failed: AtomicU64,
+    pub(crate) yields: AtomicU64,
+    limits: [AtomicU64; Limit::ALL.len()],
+}
+
+impl Sessions {
+    /// Adds what a session has counted between two moments.
+    pub(crate) fn add(&self, before: &Seen, after: &Seen) {
+        for (total, before, after) in [
+            (&self.announced, before.announced, after.announced),
+            (&self.received, before.received, after.received),
+            (&self.late_statuses, before.late_statuses, after.late_statuses),
+            (&self.late_streams, before.late_streams, after.late_streams),
+            (&self.held_streams, before.held_streams, after.held_streams),
+            (&self.skipped_frames, before.skipped_frames, after.skipped_frames),
+            (&self.blocked, before.blocked, after.blocked),
+            (&self.attempts_failed, before.retries, after.retries),
+            (&self.yields, before.yields, after.yields),
+        ] {
+            if after > before {
+                Counters::add(total, after - before);
+            }
+        }
+        if before.limits != after.limits {
+            for (total, (before, after)) in self.limits.iter().zip(before.limits.values().zip(after.limits.values())) {
+                Counters::add(total, after.saturating_sub(*before));
+            }
+        }
+    }
+}
+
+/// What one session holds now, written by its driver and read by whoever asks.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    pub(crate) open_owned: AtomicUsize,
+    pub(crate) open_received: AtomicUsize,
+    pub(crate) manifest_entries: AtomicUsize,
+    pub(crate) scopes: AtomicUsize,
+    pub(crate) held_octets: AtomicUsize,
+    pub(crate) checkpoints: AtomicUsize,
+    /// Octets for stream 0 that the peer has not taken.
+    pub(crate) control_octets: AtomicUsize,
+    /// Entity streams that are being received.
+    pub(crate) streams: AtomicUsize,
+}
+
+impl Gauges {
+    pub(crate) fn set(&self, usage: &Usage, control_octets: usize, streams: usize) {
+        for (gauge, value) in [
+            (&self.open_owned, usage.open_owned),
+            (&self.open_received, usage.open_received),
+            (&self.manifest_entries, usage.manifest_entries),
+            (&self.scopes, usage.scopes),
+            (&self.held_octets, usage.held_octets),
+            (&self.checkpoints, usage.checkpoints),
+            (&self.control_octets, control_octets),
+            (&self.streams, streams),
+        ] {
+            gauge.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Counts that all sessions of a server, or one client, share.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) connections_total: AtomicU64,
+    pub(crate) connections_open: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    /// Why they were.
+    pub(crate) admission: Arc<admission::Counters>,
+    /// Clients that had to show that their address is their own.
+    pub(crate) retries: AtomicU64,
+    pub(crate) handshakes_failed: AtomicU64,
+    pub(crate) handshakes_late: AtomicU64,
+    pub(crate) capabilities_late: AtomicU64,
+    pub(crate) idle: AtomicU64,
+    /// Connections that sessions went on over, when another one was lost.
+    pub(crate) reconnects: AtomicU64,
+    /// Times that all places for entity streams of a connection were taken.
+    pub(crate) streams_full: AtomicU64,
+    /// Times that the peer did not read stream 0, so that nothing was done which would make more of it.
+    pub(crate) control_full: AtomicU64,
+    pub(crate) entities: AtomicU64,
+    pub(crate) octets: AtomicU64,
+    /// Received root entities that are terminal.
+    pub(crate) roots: AtomicU64,
+    pub(crate) completed: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) abandoned: AtomicU64,
+    pub(crate) skipped: AtomicU64,
+    pub(crate) deferred: AtomicU64,
+    pub(crate) events_lost: AtomicU64,
+    pub(crate) sessions: Sessions,
+    pub(crate) entity_failures: ByCode,
+    pub(crate) ends: ByCode,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// So many payloads of so many octets together came whole and right.
+    pub(crate) fn arrived(&self, entities: u64, octets: u64) {
+        Self::add(&self.entities, entities);
+        Self::add(&self.octets, octets);
+    }
+
+    /// A received entity has ended otherwise than COMPLETE.
+    pub(crate) fn entity_ended(&self, status: Status, code: ErrorCode) {
+        let counter = match status {
+            Status::Skipped => &self.skipped,
+            Status::Deferred => &self.deferred,
+            Status::Abandoned => &self.abandoned,
+            Status::Failed
+            | Status::Complete
+            | Status::Unspecified
+            | Status::Pending
+            | Status::Processing
+            | Status::Checkpoint
+            | Status::Dehydrating
+            | Status::Rehydrating
+            | Status::Yielded
+            | Status::Retrying => &self.failed,
+        };
+        Self::add(counter, 1);
+        if matches!(status, Status::Failed | Status::Abandoned) {
+            self.entity_failures.add(code);
+        }
+    }
+
+    /// A session has ended with this code.
+    pub(crate) fn ended(&self, code: ErrorCode) {
+        self.ends.add(code);
+    }
+
+    /// How often each limit was exceeded.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = Limit::ALL.into_iter().map(Limit::name);
+        let own = [
+            ("connections", &self.refused),
+            ("handshake_time", &self.handshakes_late),
+            ("capabilities_time", &self.capabilities_late),
+            ("idle_time", &self.idle),
+            ("entity_streams", &self.streams_full),
+            ("control_octets", &self.control_full),
+        ];
+        names.zip(&self.sessions.limits).chain(own).map(|(name, count)| (name, count.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn snapshot(&self) -> CounterSnapshot {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let failures = self.entity_failures.read().zip(self.ends.read()).map(|((code, entities), (_, ends))| {
+            (code, if code == ErrorCode::NoError { entities } else { entities + ends })
+        });
+        CounterSnapshot {
+            connections_total: read(&self.connections_total),
+            connections_open: read(&self.connections_open),
+            refused: read(&self.refused),
+            entities: read(&self.entities),
+            octets: read(&self.octets),
+            completed: read(&self.completed),
+            failed: read(&self.failed) + read(&self.abandoned),
+            abandoned: read(&self.abandoned),
+            skipped: read(&self.skipped),
+            deferred: read(&self.deferred),
+            retries: read(&self.sessions.attempts_failed),
+            yields: read(&self.sessions.yields),
+            reconnects: read(&self.reconnects),
+            claims: 0,
+            late_streams: read(&self.sessions.late_streams),
+            late_statuses: read(&self.sessions.late_statuses),
+            events_lost: read(&self.events_lost),
+            failures: failures.filter(|(_, count)| *count > 0).collect(),
+            limits: self.limits().collect(),
+        }
+    }
+}
+
+/// The counts at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CounterSnapshot {
+    /// Connections whose handshake was begun.
+    pub connections_total: u64,
+    /// Those that are open now.
+    pub connections_open: u64,
+    /// Connections refused because of a limit.
+    pub refused: u64,
+    /// Entities whose payload came whole and right.
+    pub entities: u64,
+    /// Their payload octets.
+    pub octets: u64,
+    /// Received entities that ended COMPLETE.
+    pub completed: u64,
+    /// Received entities that ended FAILED or ABANDONED.
+    pub failed: u64,
+    /// Received entities that ended ABANDONED.
+    pub abandoned: u64,
+    /// Received entities that ended SKIPPED.
+    pub skipped: u64,
+    /// Received entities that ended DEFERRED.
+    pub deferred: u64,
+    /// Attempts, ours and the peers', that failed and were not the last.
+    pub retries: u64,
+    /// Received entities that were made to wait.
+    pub yields: u64,
+    /// Connections that sessions went on over, when another one was lost.
+    pub reconnects: u64,
+    /// Claim checks that are known; 0 for a client.
+    pub claims: u64,
+    /// Entity streams that came for an entity that was resolved already.
+    pub late_streams: u64,
+    /// Statuses that came for such an entity.
+    pub late_statuses: u64,
+    /// Events dropped because nobody took them.
+    pub events_lost: u64,
+    /// Failures of entities and connections by code; codes without a name are counted under 0x0D.
+    pub failures: Vec<(ErrorCode, u64)>,
+    /// How often each limit was exceeded, by the limit's name.
+    pub limits: Vec<(&'static str, u64)>,
+}

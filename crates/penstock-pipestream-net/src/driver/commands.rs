@@ -1,0 +1,352 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_io::DriverError as _;
+use penstock_pipestream::pipe_doc::DOC;
+use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Now, PipeDoc, Reason, Ticket};
+use tokio::sync::oneshot;
+
+use super::super::command::{Answer, CheckpointAnswer, Command, Delivery, EntityDraft, Reply, SendRequest, Verdict};
+use super::super::incoming::Arrival;
+use super::super::outgoing::{self, Outgoing};
+use super::super::payload::Payload;
+use super::super::pump::Small;
+use super::super::shared::now;
+use super::Driver;
+use crate::Error;
+
+/// Announcements that the window or the number of scopes does not allow yet, in order for each parent. A parent's
+/// children never wait behind other entities: those may be waiting for them.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(BTreeMap<Option<EntityKey>, VecDeque<SendRequest>>);
+
+impl Waiting {
+    fn has(&self, parent: Option<EntityKey>) -> bool {
+        self.0.contains_key(&parent)
+    }
+
+    fn push(&mut self, request: SendRequest) {
+        self.0.entry(request.draft.parent).or_default().push_back(request);
+    }
+
+    /// All of them, for whom the session has ended.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = SendRequest> {
+        std::mem::take(&mut self.0).into_values().flatten()
+    }
+}
+
+/// An announced entity whose PENDING is on its way.
+pub(super) enum Announced {
+    /// The driver writes it itself.
+    Small(Small),
+    /// A task does.
+    Large(Box<Outgoing>),
+}
+
+impl Driver {
+    pub(super) fn handle_command(&mut self, command: Command) {
+        let now = now();
+        self.heard = now.instant;
+        // Where the session refuses what the peer did, it closes by itself; its events say why.
+        match command {
+            Command::Control(send, receive) => self.control.open(send, receive),
+            Command::Bidirectional => drop(self.session.handle_bidirectional(now)),
+            Command::StreamOpened => drop(self.session.handle_stream_opened(now)),
+            // Of a connection that was lost: it comes again.
+            Command::Header { stream, .. } if !self.link.has(stream) => {}
+            Command::Header { stream, header, reply } => self.handle_header(now, stream, Arc::from(header), reply),
+            Command::Arrived(arrivals) => {
+                let here = arrivals.into_iter().filter(|arrival| self.link.has(arrival.stream)).collect::<Vec<_>>();
+                here.into_iter().for_each(|arrival| self.handle_arrival(now, arrival));
+            }
+            Command::HeaderError(error) => drop(self.session.handle_header_error(now, error)),
+            Command::StreamReset { stream, attempt, code } => {
+                self.streams.forget(stream);
+                if self.layer2.is_present(attempt) {
+                    self.session.handle_stream_reset(now, stream, Some(attempt.key), code);
+                }
+            }
+            Command::ChunkFinished { attempt, index, octets, reply } => {
+                let key = attempt.key;
+                let progress = match self.layer2.is_present(attempt) {
+                    true => self.session.chunk_finished(now, key, index, octets),
+                    false => ChunkProgress::Dropped,
+                };
+                if progress == ChunkProgress::Whole {
+                    self.streams.let_go(key);
+                }
+                let _ = reply.send(progress);
+            }
+            Command::Fail { key, reason } => self.session.fail(now, key, reason),
+            Command::FailAttempt { attempt, reason } => {
+                if self.layer2.is_present(attempt) {
+                    self.session.fail(now, attempt.key, reason);
+                }
+            }
+            Command::NotSent { key, reason, stopped } => self.not_sent(key, reason, stopped),
+            // What is over cannot be left out.
+            Command::Skip { key, reason } => drop(self.session.skip(now, key, reason)),
+            Command::Resume { key, token, reply } => self.resume(key, &token, reply),
+            Command::AskClaim { ask, reply } => self.ask_claim(ask, reply),
+            Command::Send(requests) => requests.into_iter().for_each(|request| self.handle_send(now, request)),
+            Command::EndChildren { parent, reply } => {
+                let ended = match parent {
+                    Some(parent) if self.durable.as_mut().is_some_and(|durable| durable.has_ended(parent)) => Ok(()),
+                    Some(parent) => self.session.end_children(now, parent),
+                    None => self.end_root(now),
+                };
+                let _ = reply.send(ended.map_err(Into::into));
+            }
+            Command::Knows { label, reply } => {
+                let _ = reply.send(self.knows(&label));
+            }
+            Command::Checkpoint { scope, entity, timeout, reply } => {
+                self.handle_checkpoint(now, scope, entity, timeout, reply);
+            }
+        }
+    }
+
+    pub(super) fn take_header(
+        &mut self,
+        now: Now,
+        stream: u64,
+        header: Arc<EntityHeader>,
+        reply: oneshot::Sender<Verdict>,
+    ) {
+        match self.session.handle_header(now, stream, &header) {
+            Ok(Admission::Accepted(accepted)) => {
+                let number = self.admitted(&accepted, &header);
+                self.streams.accept(stream, accepted, number, header, reply);
+            }
+            Ok(Admission::Held) => self.streams.hold(stream, header, reply),
+            Ok(Admission::Stopped(code)) => {
+                self.batches.rejected(header);
+                let _ = reply.send(Verdict::Stopped(code));
+            }
+            Err(error) => drop(reply.send(Verdict::Stopped(error.code()))),
+        }
+    }
+
+    pub(super) fn take_arrival(&mut self, now: Now, arrival: Arrival) {
+        let header = Arc::clone(&arrival.header);
+        match self.session.handle_header(now, arrival.stream, &header) {
+            Ok(Admission::Accepted(accepted)) => {
+                let number = self.admitted(&accepted, &header);
+                self.streams.accept_whole(accepted, number, arrival);
+            }
+            Ok(Admission::Held) => self.streams.hold_whole(arrival),
+            Ok(Admission::Stopped(_)) => self.batches.rejected(header),
+            // The session closes by itself; its events say why.
+            Err(_) => {}
+        }
+    }
+
+    fn handle_checkpoint(
+        &mut self,
+        now: Now,
+        scope: u32,
+        entity: u32,
+        timeout: Option<Duration>,
+        reply: Reply<CheckpointAnswer>,
+    ) {
+        match self.session.checkpoint(now, scope, entity, timeout) {
+            Ok(sequence) => drop(self.checkpoints.insert(sequence, reply)),
+            Err(error) => drop(reply.send(Err(error.into()))),
+        }
+    }
+
+    fn handle_send(&mut self, now: Now, request: SendRequest) {
+        if self.closing_root {
+            request.answer.fail(Error::misuse("the session is being closed: nothing more can be announced".into()));
+        } else if self.waiting.has(request.draft.parent) {
+            self.waiting.push(request);
+        } else if let Some(request) = self.announce(now, request) {
+            self.waiting.push(request);
+        }
+    }
+
+    /// Announces an entity and sends it on its way, or gives it back if it has to wait.
+    fn announce(&mut self, now: Now, request: SendRequest) -> Option<SendRequest> {
+        if request.answer.is_closed() {
+            // The caller has given up waiting; the peer has not heard of it.
+            return None;
+        }
+        if self.keeps_too_much(&request) {
+            return Some(request);
+        }
+        let request = self.look_up(now, request)?;
+        let policy = self.policy_of(&request.draft);
+        let (label, EntityDraft { parent, dehydrate, .. }) = (self.label_of(&request.draft), &request.draft);
+        let announced = self.session.announce_labelled(now, *parent, *dehydrate, policy.as_ref(), label.clone());
+        match announced {
+            Ok(None) => Some(request),
+            Ok(Some(ticket)) => {
+                if let Some(durable) = &mut self.durable {
+                    durable.announced(label, ticket);
+                }
+                self.keep(&ticket, policy.as_ref(), &request);
+                self.announced(now, request, ticket);
+                None
+            }
+            Err(error) => {
+                request.answer.fail(error.into());
+                None
+            }
+        }
+    }
+
+    fn announced(&mut self, now: Now, request: SendRequest, ticket: Ticket) {
+        let SendRequest { draft, delivery, answer } = request;
+        let shared = &self.link.shared;
+        shared.resolutions.expect([ticket.key]);
+        if let Some(scope) = ticket.child_scope {
+            shared.releases.expect(scope);
+        }
+        let payload = match delivery {
+            Delivery::Payload(payload) => payload,
+            Delivery::Failed(reason) => {
+                self.session.fail_unsent(now, ticket.key, reason);
+                answer.give(ticket, &self.link.entity);
+                return;
+            }
+            Delivery::Skipped(reason) => {
+                // Only a session without layer 2 refuses, and nobody asks one.
+                let _ = self.session.skip(now, ticket.key, reason);
+                answer.give(ticket, &self.link.entity);
+                return;
+            }
+        };
+        self.queue(ticket, draft, payload, Some(answer));
+    }
+
+    /// What is sent as soon as its announcement is written.
+    pub(super) fn queue(&mut self, ticket: Ticket, draft: EntityDraft, payload: Payload, answer: Option<Answer>) {
+        if !self.session.may_send() && self.session.survives() {
+            // It comes again when there is a connection.
+            if let Some(answer) = answer {
+                answer.give(ticket, &self.link.entity);
+            }
+            return;
+        }
+        let mut header = EntityHeader {
+            layer: draft.layer,
+            content_type: draft.content_type,
+            payload_length: payload.len(),
+            checksum: Bytes::copy_from_slice(&payload.sha256()),
+            metadata: draft.metadata,
+            ..EntityHeader::default()
+        };
+        self.session.bind_header(&ticket, &mut header);
+        if let Some(document) = draft.document {
+            // Its ID is known only now (section 7.1).
+            let document = PipeDoc { entity_id: ticket.key.entity, ..document };
+            header.metadata.insert(DOC.to_owned(), document.to_entry());
+        }
+        let (chunk_size, dehydrated) = (draft.chunk_size, draft.dehydrate);
+        let sealer = match self.sealer() {
+            Ok(sealer) => sealer,
+            Err(error) => return self.unsealed(ticket, &error, answer),
+        };
+        // Its PENDING is not among the control octets yet.
+        self.announcing.push(match payload.small().filter(|_| chunk_size.is_none()) {
+            Some(octets) => {
+                let head = match sealer.map(|sealer| sealer.seal(&header)) {
+                    Some(Ok(sealed)) => sealed.into_octets(),
+                    Some(Err(error)) => return self.unsealed(ticket, &error, answer),
+                    None => header.into_octets(),
+                };
+                Announced::Small(Small { ticket, head, octets, dehydrated, answer })
+            }
+            None => {
+                let (stop, reset) = oneshot::channel();
+                self.outgoing.insert(ticket.key, stop);
+                let outgoing = Outgoing { ticket, header, sealer, payload, chunk_size, dehydrated, reset, answer };
+                Announced::Large(Box::new(outgoing))
+            }
+        });
+    }
+
+    /// An entity whose header cannot be sealed is given up.
+    fn unsealed(&mut self, ticket: Ticket, error: &Error, answer: Option<Answer>) {
+        let code = error.code().unwrap_or(ErrorCode::InternalError);
+        let message = format!("its header cannot be sealed: {error}");
+        self.session.fail_unsent(now(), ticket.key, Reason { code, message });
+        if let Some(answer) = answer {
+            answer.give(ticket, &self.link.entity);
+        }
+    }
+
+    /// What has been announced so far is written with the control octets up to `position`.
+    pub(super) fn announcements_end_at(&mut self, position: u64) {
+        if !self.announcing.is_empty() {
+            self.announced.push_back((position, std::mem::take(&mut self.announcing)));
+        }
+    }
+
+    /// Sends what was announced, once QUIC has taken the announcements. A payload that took the connection's credit
+    /// before its PENDING could keep it, and itself, from ever being received.
+    pub(super) fn send_announced(&mut self) {
+        let written = self.control.written();
+        while let Some((_, entities)) = self.announced.pop_front_if(|(end, _)| *end <= written) {
+            for entity in entities {
+                match entity {
+                    Announced::Small(small) => self.pump.push(small, &self.link.entity),
+                    Announced::Large(outgoing) => {
+                        tokio::spawn(outgoing::send(*outgoing, Arc::clone(&self.link)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// An entity of ours was resolved before it was sent, or while it is: the rest of it stays here.
+    pub(super) fn stop_outgoing(&mut self, key: EntityKey, code: ErrorCode) {
+        if let Some(stop) = self.outgoing.remove(&key) {
+            // It may have been sent to its end.
+            let _ = stop.send(code);
+            return;
+        }
+        self.pump.stop(key, code, &self.link.entity);
+        for batch in self.announced.iter_mut().map(|(_, batch)| batch).chain([&mut self.announcing]) {
+            batch.retain_mut(|entity| match entity {
+                Announced::Small(small) if small.ticket.key == key => {
+                    small.answered(&self.link.entity);
+                    false
+                }
+                Announced::Small(_) | Announced::Large(_) => true,
+            });
+        }
+    }
+
+    /// The connection is lost: whoever waits for the ticket of what was announced has it.
+    pub(super) fn answer_announced(&mut self) {
+        let announced = std::mem::take(&mut self.announced).into_iter().flat_map(|(_, batch)| batch);
+        for entity in announced.chain(std::mem::take(&mut self.announcing)) {
+            let (ticket, answer) = match entity {
+                Announced::Small(small) => (small.ticket, small.answer),
+                Announced::Large(outgoing) => (outgoing.ticket, outgoing.answer),
+            };
+            if let Some(answer) = answer {
+                answer.give(ticket, &self.link.entity);
+            }
+        }
+    }
+
+    /// There is room again: whoever waits tries again, children before roots.
+    pub(super) fn retry_waiting(&mut self) {
+        let now = now();
+        for (parent, mut requests) in std::mem::take(&mut self.waiting.0).into_iter().rev() {
+            while let Some(request) = requests.pop_front() {
+                if let Some(request) = self.announce(now, request) {
+                    requests.push_front(request);
+                    break;
+                }
+            }
+            if !requests.is_empty() {
+                self.waiting.0.insert(parent, requests);
+            }
+        }
+    }
+}

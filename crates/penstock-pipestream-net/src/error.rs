@@ -1,0 +1,39 @@
+use penstock_pipestream::{ErrorCode, Reason};
+use penstock_wire::ErrorKind;
+
+/// What can go wrong in this driver.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// At this end: a file, a socket, TLS, a time-out, or the caller.
+    #[error(transparent)]
+    Local(#[from] penstock_io::Error),
+    /// The protocol core refused it.
+    #[error(transparent)]
+    Protocol(#[from] penstock_pipestream::Error),
+    /// The session is over.
+    #[error("the session is closed: {}: {}", .0.code, .0.message)]
+    Closed(Reason),
+}
+
+/// What this driver returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Return whose fault it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Local(error) => error.kind(),
+            Self::Protocol(error) => error.kind(),
+            Self::Closed(_) => ErrorKind::Io,
+        }
+    }
+
+    /// Return the registry's code, where the protocol has one for it.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Protocol(error) => Some(error.code()),
+            Self::Closed(reason) => Some(reason.code),
+            Self::Local(_) => None,
+        }
+    }
+}

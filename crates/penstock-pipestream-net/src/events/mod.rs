@@ -1,0 +1,148 @@
+//! `--events F`: what happens in the sessions, as JSON lines (interfaces of the command line). The driver hands over
+//! records; a thread of its own makes text of them and appends it.
+
+mod record;
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use penstock_io::DriverError as _;
+use penstock_io::runtime::PerProcess;
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) use self::record::LogEvent;
+use super::metrics::LogCounters;
+use super::shared::now;
+use crate::{Error, Result};
+
+/// Batches that wait for the disk; beyond it the drivers wait, so that nothing is lost.
+const WAITING_BATCHES: usize = 256;
+/// How much text is collected before it is written, while more is there.
+const WRITE_SIZE: usize = 256 << 10;
+
+/// A log of events that any number of sessions may share. Lines of one session are in order.
+#[derive(Clone)]
+pub struct EventLog {
+    inbox: Arc<PerProcess<mpsc::Sender<Message>>>,
+    path: Arc<PathBuf>,
+    counters: Arc<LogCounters>,
+}
+
+enum Message {
+    Batch { session: Arc<str>, unix_micros: u64, events: Vec<LogEvent> },
+    Flush(oneshot::Sender<()>),
+}
+
+impl EventLog {
+    /// Appends to a file, which is made if it is not there.
+    pub fn create(path: &Path) -> Result<Self> {
+        let open = || OpenOptions::new().create(true).append(true).open(path);
+        let file = open().map_err(|error| Error::file("cannot open the event log", path, error))?;
+        let (inbox, messages) = mpsc::channel(WAITING_BATCHES);
+        let path = Arc::new(path.to_owned());
+        let counters = Arc::<LogCounters>::default();
+        let writer = Writer { file, path: Arc::clone(&path), failed: false, counters: Arc::clone(&counters) };
+        thread::Builder::new()
+            .name("penstock-events".into())
+            .spawn(move || writer.run(messages))
+            .map_err(|error| Error::io("cannot start the event log's thread", error))?;
+        Ok(Self { inbox: Arc::new(PerProcess::new(inbox)), path, counters })
+    }
+
+    /// Hands events over. Waits only when the disk is far behind.
+    pub(crate) async fn write(&self, session: &Arc<str>, events: Vec<LogEvent>) {
+        // In a forked child there is no thread that would write it.
+        let Ok(inbox) = self.inbox.get() else { return };
+        // The thread ends with the process or by a panic; then there is no log.
+        if let Err(mpsc::error::TrySendError::Full(batch)) = inbox.try_send(batch(session, events)) {
+            self.counters.waits.fetch_add(1, Ordering::Relaxed);
+            let _ = inbox.send(batch).await;
+        }
+    }
+
+    /// [`write`](Self::write) from a thread that may block.
+    pub(crate) fn write_blocking(&self, session: &Arc<str>, events: Vec<LogEvent>) {
+        let Ok(inbox) = self.inbox.get() else { return };
+        let _ = inbox.blocking_send(batch(session, events));
+    }
+
+    /// What it has counted.
+    pub(crate) fn counters(&self) -> &LogCounters {
+        &self.counters
+    }
+
+    /// Waits until all that was handed over is in the file.
+    pub async fn flush(&self) {
+        let Ok(inbox) = self.inbox.get() else { return };
+        let (done, written) = oneshot::channel();
+        if inbox.send(Message::Flush(done)).await.is_ok() {
+            let _ = written.await;
+        }
+    }
+}
+
+fn batch(session: &Arc<str>, events: Vec<LogEvent>) -> Message {
+    Message::Batch { session: Arc::clone(session), unix_micros: now().unix_micros, events }
+}
+
+impl fmt::Debug for EventLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EventLog").field(&self.path).finish()
+    }
+}
+
+struct Writer {
+    file: File,
+    path: Arc<PathBuf>,
+    failed: bool,
+    counters: Arc<LogCounters>,
+}
+
+impl Writer {
+    fn run(mut self, mut messages: mpsc::Receiver<Message>) {
+        let mut text = Vec::new();
+        let mut waiting: Vec<oneshot::Sender<()>> = Vec::new();
+        while let Some(message) = messages.blocking_recv() {
+            let mut next = Some(message);
+            while let Some(message) = next {
+                match message {
+                    Message::Batch { session, unix_micros, events } => {
+                        let time = record::rfc3339(unix_micros);
+                        events.iter().for_each(|event| event.append(&session, &time, &mut text));
+                    }
+                    Message::Flush(done) => waiting.push(done),
+                }
+                // What is there by now goes out together; nothing waits for what is not.
+                next = if text.len() < WRITE_SIZE { messages.try_recv().ok() } else { None };
+            }
+            self.write(&text);
+            text.clear();
+            for done in waiting.drain(..) {
+                // Whoever waited may have given up.
+                let _ = done.send(());
+            }
+        }
+    }
+
+    fn write(&mut self, text: &[u8]) {
+        let written = self.file.write_all(text);
+        if written.is_err() {
+            let lines = text.iter().filter(|octet| **octet == b'\n').count();
+            self.counters.lost.fetch_add(u64::try_from(lines).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+        match written {
+            Ok(()) => self.failed = false,
+            // Said once, until it works again: a full disk must not fill the log of the process as well.
+            Err(error) if !self.failed => {
+                self.failed = true;
+                tracing::error!(path = %self.path.display(), %error, "events are lost");
+            }
+            Err(_) => {}
+        }
+    }
+}

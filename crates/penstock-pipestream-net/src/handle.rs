@@ -1,0 +1,380 @@
+//! A session as its user sees it, from any thread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_io::DriverError as _;
+use penstock_io::runtime::PerProcess;
+use penstock_pipestream::{
+    self as core, Agreement, ClaimAsk, EntityKey, ErrorCode, Event, Reason, Role, ScopeKey, SessionId, Ticket,
+};
+use tokio::sync::oneshot;
+
+use super::claims::ClaimCheck;
+use super::command::{
+    Answer, Asked, CheckpointAnswer, Command, Commands, Delivery, EntityDraft, SendRequest, Urgent, closed,
+};
+use super::handover::Taker;
+use super::incoming::{EntityLink, IncomingEntity, Untaken};
+use super::outcomes::Missing;
+use super::payload::Payload;
+use super::shared::{Phase, Released, Resolution, Shared};
+use crate::{Error, Result};
+
+/// Entities that are handed to the driver together.
+const TOGETHER: usize = 256;
+
+/// A session. Clones are the same session; when the last one is dropped before the end, it is aborted.
+///
+/// Futures may be dropped at any time: an entity whose ticket nobody waits for is given up. Outcomes of entities and scopes
+/// of ours are kept until they are taken: an octet for each entity that is COMPLETE, about 100 for others and scopes.
+#[derive(Debug, Clone)]
+pub struct SessionHandle(Arc<PerProcess<Inner>>);
+
+/// What has happened in a session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventBatch {
+    /// In order; empty when the session is over.
+    pub events: Vec<Event>,
+    /// How many before these were dropped, because nobody took them.
+    pub lost: u64,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    commands: Commands,
+    /// Both of these, for whoever has to give up what nobody waits for.
+    link: Arc<EntityLink>,
+    entities: Taker<Untaken>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let message = "the session was dropped without being closed".to_owned();
+        // After the end nobody listens any more.
+        self.commands.urge(Urgent::Leave(Some(Reason { code: ErrorCode::InternalError, message })));
+    }
+}
+
+impl SessionHandle {
+    pub(crate) fn new(link: Arc<EntityLink>, entities: Taker<Untaken>) -> Self {
+        let (shared, commands) = (Arc::clone(&link.shared), link.commands.clone());
+        Self(Arc::new(PerProcess::new(Inner { shared, commands, link, entities })))
+    }
+
+    fn inner(&self) -> Result<&Inner> {
+        Ok(self.0.get()?)
+    }
+
+    fn shared(&self) -> Result<&Shared> {
+        Ok(&self.inner()?.shared)
+    }
+
+    /// The session's ID: 32 hex digits, the same at both ends (decision 18).
+    pub fn id(&self) -> Result<Arc<str>> {
+        Ok(Arc::clone(self.shared()?.id()))
+    }
+
+    /// Which end this is.
+    pub fn role(&self) -> Result<Role> {
+        Ok(self.shared()?.role)
+    }
+
+    /// Whether an earlier process began the session, and this one goes on with what was on disk.
+    pub fn resumed(&self) -> Result<bool> {
+        Ok(self.shared()?.resumed)
+    }
+
+    /// Whether the earlier process had begun to close the session, or has ended its root scope: what it has announced is
+    /// known by its label, and nothing else can be announced any more. Close it, and connect again for what is new.
+    pub fn closing(&self) -> Result<bool> {
+        Ok(self.shared()?.root_ended)
+    }
+
+    /// The peer's address when the connection was made.
+    pub fn peer_address(&self) -> Result<SocketAddr> {
+        Ok(self.shared()?.peer)
+    }
+
+    /// What both ends have agreed on. An error before they have, and after the end.
+    pub fn agreement(&self) -> Result<Agreement> {
+        match &*self.shared()?.phase.borrow() {
+            Phase::Open(agreement) => Ok(*agreement),
+            Phase::Negotiating => Err(Error::misuse("the capabilities are not agreed yet".into())),
+            Phase::Ending(reason) | Phase::Closed(reason) => Err(closed(reason)),
+        }
+    }
+
+    /// Why the session is over, if it is.
+    pub fn is_closed(&self) -> Result<Option<Reason>> {
+        Ok(self.shared()?.closed())
+    }
+
+    /// Announces an entity and sends it. Waits while the window is full or too much waits to be sent, and so holds the
+    /// caller back. Ok: it is announced, and if it is to have children, its header is on its way before theirs.
+    pub async fn send(&self, draft: EntityDraft, payload: Payload) -> Result<Ticket> {
+        self.announce_one(draft, Delivery::Payload(payload)).await
+    }
+
+    /// [`send`](Self::send) for many, in order, with one crossing of threads for all that the window allows.
+    pub async fn send_many(&self, items: Vec<(EntityDraft, Payload)>) -> Vec<Result<Ticket>> {
+        let items = items.into_iter().map(|(draft, payload)| (draft, Delivery::Payload(payload)));
+        self.announce_all(items).await
+    }
+
+    /// Announces an entity that cannot be delivered, so that it is counted and its reason is known.
+    pub async fn announce_failed(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
+        self.announce_one(draft, Delivery::Failed(reason)).await
+    }
+
+    /// Announces an entity that is left out, so that it is counted and its reason is known: SKIPPED. Layer 2.
+    pub async fn announce_skipped(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
+        self.layer2()?;
+        self.announce_one(draft, Delivery::Skipped(reason)).await
+    }
+
+    async fn announce_one(&self, draft: EntityDraft, delivery: Delivery) -> Result<Ticket> {
+        let tickets = self.announce_all(std::iter::once((draft, delivery))).await;
+        tickets.into_iter().next().unwrap_or_else(|| Err(closed(&self.reason())))
+    }
+
+    /// Announces entities in order; a draft that is refused leaves the others alone.
+    async fn announce_all(&self, items: impl ExactSizeIterator<Item = (EntityDraft, Delivery)>) -> Vec<Result<Ticket>> {
+        let Ok(inner) = self.inner() else { return items.map(|_| Err(penstock_io::Error::Forked.into())).collect() };
+        let link = &inner.link;
+        let mut asked = Vec::new();
+        let mut items = items.peekable();
+        while items.peek().is_some() {
+            let batch: Vec<_> = items.by_ref().take(TOGETHER).collect();
+            let (answers, waiting) = Answer::batch(batch.len(), Arc::clone(link));
+            let mut requests = Vec::with_capacity(batch.len());
+            for ((draft, delivery), answer) in batch.into_iter().zip(answers) {
+                match draft.check(&delivery) {
+                    Ok(()) => requests.push(SendRequest { draft, delivery, answer }),
+                    Err(error) => answer.fail(error),
+                }
+            }
+            asked.push(waiting);
+            // After the end nobody takes it, and the answers say so.
+            let _ = self.tell(Command::Send(requests)).await;
+        }
+        for waiting in &mut asked {
+            waiting.ready().await;
+        }
+        // No wait in between: whoever gives up waiting gives all of them up, or none.
+        let tickets = asked.into_iter().flat_map(Asked::take);
+        tickets.map(|ticket| ticket.unwrap_or_else(|| Err(closed(&self.reason())))).collect()
+    }
+
+    /// [`give_up`](Self::give_up) for one that nobody will ask for.
+    pub fn abandon(&self, ticket: &Ticket, message: String) -> Result<()> {
+        self.shared()?.forget(ticket);
+        self.give_up(ticket.key, Reason { code: ErrorCode::InternalError, message })
+    }
+
+    /// Gives up an entity of ours, and with it what would still have come below it. Never waits.
+    pub fn give_up(&self, key: EntityKey, reason: Reason) -> Result<()> {
+        // After the end of the session it has failed anyway.
+        self.inner()?.commands.urge(Urgent::GiveUp { key, reason });
+        Ok(())
+    }
+
+    /// Fails an entity: one of ours, whose stream is then reset, or a received one.
+    pub async fn fail(&self, key: EntityKey, reason: Reason) -> Result<()> {
+        self.tell(Command::Fail { key, reason }).await
+    }
+
+    /// Leaves an entity of ours out, so that it does not count as failed: SKIPPED, with its reason. Layer 2.
+    pub async fn skip(&self, key: EntityKey, reason: Reason) -> Result<()> {
+        self.layer2()?;
+        self.tell(Command::Skip { key, reason }).await
+    }
+
+    /// Hands the token back with which the receiver said that an entity of ours waits, so that it goes on. Gives the
+    /// receiver's reason where it does not go on from where it was. Layer 2.
+    pub async fn resume(&self, key: EntityKey, token: Bytes) -> Result<Option<Reason>> {
+        self.layer2()?;
+        self.ask(|reply| Command::Resume { key, token, reply }).await
+    }
+
+    /// What has become of one of the peer's claim checks. Layer 2.
+    ///
+    /// # Errors
+    ///
+    /// CLAIM_NOT_FOUND, also once it has expired.
+    pub async fn claim(&self, claim_id: u64) -> Result<ClaimCheck> {
+        self.ask_claim(ClaimAsk::Query { claim_id }).await
+    }
+
+    /// Takes the entity over that the peer has set aside in another session, once: send it anew in this session, with
+    /// the metadata `pipestream.claim`. Layer 2.
+    ///
+    /// # Errors
+    ///
+    /// CLAIM_EXPIRED, CLAIM_NOT_FOUND: also for another session's, and for one that was redeemed before.
+    pub async fn redeem(&self, claim_id: u64, session: SessionId) -> Result<ClaimCheck> {
+        let check = self.ask_claim(ClaimAsk::Redeem { claim_id, session }).await?;
+        Ok(ClaimCheck { session: Some(session), ..check })
+    }
+
+    async fn ask_claim(&self, ask: ClaimAsk) -> Result<ClaimCheck> {
+        self.layer2()?;
+        let response = self.ask(|reply| Command::AskClaim { ask, reply }).await?;
+        let not_found = || {
+            let message = format!("claim check {:016x} is not known", ask.claim_id());
+            Error::Protocol(core::Error::violation(ErrorCode::ClaimNotFound, message))
+        };
+        response.found.map(|found| ClaimCheck::found(ask.claim_id(), found)).ok_or_else(not_found)
+    }
+
+    /// What is there at layer 2 only needs it to be agreed on.
+    fn layer2(&self) -> Result<()> {
+        self.inner()?.link.layer2().map(drop)
+    }
+
+    /// Whether something has been announced with this label, by this process or an earlier one; not without a state
+    /// folder.
+    pub async fn knows(&self, label: Bytes) -> Result<bool> {
+        self.ask(|reply| Command::Knows { label, reply }).await
+    }
+
+    /// The last child of an entity has been announced.
+    pub async fn end_children(&self, parent: EntityKey) -> Result<()> {
+        self.ask(|reply| Command::EndChildren { parent: Some(parent), reply }).await
+    }
+
+    /// The last entity of our root scope has been announced.
+    pub async fn end_root(&self) -> Result<()> {
+        self.ask(|reply| Command::EndChildren { parent: None, reply }).await
+    }
+
+    /// Asks the peer whether everything up to an entity is terminal, and waits for the answer.
+    pub async fn checkpoint(&self, scope: u32, entity: u32, timeout: Option<Duration>) -> Result<CheckpointAnswer> {
+        self.ask(|reply| Command::Checkpoint { scope, entity, timeout, reply }).await
+    }
+
+    /// Waits for an entity of ours to end, and takes its outcome.
+    pub async fn wait_resolved(&self, key: EntityKey) -> Result<Resolution> {
+        let outcome = self.shared()?.resolutions.wait(key).await;
+        outcome.map_err(|missing| self.missing(missing, "entity"))
+    }
+
+    /// Waits until entities of ours have ended and takes the outcomes of at most `max`, in no particular order. Empty: the session is over and
+    /// all are taken.
+    pub async fn resolutions(&self, max: usize) -> Result<Vec<(EntityKey, Resolution)>> {
+        Ok(self.shared()?.resolutions.wait_any(max).await)
+    }
+
+    /// Waits for a scope of ours to be released, and takes its digest. An entity's scope is released before the entity
+    /// itself ends.
+    pub async fn wait_released(&self, scope: ScopeKey) -> Result<Released> {
+        let outcome = self.shared()?.releases.wait(scope).await;
+        outcome.map_err(|missing| self.missing(missing, "scope"))
+    }
+
+    /// Waits for events and takes at most `max`.
+    pub async fn events(&self, max: usize) -> Result<EventBatch> {
+        let (events, lost) = self.shared()?.events.wait(max).await;
+        Ok(EventBatch { events, lost })
+    }
+
+    /// The peer's next entity; `None` when the session is over. As long as nobody takes them, the peer is held back.
+    pub async fn next_entity(&self) -> Result<Option<IncomingEntity>> {
+        Ok(self.next_entities(1).await?.pop())
+    }
+
+    /// Waits for entities of the peer and takes at most `max`; none when the session is over. Several at a time cost
+    /// less than one after another.
+    pub async fn next_entities(&self, max: usize) -> Result<Vec<IncomingEntity>> {
+        let inner = self.inner()?;
+        let taken = inner.entities.take(max).await;
+        inner.link.taken(taken.len(), taken.iter().filter(|untaken| untaken.parked).count());
+        let entity = |untaken| IncomingEntity::new(untaken, Arc::clone(&inner.link), None);
+        Ok(taken.into_iter().map(entity).collect())
+    }
+
+    /// [`IncomingEntity::complete`] for many of this session. Gives an error for each that is not what it should be.
+    pub async fn complete_many(&self, entities: Vec<IncomingEntity>) -> Result<Vec<(EntityKey, Error)>> {
+        let inner = self.inner()?;
+        let mut complete = Vec::with_capacity(entities.len());
+        let mut wrong = Vec::new();
+        let (mut here, mut octets) = (0, 0);
+        for mut entity in entities {
+            let attempt = entity.attempt();
+            let finished = match entity.finish_now() {
+                Some(finished) => finished.map(|length| {
+                    here += 1;
+                    octets += length;
+                }),
+                None => entity.finish().await,
+            };
+            match finished {
+                Ok(()) => complete.push(attempt),
+                Err(error) => wrong.push((attempt.key, error)),
+            }
+        }
+        inner.shared.counters.arrived(here, octets);
+        if complete.is_empty() || inner.commands.urge(Urgent::Complete(complete)) {
+            return Ok(wrong);
+        }
+        Err(closed(&self.reason()))
+    }
+
+    /// Ends the session: a client waits until everything is terminal (decision 17), a server does not wait. Returns
+    /// once CONNECTION_CLOSE is out, with the reason that the session ended for.
+    pub async fn close(&self) -> Result<Reason> {
+        self.inner()?.commands.urge(Urgent::Close);
+        self.closed().await
+    }
+
+    /// Ends the session for this process: where its state is on disk, the next one goes on with it; elsewhere it ends now.
+    pub fn leave(&self, reason: Reason) -> Result<()> {
+        self.inner()?.commands.urge(Urgent::Leave(Some(reason)));
+        Ok(())
+    }
+
+    /// Ends the session now.
+    pub fn abort(&self, reason: Reason) -> Result<()> {
+        self.inner()?.commands.urge(Urgent::Abort(reason));
+        Ok(())
+    }
+
+    /// Waits for the end of the session.
+    pub async fn closed(&self) -> Result<Reason> {
+        let shared = self.shared()?;
+        let mut phase = shared.phase.subscribe();
+        // The sender is in `shared`, so it is there.
+        let _ = phase.wait_for(|phase| matches!(phase, Phase::Closed(_))).await;
+        Ok(self.reason())
+    }
+
+    async fn tell(&self, command: Command) -> Result<()> {
+        if self.inner()?.commands.tell(command).await { Ok(()) } else { Err(closed(&self.reason())) }
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<Result<T>>) -> Command) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(command(reply)).await?;
+        self.answered(answer).await
+    }
+
+    async fn answered<T>(&self, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
+        answer.await.unwrap_or_else(|_| Err(closed(&self.reason())))
+    }
+
+    fn missing(&self, missing: Missing, what: &str) -> Error {
+        match missing {
+            Missing::Unknown => Error::misuse(format!("no such {what} of ours, or its outcome was taken already")),
+            Missing::Closed => closed(&self.reason()),
+        }
+    }
+
+    /// Why the session is over, for those who find it so.
+    fn reason(&self) -> Reason {
+        let ending = || Reason { code: ErrorCode::InternalError, message: "the session is ending".to_owned() };
+        self.shared().ok().and_then(Shared::closed).unwrap_or_else(ending)
+    }
+}

@@ -1,0 +1,468 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_io::DriverError as _;
+use penstock_io::runtime;
+use penstock_pipestream::claims::ClaimTerms;
+use penstock_pipestream::messages::StoppingPointValidation;
+use penstock_pipestream::yield_token::StoppingPoint;
+use penstock_pipestream::{self as core, EntityHeader, ErrorCode, PayloadCheck, Reason, SessionId, YieldReason};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use super::super::claims::{ClaimCheck, Claims, Details};
+use super::super::command::{Attempt, Command, Commands, Issued, Resumed, Urgent, closed};
+use super::super::events::{EventLog, LogEvent};
+use super::super::shared::Shared;
+use super::super::transport::hex;
+use super::body::{Body, StreamEnd};
+use crate::{Error, Result};
+
+/// How much of a spooled payload is read at a time.
+const READ_SIZE: usize = 128 << 10;
+
+/// An entity's payload on its way to its consumer, and the way back to the session. It tells the session when it is
+/// dropped undecided.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    attempt: Attempt,
+    header: Arc<EntityHeader>,
+    body: Option<Body>,
+    pieces: VecDeque<Bytes>,
+    offset: u64,
+    /// Made when the first octets of a stream come.
+    check: Option<Box<PayloadCheck>>,
+    /// The payload has been verified or has failed.
+    checked: bool,
+    sha256: Option<[u8; 32]>,
+    link: Arc<EntityLink>,
+    place: Option<OwnedSemaphorePermit>,
+    /// Octets that came back from the consumer.
+    unread: Bytes,
+    /// How many octets the consumer has, less those.
+    processed: u64,
+    /// Only while it waits.
+    waiting: Option<Box<Waiting>>,
+    decided: bool,
+}
+
+/// An entity whose owner has a token.
+#[derive(Debug)]
+struct Waiting {
+    state: Bytes,
+    /// How many octets the consumer had.
+    processed: u64,
+    /// Whether the session knows that it has more by now.
+    noted: bool,
+    /// Fires when its owner lets it go on.
+    resumed: oneshot::Receiver<Resumed>,
+}
+
+/// The largest payload that is parked, and how many are.
+const PARKED_PAYLOAD: usize = 4 << 10;
+pub(crate) const PARKED: usize = 1_024;
+
+/// An entity's way back to its session. All entities of a session share one.
+#[derive(Debug)]
+pub(crate) struct EntityLink {
+    /// The process that the session lives in.
+    pub(crate) process: u32,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) commands: Commands,
+    pub(crate) log: Option<EventLog>,
+    /// The claim checks that this end has issued.
+    pub(crate) claims: Arc<Claims>,
+    /// One for each entity stream that is being received or waits for its consumer.
+    pub(crate) places: Arc<Semaphore>,
+    /// One for each very small entity that came whole and waits without a place.
+    pub(crate) parked: Arc<Semaphore>,
+}
+
+impl EntityLink {
+    /// A very small entity that came whole gives its place back at once, as long as few wait for their consumer: the
+    /// peer sends more while the consumer wakes up.
+    pub(crate) fn park(&self, octets: usize, place: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
+        if octets > PARKED_PAYLOAD {
+            return place;
+        }
+        Arc::clone(&self.parked).try_acquire_owned().unwrap_or(place)
+    }
+
+    /// So many entities were taken, some of which were parked.
+    pub(crate) fn taken(&self, count: usize, parked: usize) {
+        self.places.add_permits(count.saturating_sub(parked));
+        self.parked.add_permits(parked);
+    }
+}
+
+/// What a consumer that does its own verification works with.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) attempt: Attempt,
+    pub(crate) dehydrated: bool,
+    pub(crate) body: Body,
+    pub(crate) check: PayloadCheck,
+    pub(crate) place: Option<OwnedSemaphorePermit>,
+}
+
+impl Receiving {
+    pub(super) fn new(
+        attempt: Attempt,
+        header: Arc<EntityHeader>,
+        body: Body,
+        link: Arc<EntityLink>,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        Self {
+            attempt,
+            header,
+            body: Some(body),
+            pieces: VecDeque::new(),
+            offset: 0,
+            check: None,
+            checked: false,
+            sha256: None,
+            link,
+            place,
+            unread: Bytes::new(),
+            processed: 0,
+            waiting: None,
+            decided: false,
+        }
+    }
+
+    /// The next octets; `None` once they are known to be right.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        let next = match std::mem::take(&mut self.unread) {
+            unread if unread.is_empty() => self.fresh_chunk().await?,
+            unread => Some(unread),
+        };
+        if let Some(octets) = &next {
+            self.processed = self.processed.saturating_add(octets.len() as u64);
+            self.note_progress().await;
+        }
+        Ok(next)
+    }
+
+    async fn fresh_chunk(&mut self) -> Result<Option<Bytes>> {
+        while self.sha256.is_none() {
+            if self.checked {
+                return Err(Error::misuse("the entity has failed already".into()));
+            }
+            if let Some(octets) = self.check_whole() {
+                let octets = octets?;
+                self.count(1, octets.len() as u64);
+                return Ok(Some(octets).filter(|octets| !octets.is_empty()));
+            }
+            let Some(piece) = self.next_piece().await? else {
+                self.finish_check()?;
+                break;
+            };
+            if let Err(error) = self.check().update(&piece) {
+                return Err(self.give_up(error));
+            }
+            if !piece.is_empty() {
+                return Ok(Some(piece));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A payload that came whole: it is known to be right before anybody sees it.
+    fn check_whole(&mut self) -> Option<Result<Bytes>> {
+        let Some(Body::Whole(octets)) = self.body.take_if(|body| matches!(body, Body::Whole(_))) else { return None };
+        let digest = PayloadCheck::whole(self.header.payload_length, &self.header.checksum, &octets);
+        Some(self.verified(digest).map(|()| octets))
+    }
+
+    /// [`finish`](Self::finish) without waiting, where nothing has to be waited for. Gives the payload's length, which
+    /// whoever finishes many counts for all of them.
+    pub(super) fn finish_now(&mut self) -> Option<Result<u64>> {
+        if self.link.log.is_some() {
+            return None;
+        }
+        let checked = self.check_whole()?;
+        self.decided = true;
+        Some(checked.map(|octets| octets.len() as u64))
+    }
+
+    fn count(&self, entities: u64, octets: u64) {
+        self.link.shared.counters.arrived(entities, octets);
+    }
+
+    fn check(&mut self) -> &mut PayloadCheck {
+        self.check.get_or_insert_with(|| Box::new(new_check(&self.header)))
+    }
+
+    /// Reads what is left, then tells the session.
+    pub(super) async fn complete(self) -> Result<()> {
+        let (attempt, link) = (self.attempt, Arc::clone(&self.link));
+        self.finish().await?;
+        if link.commands.urge(Urgent::Complete(vec![attempt])) { Ok(()) } else { Err(link.closed()) }
+    }
+
+    /// Reads what is left; the session is still to be told.
+    pub(super) async fn finish(mut self) -> Result<()> {
+        while self.chunk().await?.is_some() {}
+        self.decided = true;
+        if let (Some(log), Some(sha256)) = (&self.link.log, self.sha256) {
+            let event =
+                LogEvent::entity(self.attempt.key, &self.header, None, self.header.payload_length, &hex(&sha256));
+            log.write(self.link.shared.id(), vec![event]).await;
+        }
+        Ok(())
+    }
+
+    /// Tells the session that the entity is rejected.
+    pub(super) fn reject(mut self, reason: Reason) -> Result<()> {
+        self.decided = true;
+        self.stop(reason.code);
+        self.urge(Urgent::Fail { attempt: self.attempt, reason })
+    }
+
+    fn urge(&self, command: Urgent) -> Result<()> {
+        if self.link.commands.urge(command) { Ok(()) } else { Err(self.link.closed()) }
+    }
+
+    /// Whether a claim check would be kept.
+    pub(super) fn check_claims(&self) -> Result<()> {
+        self.link.claims.check_kept()
+    }
+
+    pub(super) fn check_layer2(&self) -> Result<()> {
+        self.link.layer2().map(drop)
+    }
+
+    /// Tells the session that the entity is left out.
+    pub(super) fn skip(mut self, reason: Reason) -> Result<()> {
+        self.decided = true;
+        self.stop(reason.code);
+        self.urge(Urgent::Skip { attempt: self.attempt, reason })
+    }
+
+    /// These were the last octets that the consumer got, and it has not looked at them: they are the next ones.
+    pub(super) fn unread(&mut self, octets: Bytes) {
+        self.processed = self.processed.saturating_sub(octets.len() as u64);
+        self.unread = octets;
+    }
+
+    /// Tells the owner that the entity waits.
+    pub(super) async fn wait(&mut self, reason: YieldReason, state: Bytes) -> Result<()> {
+        let processed = self.processed;
+        let validation = StoppingPointValidation {
+            state_checksum: Some(state_checksum(&state, processed)),
+            bytes_processed: Some(processed),
+            is_resumable: Some(true),
+            ..StoppingPointValidation::default()
+        };
+        let point = StoppingPoint { reason, continuation: state.clone(), validation };
+        let ((reply, answer), (resumed, resuming)) = (oneshot::channel(), oneshot::channel());
+        self.urge(Urgent::Yield { attempt: self.attempt, point: Box::new(point), reply, resumed })?;
+        answer.await.unwrap_or_else(|_| Err(self.link.closed()))?;
+        self.waiting = Some(Box::new(Waiting { state, processed, noted: false, resumed: resuming }));
+        Ok(())
+    }
+
+    /// Where the consumer of an entity that waits takes more octets, its state is another one than its token's. Whoever has
+    /// the octets can rely on that: no token is good after this.
+    async fn note_progress(&mut self) {
+        let (attempt, processed) = (self.attempt, self.processed);
+        let Some(waiting) = self.waiting.as_mut().filter(|waiting| !waiting.noted) else { return };
+        waiting.noted = true;
+        let ((reply, noted), state_checksum) = (oneshot::channel(), state_checksum(&waiting.state, processed));
+        if self.link.commands.urge(Urgent::NoteState { attempt, state_checksum, reply }) {
+            // A session that is over resumes nothing.
+            let _ = noted.await;
+        }
+    }
+
+    /// Waits until it goes on.
+    pub(super) async fn resumed(&mut self) -> Result<Option<Bytes>> {
+        let Some(waiting) = &mut self.waiting else { return Err(Error::misuse("the entity does not wait".into())) };
+        let resumed = (&mut waiting.resumed).await;
+        // The token may have come just before the consumer took more.
+        let unchanged = waiting.processed == self.processed;
+        self.waiting = None;
+        match resumed {
+            Ok(point) => Ok(point.filter(|_| unchanged).map(|point| point.continuation)),
+            Err(_) if self.link.shared.closed().is_some() => Err(self.link.closed()),
+            Err(_) => Err(Error::misuse("the entity came to its end while it waited".into())),
+        }
+    }
+
+    /// Stores a claim check, then tells the session.
+    pub(super) async fn defer(self, reason: Reason, life: Option<Duration>) -> Result<ClaimCheck> {
+        let session = self.link.layer2()?;
+        // To its end, even if nobody waits for that: a claim check that is issued must be somebody's.
+        let deferring = runtime::spawn(self.set_aside(session, reason, life))?;
+        deferring.await.unwrap_or_else(|died| Err(Error::task(&died)))
+    }
+
+    /// What a claim check says of the processing; the session adds what it knows of children and checkpoints. Whoever
+    /// redeems the claim check sends the entity again, so nothing goes on from there.
+    fn stopping_point(&self) -> StoppingPointValidation {
+        let waiting = self.waiting.as_ref();
+        StoppingPointValidation {
+            state_checksum: waiting.map(|waiting| state_checksum(&waiting.state, self.processed)),
+            bytes_processed: Some(self.processed),
+            is_resumable: Some(false),
+            ..StoppingPointValidation::default()
+        }
+    }
+
+    async fn set_aside(mut self, session: SessionId, reason: Reason, life: Option<Duration>) -> Result<ClaimCheck> {
+        let key = self.attempt.key;
+        let known = self.stopping_point();
+        let (reply, answer) = oneshot::channel();
+        let asked = Urgent::StoppingPoint { key, validation: Box::new(known.clone()), reply };
+        // A session that is over has nothing to add.
+        let validation = if self.link.commands.urge(asked) { Some(answer.await.unwrap_or(known)) } else { Some(known) };
+        let terms = ClaimTerms { session, scope: key.scope, entity: key.entity, life, validation };
+        let claims = Arc::clone(&self.link.claims);
+        let claim = match claims.issue(&terms, Details::of(&self.header, &reason)).await {
+            Ok(claim) => claim,
+            Err(error) => {
+                let code = error.code().unwrap_or(ErrorCode::InternalError);
+                // After the end of the session nobody needs to know.
+                let _ = self.reject(Reason { code, message: error.to_string() });
+                return Err(error);
+            }
+        };
+        self.decided = true;
+        self.stop(ErrorCode::NoError);
+        let (reply, answer) = oneshot::channel();
+        let issued = Issued { id: claim.id, expiry_micros: claim.expiry_micros, reason };
+        let sent = self.urge(Urgent::Defer { attempt: self.attempt, claim: issued, reply: Some(reply) });
+        let answer = match sent {
+            Ok(()) => answer.await.unwrap_or_else(|_| Err(self.link.closed())),
+            Err(error) => Err(error),
+        };
+        answer.inspect_err(|_| claims.void(claim.id)).map(|()| ClaimCheck::from(&claim))
+    }
+
+    /// Leaves verification and decision to the caller.
+    pub(super) fn into_parts(mut self, dehydrated: bool) -> Option<Parts> {
+        self.decided = true;
+        let (body, check) = (self.body.take()?, new_check(&self.header));
+        Some(Parts { attempt: self.attempt, dehydrated, body, check, place: self.place.take() })
+    }
+
+    async fn next_piece(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(piece) = self.pieces.pop_front() {
+                return Ok(Some(piece));
+            }
+            match &mut self.body {
+                None => return Ok(None),
+                Some(Body::Whole(octets)) => {
+                    return Ok(Some(std::mem::take(octets)).filter(|octets| !octets.is_empty()));
+                }
+                Some(Body::Spooled(spool)) => {
+                    let read = spool.read(READ_SIZE, self.offset);
+                    let piece = read.map_err(|error| {
+                        self.give_up(core::Error::new(
+                            penstock_wire::ErrorKind::Io,
+                            ErrorCode::InternalError,
+                            format!("cannot read the payload back: {error}"),
+                        ))
+                    })?;
+                    self.offset = self.offset.saturating_add(piece.len() as u64);
+                    return Ok((!piece.is_empty()).then_some(piece));
+                }
+                Some(Body::Stream(stream)) => match stream.next().await {
+                    Ok(Some(pieces)) => self.pieces = pieces,
+                    Ok(None) => return Ok(None),
+                    Err(end) => return Err(self.stream_ended(end).await),
+                },
+            }
+        }
+    }
+
+    fn finish_check(&mut self) -> Result<()> {
+        let check = self.check.take().map_or_else(|| new_check(&self.header), |check| *check);
+        self.verified(check.finish())?;
+        self.count(1, self.header.payload_length);
+        Ok(())
+    }
+
+    fn verified(&mut self, digest: core::Result<[u8; 32]>) -> Result<()> {
+        self.checked = true;
+        match digest {
+            Ok(digest) => {
+                self.sha256 = Some(digest);
+                self.body = None;
+                Ok(())
+            }
+            Err(error) => Err(self.give_up(error)),
+        }
+    }
+
+    /// The payload is wrong: the session learns it, the stream is stopped.
+    fn give_up(&mut self, error: core::Error) -> Error {
+        let reason = Reason { code: error.code(), message: error.message().to_owned() };
+        self.decided = true;
+        self.stop(reason.code);
+        self.link.commands.urge(Urgent::Fail { attempt: self.attempt, reason });
+        Error::Protocol(error)
+    }
+
+    async fn stream_ended(&mut self, end: StreamEnd) -> Error {
+        self.decided = true;
+        let stream = match self.body.take() {
+            Some(Body::Stream(stream)) => stream.name(),
+            _ => 0,
+        };
+        match end {
+            StreamEnd::Reset(code) => {
+                self.link.commands.tell(Command::StreamReset { stream, attempt: self.attempt, code }).await;
+                core::Error::violation(ErrorCode::from_code(code), "the peer reset the entity's stream").into()
+            }
+            StreamEnd::Stopped(code) => core::Error::violation(code, "the entity has failed meanwhile").into(),
+            StreamEnd::Lost => self.link.closed(),
+        }
+    }
+
+    fn stop(&mut self, code: ErrorCode) {
+        if let Some(Body::Stream(stream)) = &mut self.body {
+            stream.stop(code);
+        }
+        self.body = None;
+        self.checked = true;
+    }
+}
+
+/// What a token is good for (section 9.6): the octets that the consumer has, and what it has made of them.
+fn state_checksum(state: &[u8], processed: u64) -> Bytes {
+    let sha256 = Sha256::new().chain_update(processed.to_be_bytes()).chain_update(state);
+    Bytes::copy_from_slice(&sha256.finalize())
+}
+
+fn new_check(header: &EntityHeader) -> PayloadCheck {
+    PayloadCheck::new(header.payload_length, header.checksum.clone())
+}
+
+impl EntityLink {
+    /// The session's name at layer 2, or the misuse of something that is there only.
+    pub(crate) fn layer2(&self) -> Result<SessionId> {
+        let none = || Error::misuse("both ends must have agreed on layer 2 for this".into());
+        self.shared.layer2().ok_or_else(none)
+    }
+
+    pub(crate) fn closed(&self) -> Error {
+        let lost = || Reason { code: ErrorCode::InternalError, message: "the connection is lost".to_owned() };
+        closed(&self.shared.closed().unwrap_or_else(lost))
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        if !self.decided {
+            let message = "the consumer dropped the entity".to_owned();
+            self.stop(ErrorCode::InternalError);
+            let reason = Reason { code: ErrorCode::InternalError, message };
+            self.link.commands.urge(Urgent::Fail { attempt: self.attempt, reason });
+        }
+    }
+}

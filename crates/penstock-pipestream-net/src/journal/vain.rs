@@ -1,0 +1,69 @@
+//! A session of an earlier process that nobody comes back to ends as it would have in memory: in order where its client
+//! had ended its root scope and all of it is there, which a client that survives does before it closes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use penstock_io::DriverError as _;
+use penstock_pipestream::{ErrorCode, Event, Reason};
+
+use super::super::counters::Counters;
+use super::super::driver::inbox;
+use super::super::shared::now;
+use super::super::sink::{FolderSink, SinkEvent};
+use super::open::Waiting;
+use crate::{Error, Result};
+
+impl Waiting {
+    /// Its list gets its last lines, and nothing is kept.
+    pub(crate) async fn end(mut self, sink: &Arc<FolderSink>, counters: &Arc<Counters>) {
+        let session = self.owner.session;
+        let message = "its client did not come back to the server that was started again".to_owned();
+        let reason = Reason { code: ErrorCode::IdleTimeout, message };
+        for entity in self.found.entities() {
+            self.session.complete(now(), entity.key);
+        }
+        let mut events = Vec::new();
+        let whole = self.session.received_all();
+        self.session.handle_connection_lost(now(), reason, false);
+        events.extend(whole.map(|outcome| SinkEvent::Gathered { key: None, outcome }));
+        while let Some(event) = self.session.poll_event() {
+            if let Event::Resolved { key, parent_id, status, reason, owned: false, .. } = event {
+                let event =
+                    SinkEvent::Resolved { key, parent_id, status, reason, failures: 0, claim: None, header: None };
+                events.push(event);
+            }
+        }
+        // CONNECTION_CLOSE was lost with the server that it was for.
+        let end = self.end.or(whole.map(|_| ErrorCode::NoError));
+        events.push(SinkEvent::Closed(end.unwrap_or(ErrorCode::IdleTimeout)));
+        if end.is_none() {
+            tracing::warn!(%session, "nobody came back to a session of an earlier process; it has ended");
+            self.journal.counters().in_vain.fetch_add(1, Ordering::Relaxed);
+        }
+        match self.close(sink, counters, events).await {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::error!(%session, %error, "the list of a session cannot be closed; it is tried again at the next start")
+            }
+        }
+    }
+
+    async fn close(self, sink: &Arc<FolderSink>, counters: &Arc<Counters>, events: Vec<SinkEvent>) -> Result<()> {
+        if !self.found.is_closed() {
+            let id: Arc<str> = self.owner.session.to_string().into();
+            // What the sink would tell it, nobody hears.
+            let (commands, _) = inbox();
+            let (sink, counters) = (Arc::clone(sink), Arc::clone(counters));
+            let certificate = self.owner.certificate;
+            let open = move || sink.session(&id, commands, counters, None, certificate, Some(self.found));
+            let opened = tokio::task::spawn_blocking(open);
+            let (session, done) = opened.await.map_err(|died| Error::task(&died))??;
+            session.observe(events).await;
+            drop(session);
+            // The thread ends by a panic only.
+            let _ = done.await;
+        }
+        self.journal.remove().await.map_err(|error| Error::io("cannot remove its records", error))
+    }
+}

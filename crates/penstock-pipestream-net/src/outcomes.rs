@@ -1,0 +1,256 @@
+//! What a session tells its user, kept until it is asked for. Nothing here waits on the IO thread: it is put in by the
+//! driver and taken out by any thread, whichever comes first.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Locks without regard to a panic elsewhere: every critical section here leaves the value consistent.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The tasks and threads that wait for a change.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters(Vec<Waker>);
+
+impl Waiters {
+    pub(crate) fn add(&mut self, context: &Context<'_>) {
+        if !self.0.iter().any(|waker| waker.will_wake(context.waker())) {
+            self.0.push(context.waker().clone());
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+pub(crate) fn wake(wakers: Vec<Waker>) {
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+/// Why there is no outcome to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Never expected, or taken already.
+    Unknown,
+    /// The session ended before it was known.
+    Closed,
+}
+
+/// Outcomes by key: each is expected, then settled, then taken once.
+#[derive(Debug)]
+pub(crate) struct Outcomes<K, V>(Mutex<OutcomesState<K, V>>);
+
+#[derive(Debug)]
+struct OutcomesState<K, V> {
+    slots: HashMap<K, Slot<V>>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+enum Slot<V> {
+    Expected(Waiters),
+    Settled(V),
+}
+
+impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(OutcomesState { slots: HashMap::new(), closed: false }))
+    }
+
+    /// An outcome will come.
+    pub(crate) fn expect(&self, key: K) {
+        lock(&self.0).slots.entry(key).or_insert_with(|| Slot::Expected(Waiters::default()));
+    }
+
+    /// Nobody will ask for it.
+    pub(crate) fn forget(&self, key: K) {
+        lock(&self.0).slots.remove(&key);
+    }
+
+    /// The outcomes are here. A key that nobody expects any more is dropped.
+    pub(crate) fn settle(&self, outcomes: impl IntoIterator<Item = (K, V)>) {
+        let mut wakers = Vec::new();
+        {
+            let mut state = lock(&self.0);
+            for (key, value) in outcomes {
+                if let Some(slot) = state.slots.get_mut(&key)
+                    && let Slot::Expected(waiters) = slot
+                {
+                    wakers.extend(waiters.take());
+                    *slot = Slot::Settled(value);
+                }
+            }
+        }
+        wake(wakers);
+    }
+
+    /// Nothing more will be settled.
+    pub(crate) fn close(&self) {
+        let mut wakers = Vec::new();
+        {
+            let mut state = lock(&self.0);
+            state.closed = true;
+            for slot in state.slots.values_mut() {
+                if let Slot::Expected(waiters) = slot {
+                    wakers.extend(waiters.take());
+                }
+            }
+        }
+        wake(wakers);
+    }
+
+    /// Waits for one outcome and takes it.
+    pub(crate) async fn wait(&self, key: K) -> Result<V, Missing> {
+        poll_fn(|context| self.poll_one(key, context)).await
+    }
+
+    fn poll_one(&self, key: K, context: &Context<'_>) -> Poll<Result<V, Missing>> {
+        let mut state = lock(&self.0);
+        let closed = state.closed;
+        match state.slots.get_mut(&key) {
+            None => return Poll::Ready(Err(Missing::Unknown)),
+            Some(Slot::Expected(_)) if closed => return Poll::Ready(Err(Missing::Closed)),
+            Some(Slot::Expected(waiters)) => {
+                waiters.add(context);
+                return Poll::Pending;
+            }
+            Some(Slot::Settled(_)) => {}
+        }
+        Poll::Ready(state.take(key).ok_or(Missing::Unknown))
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> OutcomesState<K, V> {
+    fn take(&mut self, key: K) -> Option<V> {
+        if !matches!(self.slots.get(&key), Some(Slot::Settled(_))) {
+            return None;
+        }
+        match self.slots.remove(&key) {
+            Some(Slot::Settled(value)) => Some(value),
+            Some(Slot::Expected(_)) | None => None,
+        }
+    }
+}
+
+/// What events may carry besides themselves while nobody takes them, in octets.
+const EVENT_OCTETS: usize = 16 << 20;
+
+/// The latest events, for a user who may not ask for them: beyond the capacity the oldest are dropped and counted.
+#[derive(Debug)]
+pub(crate) struct EventQueue<E> {
+    capacity: usize,
+    /// What an event carries besides itself.
+    weigh: fn(&E) -> usize,
+    state: Mutex<EventState<E>>,
+}
+
+#[derive(Debug)]
+struct EventState<E> {
+    events: VecDeque<E>,
+    octets: usize,
+    lost: u64,
+    waiters: Waiters,
+    closed: bool,
+}
+
+impl<E> EventQueue<E> {
+    pub(crate) fn new(capacity: usize, weigh: fn(&E) -> usize) -> Self {
+        let (events, waiters) = (VecDeque::new(), Waiters::default());
+        let state = EventState { events, octets: 0, lost: 0, waiters, closed: false };
+        Self { capacity, weigh, state: Mutex::new(state) }
+    }
+
+    /// Adds events and says how many were dropped for them.
+    pub(crate) fn push(&self, events: impl IntoIterator<Item = E>) -> u64 {
+        let (wakers, dropped) = {
+            let state = &mut *lock(&self.state);
+            let octets = &mut state.octets;
+            state.events.extend(events.into_iter().inspect(|event| *octets += (self.weigh)(event)));
+            let mut dropped = 0;
+            while state.events.len() > self.capacity || (state.octets > EVENT_OCTETS && state.events.len() > 1) {
+                let oldest = state.events.pop_front();
+                state.octets -= oldest.as_ref().map_or(0, self.weigh);
+                dropped += 1;
+            }
+            state.lost = state.lost.saturating_add(dropped);
+            (state.waiters.take(), dropped)
+        };
+        wake(wakers);
+        dropped
+    }
+
+    /// How many wait to be taken.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.state).events.len()
+    }
+
+    pub(crate) fn close(&self) {
+        let wakers = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            state.waiters.take()
+        };
+        wake(wakers);
+    }
+
+    /// Waits until there are events and takes at most `max`, with the number dropped since the last time. Empty when
+    /// the session is over.
+    pub(crate) async fn wait(&self, max: usize) -> (Vec<E>, u64) {
+        poll_fn(|context| {
+            let mut state = lock(&self.state);
+            if state.events.is_empty() && !state.closed {
+                state.waiters.add(context);
+                return Poll::Pending;
+            }
+            let count = state.events.len().min(max.max(1));
+            let events: Vec<E> = state.events.drain(..count).collect();
+            state.octets -= events.iter().map(self.weigh).sum::<usize>();
+            Poll::Ready((events, std::mem::take(&mut state.lost)))
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_io::runtime::block_on;
+
+    #[test]
+    fn an_outcome_is_taken_once() {
+        let outcomes = Outcomes::new();
+        outcomes.expect(1);
+        outcomes.settle([(1, 'a'), (2, 'b')]);
+        assert_eq!(block_on(outcomes.wait(1)).unwrap(), Ok('a'));
+        assert_eq!(block_on(outcomes.wait(1)).unwrap(), Err(Missing::Unknown));
+        assert_eq!(block_on(outcomes.wait(2)).unwrap(), Err(Missing::Unknown));
+    }
+
+    #[test]
+    fn outcomes_taken_by_key_leave_nothing_behind() {
+        let outcomes = Outcomes::new();
+        for key in 0..1_000 {
+            outcomes.expect(key);
+            outcomes.settle([(key, key)]);
+            assert_eq!(block_on(outcomes.wait(key)).unwrap(), Ok(key));
+        }
+        assert!(lock(&outcomes.0).slots.is_empty());
+        outcomes.expect(1_000);
+        outcomes.close();
+        assert_eq!(block_on(outcomes.wait(1_000)).unwrap(), Err(Missing::Closed));
+    }
+
+    #[test]
+    fn events_beyond_the_capacity_are_counted() {
+        let queue = EventQueue::new(2, |_| 0);
+        assert_eq!(queue.push(0..5), 3);
+        assert_eq!(block_on(queue.wait(9)).unwrap(), (vec![3, 4], 3));
+        queue.close();
+        assert_eq!(block_on(queue.wait(9)).unwrap(), (vec![], 0));
+    }
+}

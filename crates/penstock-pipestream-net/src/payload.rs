@@ -1,0 +1,279 @@
+//! Where the octets of an entity that we send come from.
+//!
+//! The checksum stands in the header, before the payload, so a payload is hashed when it is made, on the thread of
+//! whoever makes it, and read a second time when it is sent (decision 15). A source that changes in between is found
+//! out: by its length here, by its checksum at the receiver.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_io::DriverError as _;
+use sha2::{Digest as _, Sha256};
+
+use super::pump::SMALL_PAYLOAD;
+use crate::{Error, Result};
+
+/// A reader's octets stay in memory up to here, then go to an anonymous temporary file.
+const SPOOL_MEMORY: usize = 1 << 20;
+/// How much is read at a time.
+const READ_SIZE: usize = 128 << 10;
+
+/// The octets of an entity with their length and SHA-256.
+#[derive(Clone)]
+pub struct Payload {
+    source: Source,
+    length: u64,
+    sha256: [u8; 32],
+}
+
+#[derive(Clone)]
+enum Source {
+    Memory(Bytes),
+    File(Arc<File>),
+}
+
+impl Payload {
+    /// No octets: a container whose own bytes do not travel.
+    pub fn empty() -> Self {
+        Self::bytes(Bytes::new())
+    }
+
+    /// Octets in memory. Hashes them.
+    pub fn bytes(octets: impl Into<Bytes>) -> Self {
+        let octets = octets.into();
+        let sha256 = Sha256::digest(&octets).into();
+        Self::bytes_with_sha256(octets, sha256)
+    }
+
+    /// Octets in memory whose SHA-256 is known. If it is wrong, the receiver says so.
+    pub fn bytes_with_sha256(octets: Bytes, sha256: [u8; 32]) -> Self {
+        let length = octets.len() as u64;
+        Self { source: Source::Memory(octets), length, sha256 }
+    }
+
+    /// A file by name. Reads it once to hash it.
+    pub fn path(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|error| Error::file("cannot open", path, error))?;
+        let is_file = file.metadata().map_err(|error| Error::file("cannot read", path, error))?.is_file();
+        if !is_file {
+            return Err(Error::misuse(format!("{} is not a file", path.display())));
+        }
+        Self::hashed(file).map_err(|error| Error::file("cannot read", path, error))
+    }
+
+    /// An open file that can be read twice, from its start to its end whatever its position is. Reads it once to hash
+    /// it. A pipe goes through [`reader`](Self::reader).
+    pub fn file(file: File) -> Result<Self> {
+        Self::hashed(file).map_err(|error| Error::io("cannot read the file", error))
+    }
+
+    fn hashed(mut file: File) -> io::Result<Self> {
+        file.seek(SeekFrom::Start(0))?;
+        let (length, sha256) = hash(&mut file, |_| Ok(()))?;
+        Ok(Self { source: Source::File(Arc::new(file)), length, sha256 })
+    }
+
+    /// Whatever can be read once. Keeps it in memory up to 1 MiB, then in an anonymous temporary file.
+    pub fn reader(mut reader: impl Read) -> Result<Self> {
+        let mut memory = Vec::new();
+        let mut spool: Option<File> = None;
+        let spooled = hash(&mut reader, |octets| spool_octets(&mut memory, &mut spool, octets));
+        let (length, sha256) = spooled.map_err(|error| Error::io("cannot keep the payload", error))?;
+        let source = match spool {
+            Some(file) => Source::File(Arc::new(file)),
+            None => Source::Memory(memory.into()),
+        };
+        Ok(Self { source, length, sha256 })
+    }
+
+    /// How many octets it has.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Their SHA-256.
+    pub fn sha256(&self) -> [u8; 32] {
+        self.sha256
+    }
+
+    /// Its octets, if they are few and in memory.
+    pub(crate) fn small(&self) -> Option<Bytes> {
+        match &self.source {
+            Source::Memory(octets) => Some(octets.clone()).filter(|octets| octets.len() <= SMALL_PAYLOAD),
+            Source::File(_) => None,
+        }
+    }
+
+    /// How much memory it takes while it is being sent.
+    pub(crate) fn footprint(&self) -> usize {
+        match &self.source {
+            Source::Memory(octets) => octets.len(),
+            // One read being written, one ahead of it.
+            Source::File(_) => READ_SIZE * 2,
+        }
+    }
+
+    /// The octets from `offset` to `end`, piece by piece.
+    pub(crate) fn pieces(&self, offset: u64, end: u64) -> Pieces {
+        Pieces { source: self.source.clone(), offset, end: end.min(self.length) }
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Payload").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// A part of a payload that is being sent.
+pub(crate) struct Pieces {
+    source: Source,
+    offset: u64,
+    end: u64,
+}
+
+impl Pieces {
+    /// All of it, if it is in memory.
+    pub(crate) fn in_memory(&self) -> Option<Bytes> {
+        match &self.source {
+            Source::Memory(octets) => {
+                let (from, to) = (usize::try_from(self.offset).ok()?, usize::try_from(self.end).ok()?);
+                (from <= to && to <= octets.len()).then(|| octets.slice(from..to))
+            }
+            Source::File(_) => None,
+        }
+    }
+
+    /// The next piece, or `None` at the end. Blocks on the disk.
+    pub(crate) fn read(&mut self) -> io::Result<Option<Bytes>> {
+        let left = usize::try_from(self.end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        if left == 0 {
+            return Ok(None);
+        }
+        let piece = match &self.source {
+            Source::Memory(_) => self.in_memory().ok_or(io::ErrorKind::UnexpectedEof)?,
+            Source::File(file) => {
+                let mut buffer = vec![0; left.min(READ_SIZE)];
+                let count = read_at(file, &mut buffer, self.offset)?;
+                if count == 0 {
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the source became shorter"));
+                }
+                buffer.truncate(count);
+                buffer.into()
+            }
+        };
+        self.offset = self.offset.saturating_add(piece.len() as u64);
+        Ok(Some(piece))
+    }
+}
+
+/// Reads everything, hands each piece on, and gives length and hash.
+fn hash(reader: &mut impl Read, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<(u64, [u8; 32])> {
+    let mut buffer = vec![0; READ_SIZE];
+    let mut hash = Sha256::new();
+    let mut length = 0_u64;
+    loop {
+        let count = match reader.read(&mut buffer) {
+            Ok(0) => return Ok((length, hash.finalize().into())),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let octets = buffer.get(..count).unwrap_or_default();
+        hash.update(octets);
+        each(octets)?;
+        length = length.saturating_add(count as u64);
+    }
+}
+
+fn spool_octets(memory: &mut Vec<u8>, spool: &mut Option<File>, octets: &[u8]) -> io::Result<()> {
+    use std::io::Write as _;
+    if let Some(file) = spool {
+        return file.write_all(octets);
+    }
+    memory.extend_from_slice(octets);
+    if memory.len() > SPOOL_MEMORY {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(memory)?;
+        *memory = Vec::new();
+        *spool = Some(file);
+    }
+    Ok(())
+}
+
+fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    use std::os::unix::fs::FileExt as _;
+    loop {
+        match file.read_at(buffer, offset) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn collect(payload: &Payload, from: u64, to: u64) -> Vec<u8> {
+        let mut pieces = payload.pieces(from, to);
+        let mut all = Vec::new();
+        while let Some(piece) = pieces.read().unwrap() {
+            all.extend_from_slice(&piece);
+        }
+        all
+    }
+
+    #[test]
+    fn every_source_gives_the_same_octets_and_hash() {
+        let octets: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&octets).unwrap();
+        let payloads = [
+            Payload::bytes(octets.clone()),
+            Payload::path(file.path()).unwrap(),
+            Payload::file(file.reopen().unwrap()).unwrap(),
+            Payload::reader(octets.as_slice()).unwrap(),
+        ];
+        for payload in payloads {
+            assert_eq!((payload.len(), payload.sha256()), (3_000_000, Sha256::digest(&octets).into()));
+            assert!(collect(&payload, 0, u64::MAX) == octets);
+            assert!(collect(&payload, 1_000, 2_000_001) == octets[1_000..2_000_001]);
+        }
+    }
+
+    #[test]
+    fn a_small_reader_stays_in_memory() {
+        let payload = Payload::reader(&b"hello"[..]).unwrap();
+        assert_eq!(payload.pieces(0, 5).in_memory().as_deref(), Some(&b"hello"[..]));
+        assert_eq!(Payload::empty().sha256(), <[u8; 32]>::from(Sha256::digest(b"")));
+    }
+
+    #[test]
+    fn a_source_that_became_shorter_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().write_all(b"hello").unwrap();
+        let payload = Payload::path(file.path()).unwrap();
+        file.as_file().set_len(2).unwrap();
+        let mut pieces = payload.pieces(0, 5);
+        assert_eq!(pieces.read().unwrap().as_deref(), Some(&b"he"[..]));
+        assert!(pieces.read().is_err());
+    }
+
+    #[test]
+    fn a_folder_is_no_payload() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(Payload::path(dir.path()), Err(Error::Local(_))));
+    }
+}

@@ -1,0 +1,163 @@
+//! Entities whose payload refers to an object: kept as they come, or fetched (sections 7.3 and 10.9).
+//!
+//! ```text
+//!  the message, verified ──► parsed, its keys checked ──► keep:  stored as it is
+//!                                                    └──► fetch: below an allowed prefix? ──► read, checked ──► stored
+//! ```
+//!
+//! Where a receiver goes is its own matter: only below the prefixes that its operator has named, at the endpoints and
+//! with the credentials that its operator has given. Of the reference only bucket, key and version count; its region
+//! is a hint for others.
+
+mod allowed;
+mod check;
+mod object;
+
+use std::fmt;
+
+use bytes::Bytes;
+use penstock_io::storage::StorageOptions;
+use penstock_pipestream::reference::{CONTENT_TYPE, KeyProviders, Reference, check_no_data_key};
+use penstock_pipestream::{self as core, EntityHeader};
+use serde::Serialize;
+
+use self::allowed::Allowed;
+pub(crate) use self::check::Check;
+pub(crate) use self::object::Object;
+use crate::Result;
+
+/// What a receiver does with references.
+#[derive(Debug, Clone, Default)]
+pub struct References {
+    /// Where it may fetch from; nothing: it keeps the messages.
+    fetching: Option<Fetching>,
+    /// Whose keys may have wrapped an object's. Not set: messages that are kept are not looked into, and encrypted
+    /// objects are not fetched.
+    approved: Option<KeyProviders>,
+}
+
+#[derive(Debug, Clone)]
+struct Fetching {
+    allowed: Vec<Allowed>,
+    max_octets: u64,
+}
+
+impl References {
+    /// Keeps messages as they come.
+    pub fn keep() -> Self {
+        Self::default()
+    }
+
+    /// Fetches objects of at most `max_octets` octets below these URLs, with the options of their store.
+    pub fn fetch(prefixes: &[String], storage: &StorageOptions, max_octets: u64) -> Result<Self> {
+        let allowed = prefixes.iter().map(|prefix| Allowed::open(prefix, storage)).collect::<Result<_>>()?;
+        Ok(Self { fetching: Some(Fetching { allowed, max_octets }), approved: None })
+    }
+
+    /// Takes only objects whose keys are these providers', kept or fetched: `PROVIDER` or `PROVIDER=KEY`.
+    pub fn with_key_providers(mut self, approved: &[String]) -> Result<Self> {
+        self.approved = Some(KeyProviders::parse(approved)?);
+        Ok(self)
+    }
+
+    /// Takes the verified payload of an entity that refers: what its line says, and the object if it is to be fetched.
+    pub(crate) async fn take(&self, message: Bytes) -> core::Result<(Referred, Option<Object>)> {
+        let reference = Reference::decode(message.clone())?;
+        match (&self.approved, &self.fetching) {
+            (Some(approved), _) => reference.check_keys(approved)?,
+            (None, Some(_)) => reference.check_keys(&KeyProviders::default())?,
+            (None, None) => {}
+        }
+        let Some(Fetching { allowed, max_octets }) = &self.fetching else {
+            return Ok((Referred::new(&reference, Stored::Message, Bytes::new()), None));
+        };
+        let location = reference.location()?;
+        let Some(place) = allowed.iter().find(|allowed| location.is_below(allowed.prefix())) else {
+            let message = format!("{location} is not below any prefix that this server fetches from");
+            return Err(core::Error::violation(core::ErrorCode::EntityInvalid, message));
+        };
+        let object = place.find(&location, reference.expected(), *max_octets).await?;
+        Ok((Referred::new(&reference, Stored::Object, message), Some(object)))
+    }
+}
+
+/// Whether an entity refers to an object; then, whether its header may say what it says.
+pub(crate) fn referring(header: &EntityHeader) -> Option<core::Result<()>> {
+    (header.content_type == CONTENT_TYPE).then(|| check_no_data_key("the header's metadata", &header.metadata))
+}
+
+/// What is stored for a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Stored {
+    /// The message itself.
+    Message,
+    /// The object's octets, and the message in a file beside them, because a wrapped key is nowhere else.
+    Object,
+}
+
+/// What a sink's line says of an entity that refers. No key material.
+#[derive(Debug, Serialize)]
+pub(crate) struct Referred {
+    provider: Option<String>,
+    bucket: Option<String>,
+    key: Option<String>,
+    version: Option<String>,
+    stored: Stored,
+    encryption: Option<KeyName>,
+    #[serde(skip)]
+    content_type: Option<String>,
+    #[serde(skip)]
+    message: Hidden,
+}
+
+/// Which key has wrapped the object's.
+#[derive(Debug, Serialize)]
+struct KeyName {
+    algorithm: Option<String>,
+    key_provider: Option<String>,
+    key_id: Option<String>,
+}
+
+/// A message, which may hold a wrapped key.
+struct Hidden(Bytes);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} octets", self.0.len())
+    }
+}
+
+impl Referred {
+    fn new(reference: &Reference, stored: Stored, message: Bytes) -> Self {
+        let found = reference.message();
+        let encryption = reference.encryption().map(|encryption| KeyName {
+            algorithm: encryption.algorithm.clone(),
+            key_provider: encryption.key_provider.clone(),
+            key_id: encryption.key_id.clone(),
+        });
+        Self {
+            provider: found.provider.clone(),
+            bucket: found.bucket.clone(),
+            key: found.key.clone(),
+            version: reference.expected().version.clone(),
+            stored,
+            encryption,
+            content_type: reference.expected().content_type.clone(),
+            message: Hidden(message),
+        }
+    }
+
+    /// The content type of what is stored, where that is not the header's.
+    pub(crate) fn content_type(&self) -> Option<&str> {
+        match self.stored {
+            Stored::Message => None,
+            Stored::Object => Some(self.content_type.as_deref().unwrap_or("application/octet-stream")),
+        }
+    }
+
+    /// The name of the message beside the octets of `file`, and the message, where the object was fetched.
+    pub(crate) fn beside(&self, file: &str) -> Option<(String, Bytes)> {
+        (self.stored == Stored::Object).then(|| (format!("{file}.reference"), self.message.0.clone()))
+    }
+}

@@ -1,0 +1,555 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use penstock_io::DriverError as _;
+use penstock_io::ReadKey;
+use penstock_io::admission::{Admission, Config, IDLE_TIMEOUT, Permit};
+use penstock_io::metrics;
+use penstock_io::runtime::{PerProcess, Runtime};
+use penstock_io::tls::{ClientCertificates, Fingerprint, ServerTls};
+use penstock_pipestream::{ErrorCode, Role, Status};
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{Connection, Endpoint, Incoming, ServerConfig};
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+
+use super::claims::{ClaimRow, Claims, DeferTypes};
+use super::command::{Commands, Urgent};
+use super::connection::{Start, Started};
+use super::consumer::Consumer;
+use super::counters::{CounterSnapshot, Counters};
+use super::driver::{Names, Returns, Road};
+use super::events::EventLog;
+use super::journal::{ServerState, Waiting};
+use super::metrics::{Held, Report, Transport};
+use super::outcomes::lock;
+use super::reading::{self, Service, Store};
+use super::shared::{Phase, SessionOptions, Shared};
+use super::transport::{self, ALPN, GOES_ON, quic_code};
+use crate::{Error, Result};
+
+/// Handshakes that may wait to be begun, and octets that they may have sent by then.
+const WAITING_HANDSHAKES: usize = 256;
+const WAITING_OCTETS: u64 = 4 << 20;
+
+/// How a server listens.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Where; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Its certificate, and whose clients' certificates it asks for.
+    pub tls: ServerTls,
+    /// For every session.
+    pub session: SessionOptions,
+    /// Connections beyond this are refused. Default: 1,024.
+    pub max_connections: u64,
+    /// Connections of one address beyond this are refused, an IPv6 address standing for its /64. Default: seven eighths of all, or 64
+    /// where that is more.
+    pub max_connections_per_address: Option<u64>,
+    /// Where metrics and `/healthz` are served by HTTP; port 0 picks a free one. Default: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// Who may read what is in the sink. Default: nobody.
+    pub reading: Option<Reading>,
+    /// Where claim checks are kept. Default: nowhere, so that none is issued.
+    pub claims: Arc<Claims>,
+    /// A folder for sessions that survive this process, where the sink is a folder: with the next server on it they go on.
+    /// Needs `survives`. Default: in memory.
+    pub state: Option<PathBuf>,
+    /// Content types that a sink stores and sets aside under a claim check, at layer 2. Default: none.
+    pub defer_types: DeferTypes,
+}
+
+/// A sink that may be read over the server's port, by whoever has a key.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    /// The key.
+    pub key: ReadKey,
+    /// The sink.
+    pub store: Arc<dyn Store>,
+    /// How long a reader may take for 1 MiB of an answer before it is cut off. Default: 60 s.
+    pub patience: Duration,
+    /// Where clients must have a certificate: whether readers must have one, too, beside the key. Default: they must.
+    pub certificates: ClientCertificates,
+}
+
+impl Reading {
+    /// The defaults.
+    pub fn new(key: ReadKey, store: Arc<dyn Store>) -> Self {
+        Self { key, store, patience: Duration::from_secs(60), certificates: ClientCertificates::Required }
+    }
+}
+
+impl ServerOptions {
+    /// The defaults.
+    pub fn new(listen: SocketAddr, tls: ServerTls) -> Self {
+        Self {
+            listen,
+            tls,
+            session: SessionOptions { quiet_timeout: Some(IDLE_TIMEOUT), ..SessionOptions::default() },
+            max_connections: 1_024,
+            max_connections_per_address: None,
+            metrics: None,
+            reading: None,
+            claims: Claims::nowhere(),
+            state: None,
+            defer_types: DeferTypes::default(),
+        }
+    }
+}
+
+/// A server that takes sessions as long as it lives.
+pub struct Server(PerProcess<Arc<Inner>>);
+
+struct Inner {
+    endpoint: Endpoint,
+    address: SocketAddr,
+    fingerprint: Fingerprint,
+    crypto: Arc<QuicServerConfig>,
+    session: SessionOptions,
+    admission: Arc<Admission>,
+    consumer: Consumer,
+    /// Answers those who read the sink.
+    reading: Option<Arc<Service>>,
+    /// Whether everybody but readers must have shown a certificate.
+    needs_certificate: bool,
+    counters: Arc<Counters>,
+    claims: Arc<Claims>,
+    defer_types: Arc<DeferTypes>,
+    /// Sessions that go on when their client is back.
+    returns: Arc<Returns>,
+    /// What the open sessions are called.
+    names: Arc<Names>,
+    sessions: Mutex<Sessions>,
+    next: AtomicU64,
+    stopping: AtomicBool,
+    metrics: OnceLock<metrics::Endpoint>,
+}
+
+/// The sessions that are open, and what QUIC has counted of the others.
+#[derive(Default)]
+struct Sessions {
+    open: HashMap<u64, Open>,
+    ended: Transport,
+}
+
+struct Open {
+    commands: Commands,
+    shared: Arc<Shared>,
+    connection: Connection,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+fn admission(connections: u64, per_address: Option<u64>, counters: &Counters) -> Result<Arc<Admission>> {
+    let config = Config {
+        per_address,
+        // Connections share a socket; a session of a sink has a file open, and for a moment a payload's.
+        descriptors: 2,
+        ..Config::new("PipeStream", connections)
+    };
+    Ok(Admission::new(config, Arc::clone(&counters.admission))?)
+}
+
+impl Server {
+    /// Starts to listen.
+    pub fn bind(options: ServerOptions, consumer: impl Into<Consumer>) -> Result<Self> {
+        let certificates =
+            options.reading.as_ref().map_or(ClientCertificates::Required, |reading| reading.certificates);
+        let (mut tls, fingerprint) = options.tls.config_with(ALPN, certificates)?;
+        let claims = &options.claims;
+        let reading = options.reading.map(|reading| Service::new(reading, Arc::clone(claims))).transpose()?;
+        if reading.is_some() {
+            tls.alpn_protocols.push(reading::ALPN.to_vec());
+        }
+        let crypto = QuicServerConfig::try_from(tls).map_err(|error| Error::tls(error.to_string()))?;
+        let crypto = Arc::new(crypto);
+        let mut session = options.session;
+        let consumer: Consumer = consumer.into();
+        let (state, waiting) = match &options.state {
+            Some(folder) => open_state(folder, &mut session, &consumer)?,
+            None => (None, Vec::new()),
+        };
+        let reset = state.as_ref().map(ServerState::reset_key);
+        // All sessions have one key: a token is bound to its session by what it is made of.
+        session.prepare(Role::Server)?;
+        session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
+        note_settled(&options.claims, &consumer);
+        let counters = Arc::<Counters>::default();
+        let admission = admission(options.max_connections, options.max_connections_per_address, &counters)?;
+        let runtime = Runtime::current()?;
+        let context = || format!("cannot listen on {}", options.listen);
+        let socket = transport::bind(options.listen).map_err(|error| Error::io(context(), error))?;
+        let address = socket.local_addr().map_err(|error| Error::io(context(), error))?;
+        let mut config = ServerConfig::with_crypto(Arc::clone(&crypto) as Arc<dyn quinn::crypto::ServerConfig>);
+        config.max_incoming(WAITING_HANDSHAKES).incoming_buffer_size_total(WAITING_OCTETS);
+        let inner = Arc::new(Inner {
+            endpoint: transport::endpoint(runtime, socket, transport::segments_for(session.mtu), Some(config), reset)?,
+            address,
+            fingerprint,
+            crypto,
+            session,
+            admission,
+            consumer,
+            reading,
+            needs_certificate: options.tls.client_ca.is_some(),
+            counters,
+            claims: options.claims,
+            defer_types: Arc::new(options.defer_types),
+            returns: Arc::new(Returns::new(state)),
+            names: Arc::default(),
+            sessions: Mutex::default(),
+            next: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            metrics: OnceLock::new(),
+        });
+        if let Some(listen) = options.metrics {
+            let endpoint = metrics::Endpoint::bind(listen, Arc::clone(&inner) as Arc<dyn metrics::Source>)?;
+            drop(inner.metrics.set(endpoint));
+        }
+        inner.claims.fail_left(|session| waiting.iter().any(|waiting| waiting.owner.session == session));
+        runtime.handle().spawn(accept(Arc::clone(&inner)));
+        inner.wait_for_clients(runtime.handle(), waiting);
+        Ok(Self(PerProcess::new(inner)))
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> Result<SocketAddr> {
+        Ok(self.0.get()?.address)
+    }
+
+    /// Where metrics are served, if they are.
+    pub fn metrics_addr(&self) -> Result<Option<SocketAddr>> {
+        Ok(self.0.get()?.metrics.get().map(metrics::Endpoint::address))
+    }
+
+    /// What clients pin.
+    pub fn fingerprint(&self) -> Result<Fingerprint> {
+        Ok(self.0.get()?.fingerprint)
+    }
+
+    /// What all sessions have seen.
+    pub fn counters(&self) -> Result<CounterSnapshot> {
+        let inner = self.0.get()?;
+        let mut snapshot = CounterSnapshot { claims: inner.claims.len(), ..inner.counters.snapshot() };
+        snapshot.limits.extend(inner.claims.counters.limits());
+        Ok(snapshot)
+    }
+
+    /// The claim checks that are known, by their expiry.
+    pub fn claims(&self) -> Result<Vec<ClaimRow>> {
+        Ok(self.0.get()?.claims.list())
+    }
+
+    /// Those that may be redeemed, in the order in which they were issued: not what has expired, and not what a session
+    /// has redeemed, even if it is DEFERRED once more, under another claim check.
+    pub fn open_claims(&self) -> Result<Vec<ClaimRow>> {
+        Ok(self.0.get()?.claims.open_rows())
+    }
+
+    /// Waits for claim checks that are open and have a higher number than this; what it gives has the number of the last.
+    /// Numbers are good as long as the server lives; 0 is before all.
+    pub async fn fresh_claims(&self, after: u64) -> Result<(Vec<ClaimRow>, u64)> {
+        Ok(self.0.get()?.claims.fresh(after).await)
+    }
+
+    /// Ends what a claim check stands for, if nobody has redeemed it: its work was done elsewhere. Returns when that is
+    /// stored; saying it again changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// CLAIM_NOT_FOUND, also where a session has redeemed it; misuse for a status that is not terminal.
+    pub async fn settle(&self, claim: u64, status: Status) -> Result<()> {
+        let inner = self.0.get()?;
+        inner.claims.settle_here(claim, status).await?;
+        let (Some(row), Consumer::Folder(sink)) = (inner.claims.done_here(claim), &inner.consumer) else {
+            return Ok(());
+        };
+        let sink = Arc::clone(sink);
+        let noted = penstock_io::runtime::spawn_blocking(move || sink.note_settled(&[row]))?.await;
+        let noted = noted.map_err(|died| Error::task(&died))?;
+        noted.map_err(|error| Error::io("the sink cannot keep what was settled", error))
+    }
+
+    /// Takes no more connections and closes sessions with NO_ERROR as soon as nothing is open in them; those that are
+    /// left after so long are cut off. Waits until everything is written.
+    pub async fn shutdown(&self, grace: Duration) -> Result<()> {
+        let inner = Arc::clone(self.0.get()?);
+        let down = penstock_io::runtime::spawn(async move { inner.shutdown(grace).await })?;
+        down.await.map_err(|died| Error::task(&died))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // In a forked child this is somebody else's socket.
+        if let Ok(inner) = self.0.get() {
+            if inner.returns.state.is_some() {
+                // Whoever goes on with them finds them on disk.
+                inner.urge_all(|| Urgent::Leave(None));
+                drop(inner.returns.take_waiting());
+                inner.endpoint.close(quic_code(GOES_ON), b"the server is gone");
+            }
+            inner.endpoint.close(quic_code(ErrorCode::InternalError), b"the server is gone");
+            inner.stop_metrics();
+        }
+    }
+}
+
+impl Inner {
+    async fn shutdown(&self, grace: Duration) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.endpoint.set_server_config(None);
+        if !grace.is_zero() {
+            self.urge_all(|| Urgent::CloseWhenIdle);
+            let _ = timeout(grace, self.all_closed()).await;
+        }
+        // What is on disk goes on with the next server.
+        self.urge_all(|| Urgent::Leave(None));
+        drop(self.returns.take_waiting());
+        self.all_closed().await;
+        self.claims.close().await;
+        self.endpoint.close(quic_code(ErrorCode::NoError), b"the server is going down");
+        let _ = timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
+        self.stop_metrics();
+    }
+
+    /// What follows when a session's connection is lost.
+    fn road(&self) -> Road {
+        match self.session.survives {
+            Some(within) => Road::Waits { returns: Arc::clone(&self.returns), within, calls: None, until: None },
+            None => Road::Ends,
+        }
+    }
+
+    /// Sessions of an earlier process wait for their clients as long as others do; then they end.
+    fn wait_for_clients(self: &Arc<Self>, runtime: &Handle, waiting: Vec<Waiting>) {
+        let (ended, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.end.is_some());
+        waiting.into_iter().for_each(|waiting| self.returns.wait_for(waiting));
+        let (inner, within) = (Arc::downgrade(self), self.session.survives.unwrap_or_default());
+        runtime.spawn(async move {
+            let give_up = async |waiting: Vec<Waiting>| {
+                let Some(inner) = inner.upgrade() else { return };
+                for waiting in waiting {
+                    let Consumer::Folder(sink) = &inner.consumer else { return };
+                    let session = waiting.owner.session;
+                    waiting.end(sink, &inner.counters).await;
+                    inner.claims.fail_redeemed(session);
+                }
+            };
+            give_up(ended).await;
+            sleep(within).await;
+            let waiting = inner.upgrade().map(|inner| inner.returns.take_waiting());
+            give_up(waiting.unwrap_or_default()).await;
+        });
+    }
+
+    fn stop_metrics(&self) {
+        if let Some(metrics) = self.metrics.get() {
+            metrics.stop();
+        }
+    }
+
+    fn urge_all(&self, command: impl Fn() -> Urgent) {
+        for session in lock(&self.sessions).open.values() {
+            session.commands.urge(command());
+        }
+    }
+
+    async fn all_closed(&self) {
+        let sessions: Vec<_> = lock(&self.sessions).open.values().map(|open| Arc::clone(&open.shared)).collect();
+        for shared in sessions {
+            closed(&shared).await;
+        }
+    }
+
+    fn config(&self, peer: SocketAddr) -> Result<Arc<ServerConfig>> {
+        let mut config = ServerConfig::with_crypto(Arc::clone(&self.crypto) as Arc<dyn quinn::crypto::ServerConfig>);
+        let SessionOptions { idle_timeout, mtu, .. } = self.session;
+        config.transport_config(transport::config(self.consumer.intake(), idle_timeout, mtu, peer)?);
+        Ok(Arc::new(config))
+    }
+
+    /// Counts a connection in, unless there are too many, of all or of its address.
+    fn admit(&self, peer: SocketAddr) -> Option<Permit> {
+        match self.admission.admit(Some(peer.ip())) {
+            Ok(permit) => {
+                Counters::add(&self.counters.connections_total, 1);
+                Counters::add(&self.counters.connections_open, 1);
+                Some(permit)
+            }
+            Err(refused) => {
+                Counters::add(&self.counters.refused, 1);
+                tracing::debug!(%peer, %refused, "a connection was refused");
+                None
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl metrics::Source for Inner {
+    fn write(&self, page: &mut metrics::Page<'_>) -> fmt::Result {
+        let mut held = Held::default();
+        let transport = {
+            let sessions = lock(&self.sessions);
+            let mut transport = sessions.ended;
+            for open in sessions.open.values() {
+                transport.add(&open.connection.stats());
+                held.add(&open.shared.gauges);
+                held.events += u64::try_from(open.shared.events.len()).unwrap_or(u64::MAX);
+            }
+            transport
+        };
+        let log = self.session.events.as_ref().map(EventLog::counters);
+        let (claims, claim_limits) = (self.claims.len(), &self.claims.counters);
+        let journal = self.returns.state.as_ref().map(|state| &state.keeper.counters);
+        Report {
+            counters: &self.counters,
+            claims,
+            claim_limits,
+            transport,
+            held,
+            sink: self.consumer.counters(),
+            log,
+            journal,
+        }
+        .write(page)
+    }
+
+    fn is_healthy(&self) -> bool {
+        !self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// What was settled without a session is kept by the sink too, where that is a folder; a server that was killed may have
+/// settled something, and not have said so there.
+fn note_settled(claims: &Claims, consumer: &Consumer) {
+    if let Consumer::Folder(sink) = consumer
+        && let Err(error) = sink.note_settled(&claims.note_in_sink())
+    {
+        tracing::warn!(%error, "the sink does not keep yet what was settled; that is tried again at the next start");
+    }
+}
+
+/// Sessions that are on disk, and those of the last server on it.
+fn open_state(
+    folder: &Path,
+    session: &mut SessionOptions,
+    consumer: &Consumer,
+) -> Result<(Option<ServerState>, Vec<Waiting>)> {
+    let Consumer::Folder(sink) = consumer else {
+        return Err(Error::misuse("a state folder is for servers whose sink is a folder".into()));
+    };
+    if session.survives.is_none() || !session.session.capabilities.layer2 {
+        return Err(Error::misuse("a state folder is for sessions that survive their connections, at layer 2".into()));
+    }
+    let state = ServerState::open(folder, &mut session.session)?;
+    let waiting = state.restore(&session.session, sink)?;
+    Ok((Some(state), waiting))
+}
+
+async fn accept(inner: Arc<Inner>) {
+    while let Some(incoming) = inner.endpoint.accept().await {
+        let peer = incoming.remote_address();
+        // A server that is half full, or an address that has half its share: nobody may use up places with forged addresses.
+        if inner.admission.is_half_full(peer.ip()) && !incoming.remote_address_validated() && incoming.may_retry() {
+            Counters::add(&inner.counters.retries, 1);
+            let _ = incoming.retry();
+            continue;
+        }
+        let Some(permit) = inner.admit(peer) else {
+            incoming.refuse();
+            continue;
+        };
+        let inner = Arc::clone(&inner);
+        tokio::spawn(async move {
+            let _permit = permit;
+            if let Err(error) = serve(incoming, &inner).await {
+                tracing::info!(%peer, %error, "connection refused");
+            }
+            inner.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+/// One connection from its handshake to its end.
+async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
+    let peer = incoming.remote_address();
+    let connecting =
+        incoming.accept_with(inner.config(peer)?).map_err(|error| Error::tls(format!("handshake: {error}")))?;
+    let connection = match timeout(inner.session.handshake_timeout, connecting).await {
+        Ok(Ok(connected)) => connected,
+        Ok(Err(error)) => {
+            Counters::add(&inner.counters.handshakes_failed, 1);
+            return Err(Error::tls(format!("handshake: {error}")));
+        }
+        Err(_) => {
+            Counters::add(&inner.counters.handshakes_late, 1);
+            return Err(Error::deadline("the handshake took too long".into()));
+        }
+    };
+    if let (Some(reading), true) = (&inner.reading, Service::is_for(&connection)) {
+        reading.serve(&connection).await;
+        return Ok(());
+    }
+    // Where readers may come without, the handshake lets everybody in who has none.
+    if inner.needs_certificate && connection.peer_identity().is_none() {
+        Counters::add(&inner.counters.handshakes_failed, 1);
+        connection.close(quic_code(ErrorCode::InternalError), b"this server takes clients with a certificate only");
+        return Err(Error::tls("the client has shown no certificate".into()));
+    }
+    let start = Start {
+        connection: connection.clone(),
+        role: Role::Server,
+        options: inner.session.clone(),
+        counters: Arc::clone(&inner.counters),
+        claims: Arc::clone(&inner.claims),
+        defer_types: Arc::clone(&inner.defer_types),
+        control: None,
+        road: inner.road(),
+        names: Arc::clone(&inner.names),
+        stored: None,
+    };
+    let Started { shared, commands, handle } = match start.run(Some(&inner.consumer)) {
+        Ok(started) => started,
+        Err(error) => {
+            connection.close(quic_code(ErrorCode::InternalError), error.to_string().as_bytes());
+            return Err(error);
+        }
+    };
+    let number = inner.next.fetch_add(1, Ordering::Relaxed);
+    let open = Open { commands, shared: Arc::clone(&shared), connection: connection.clone() };
+    lock(&inner.sessions).open.insert(number, open);
+    if let (Consumer::Channel(channel), Some(handle)) = (&inner.consumer, handle) {
+        let mut phase = shared.phase.subscribe();
+        let _ = phase.wait_for(|phase| !matches!(phase, Phase::Negotiating)).await;
+        // A session that fails before it is agreed is nothing to the caller.
+        if shared.closed().is_none() {
+            channel.hand_over(handle).await;
+        }
+    }
+    closed(&shared).await;
+    let mut sessions = lock(&inner.sessions);
+    sessions.open.remove(&number);
+    sessions.ended.add(&connection.stats());
+    Ok(())
+}
+
+async fn closed(shared: &Shared) {
+    let mut phase = shared.phase.subscribe();
+    let _ = phase.wait_for(|phase| matches!(phase, Phase::Closed(_))).await;
+}

@@ -1,0 +1,51 @@
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use penstock_io::metrics::Histogram;
+
+/// What a sink counts, over all sessions.
+#[derive(Debug, Default)]
+pub(crate) struct SinkCounters {
+    /// Batches that were made durable, and entities in them.
+    pub(crate) commits: AtomicU64,
+    pub(crate) committed: AtomicU64,
+    /// From the first look at a batch to the word that it is durable.
+    pub(crate) commit_seconds: Histogram,
+    /// Calls that made one file durable, and those that made all.
+    pub(crate) file_syncs: AtomicU64,
+    pub(crate) system_syncs: AtomicU64,
+    /// Times that a driver waited because the sink was behind.
+    pub(crate) waits: AtomicU64,
+    /// Entities that could not be stored: no space, and anything else.
+    pub(crate) no_space: AtomicU64,
+    pub(crate) other_errors: AtomicU64,
+    /// Sessions whose open entities had too many octets of headers, and whose FAILED lines waited for too much room.
+    pub(crate) headers_exceeded: AtomicU64,
+    pub(crate) lines_exceeded: AtomicU64,
+    /// Octets of headers of open entities.
+    pub(crate) header_octets: AtomicU64,
+}
+
+impl SinkCounters {
+    pub(crate) fn add(counter: &AtomicU64, count: usize) {
+        counter.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove(gauge: &AtomicU64, count: usize) {
+        gauge.fetch_sub(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// A batch is durable.
+    pub(crate) fn committed(&self, entities: usize, took: Duration) {
+        Self::add(&self.commits, 1);
+        Self::add(&self.committed, entities);
+        self.commit_seconds.observe(took);
+    }
+
+    /// An entity could not be stored.
+    pub(crate) fn failed(&self, error: &io::Error) {
+        let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        Self::add(if full { &self.no_space } else { &self.other_errors }, 1);
+    }
+}

@@ -1,0 +1,358 @@
+//! QUIC as PipeStream wants it (sections 4 and 5): sockets, windows, codes.
+//!
+//! Windows: an endpoint that drains every stream at once takes 1 MiB a stream and 32 MiB a connection. Where a caller
+//! takes entities one after another, all streams together fit into the connection's window with room left, so that
+//! streams which nobody reads never keep stream 0 from being heard.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::ops::{Range, RangeInclusive};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use penstock_io::DriverError as _;
+use penstock_io::runtime::{ProcessLocal, Runtime};
+use penstock_pipestream::{ErrorCode, Reason};
+use quinn::congestion::CubicConfig;
+use quinn::crypto::{CryptoError, HmacKey};
+use quinn::{
+    Connection, ConnectionError, Endpoint, EndpointConfig, MtuDiscoveryConfig, Runtime as _, ServerConfig,
+    TokioRuntime, TransportConfig, VarInt,
+};
+use quinn_proto::HashedConnectionIdGenerator;
+use sha2::Sha256;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::segments::{MAX_SEGMENTS, Segmented, segments};
+use crate::{Error, Result};
+
+/// The protocol's name in the handshake (section 12.1).
+pub(crate) const ALPN: &[u8] = b"pipestream/1";
+
+/// How long a handshake may take, and how long the control stream and the capabilities together, where nobody says
+/// otherwise.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The largest UDP payload that is tried where nobody says another. Between processes of one machine it may be large;
+/// ten of these still fit one segmented send.
+const LOOPBACK_MTU: u16 = 6_500;
+const DEFAULT_MTU: u16 = 1_452;
+/// What every path of QUIC carries, and the most that may be asked for: what a jumbo frame of 9,000 octets has room
+/// for, and a little.
+const MTU: RangeInclusive<u16> = 1_200..=9_000;
+/// Octets that may be under way at first (RFC 9002, section 7.2), and packets of the largest size that is tried: while
+/// one that tries a size is under way, quinn must not hold a frame back, for CONNECTION_CLOSE would never follow it.
+const INITIAL_WINDOW: u64 = 14_720;
+const INITIAL_PACKETS: u64 = 4;
+const SOCKET_BUFFER: usize = 4 << 20;
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// Unacknowledged octets: the path's delay times its rate, as long as both ends' threads share few cores. More only
+/// makes the control stream wait behind them.
+const SEND_WINDOW: u64 = 4 << 20;
+/// Stream 0, and some more so that a peer that opens others is seen doing it (decision 4).
+const BIDIRECTIONAL_STREAMS: u32 = 4;
+/// Transport errors that carry a TLS alert (RFC 9001, section 4.8).
+const CRYPTO_ERRORS: Range<u64> = 0x100..0x200;
+/// Octets that a reader of a sink has room for.
+const READER_WINDOW: u32 = 8 << 20;
+const EXPORTER_LABEL: &[u8] = b"EXPORTER-pipestream-session";
+
+/// How the entity streams of the peer are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intake {
+    /// Every stream is read as soon as it is admitted.
+    Concurrent,
+    /// A caller reads one after another, when it likes.
+    Sequential,
+}
+
+impl Intake {
+    /// How many entity streams the peer may have open.
+    pub(crate) const fn streams(self) -> u32 {
+        match self {
+            Self::Concurrent => 256,
+            Self::Sequential => 112,
+        }
+    }
+
+    const fn stream_window(self) -> u32 {
+        match self {
+            Self::Concurrent => 1 << 20,
+            // An entity of 256 KiB and its header: its last octets do not wait until its first are read.
+            Self::Sequential => 272 << 10,
+        }
+    }
+
+    const fn connection_window(self) -> u32 {
+        32 << 20
+    }
+
+    /// The window of a connection on which so many streams are held unread.
+    pub(crate) fn window_with_held(self, held: u32) -> u32 {
+        match self {
+            Self::Concurrent => held.saturating_mul(self.stream_window()).saturating_add(self.connection_window()),
+            // It has room for all of them anyway.
+            Self::Sequential => self.connection_window(),
+        }
+    }
+}
+
+/// A size for [`SessionOptions::mtu`](super::SessionOptions::mtu); refuses what no path carries.
+pub fn check_mtu(mtu: i64) -> Result<u16> {
+    let refused = || Error::misuse(format!("mtu={mtu}: it must be from {} to {} octets", MTU.start(), MTU.end()));
+    u16::try_from(mtu).ok().filter(|mtu| MTU.contains(mtu)).ok_or_else(refused)
+}
+
+/// The transport of one connection.
+pub(crate) fn config(
+    intake: Intake,
+    idle_timeout: Duration,
+    asked: Option<u16>,
+    peer: SocketAddr,
+) -> Result<Arc<TransportConfig>> {
+    let idle = idle_timeout.try_into().map_err(|_| Error::misuse("the idle time-out is too long".into()))?;
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(BIDIRECTIONAL_STREAMS.into())
+        .max_concurrent_uni_streams(intake.streams().into())
+        .stream_receive_window(intake.stream_window().into())
+        .receive_window(intake.connection_window().into())
+        .send_window(SEND_WINDOW)
+        // One entity after another: a receiver works on the first while the next comes.
+        .send_fairness(false)
+        .max_idle_timeout(Some(idle))
+        .keep_alive_interval(Some(KEEP_ALIVE.min(idle_timeout / 3)))
+        .datagram_receive_buffer_size(None);
+    discover_mtu(&mut config, asked, peer);
+    Ok(Arc::new(config))
+}
+
+/// The transport of a connection that reads a sink: few streams, large answers.
+pub(crate) fn reader_config(peer: SocketAddr) -> Arc<TransportConfig> {
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(0_u32.into())
+        .max_concurrent_uni_streams(0_u32.into())
+        .stream_receive_window(READER_WINDOW.into())
+        .receive_window(READER_WINDOW.into())
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .datagram_receive_buffer_size(None);
+    discover_mtu(&mut config, None, peer);
+    Arc::new(config)
+}
+
+/// Looks for the largest UDP payload on the way to a peer, up to what was asked for.
+fn discover_mtu(config: &mut TransportConfig, asked: Option<u16>, peer: SocketAddr) {
+    let default = if peer.ip().to_canonical().is_loopback() { LOOPBACK_MTU } else { DEFAULT_MTU };
+    let largest = asked.unwrap_or(default);
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(largest);
+    let mut congestion = CubicConfig::default();
+    congestion.initial_window(INITIAL_WINDOW.max(INITIAL_PACKETS * u64::from(largest)));
+    config.mtu_discovery_config(Some(discovery)).congestion_controller_factory(Arc::new(congestion));
+}
+
+/// A UDP socket with large buffers, where the system grants them; they end packet loss under load. An IPv6 socket
+/// takes IPv4 as well.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        // Some systems have no dual-stack sockets; then it serves IPv6 alone.
+        let _ = socket.set_only_v6(false);
+    }
+    if let Err(error) = socket.set_recv_buffer_size(SOCKET_BUFFER).and(socket.set_send_buffer_size(SOCKET_BUFFER)) {
+        tracing::debug!(%error, "the socket's buffers stay as they are");
+    }
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// Makes the tokens of stateless resets (RFC 9000, section 10.3). A server that has the key of one that died tells the
+/// clients of that one at their next packet that their connections are gone; else they would wait for their idle time-out.
+#[derive(Clone)]
+pub(crate) struct ResetKey([u8; BLOCK]);
+
+const RESET: &[u8] = b"stateless reset";
+/// The octets of a block of SHA-256, into which a key goes.
+const BLOCK: usize = 64;
+
+impl ResetKey {
+    /// That of a server with this secret, which other things are made from as well.
+    pub(crate) fn of(secret: [u8; 32]) -> Self {
+        let mut block = [0; BLOCK];
+        for (octet, secret) in block.iter_mut().zip(secret) {
+            *octet = secret;
+        }
+        Self(block)
+    }
+
+    fn mac(&self, of: &[u8], data: &[u8]) -> Hmac<Sha256> {
+        let mut mac = Hmac::new(&self.0.into());
+        mac.update(of);
+        mac.update(data);
+        mac
+    }
+
+    /// Connection IDs that the next server knows for such: a packet with another one is no packet of a client's.
+    fn connection_ids(&self) -> HashedConnectionIdGenerator {
+        let octets = self.mac(b"connection ID", b"").finalize().into_bytes();
+        let key = octets.iter().take(8).fold(0, |key, octet| key << 8 | u64::from(*octet));
+        HashedConnectionIdGenerator::from_key(key)
+    }
+
+    fn config(self) -> EndpointConfig {
+        let mut config = EndpointConfig::new(Arc::new(self.clone()));
+        config.cid_generator(move || Box::new(self.connection_ids()));
+        config
+    }
+}
+
+impl fmt::Debug for ResetKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResetKey(..)")
+    }
+}
+
+impl HmacKey for ResetKey {
+    fn sign(&self, data: &[u8], signature_out: &mut [u8]) {
+        signature_out.copy_from_slice(&self.mac(RESET, data).finalize().into_bytes());
+    }
+
+    fn signature_len(&self) -> usize {
+        32
+    }
+
+    fn verify(&self, data: &[u8], signature: &[u8]) -> std::result::Result<(), CryptoError> {
+        self.mac(RESET, data).verify_slice(signature).map_err(|_| CryptoError)
+    }
+}
+
+/// An endpoint on the IO thread of this process. It sends so many packets at a time, and takes whatever a peer may try.
+pub(crate) fn endpoint(
+    runtime: &Runtime,
+    socket: UdpSocket,
+    segments: usize,
+    server: Option<ServerConfig>,
+    reset: Option<ResetKey>,
+) -> Result<Endpoint> {
+    let mut config = reset.map_or_else(EndpointConfig::default, ResetKey::config);
+    config.max_udp_payload_size(*MTU.end()).map_err(|error| Error::misuse(error.to_string()))?;
+    let context = |error| Error::io("cannot use the UDP socket", error);
+    let _entered = runtime.handle().enter();
+    let socket = TokioRuntime.wrap_udp_socket(socket).map_err(context)?;
+    let socket = Arc::new(Segmented::new(socket, segments));
+    Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime)).map_err(context)
+}
+
+/// The most packets that an endpoint for such an MTU sends at a time, whatever its peers are.
+pub(crate) fn segments_for(asked: Option<u16>) -> usize {
+    segments(asked.unwrap_or(LOOPBACK_MTU))
+}
+
+/// Sockets for clients by the number of packets that go at a time, shared by all sessions of a process.
+type ClientEndpoints = ProcessLocal<[OnceLock<Endpoint>; MAX_SEGMENTS + 1]>;
+static CLIENTS_V4: ClientEndpoints = ProcessLocal::new();
+static CLIENTS_V6: ClientEndpoints = ProcessLocal::new();
+
+/// The socket that all clients of this process share, for the peer's address family and the packets of one send.
+pub(crate) fn client_endpoint(
+    runtime: &'static Runtime,
+    peer: SocketAddr,
+    asked: Option<u16>,
+) -> Result<&'static Endpoint> {
+    let (clients, any) = match peer {
+        SocketAddr::V4(_) => (&CLIENTS_V4, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
+        SocketAddr::V6(_) => (&CLIENTS_V6, SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))),
+    };
+    let slots = clients.get_or_try_init(|| Ok::<_, Error>([const { OnceLock::new() }; MAX_SEGMENTS + 1]))?;
+    let segments = segments_for(asked);
+    let slot = slots.get(segments).ok_or_else(|| Error::misuse(format!("{segments} packets at a time")))?;
+    if let Some(endpoint) = slot.get() {
+        return Ok(endpoint);
+    }
+    let socket = bind(any).map_err(|error| Error::io("cannot open a UDP socket", error))?;
+    let made = endpoint(runtime, socket, segments, None, None)?;
+    Ok(slot.get_or_init(|| made))
+}
+
+/// The session's ID below layer 2 (decision 18): the same at both ends, and known to nobody else.
+pub(crate) fn session_id(connection: &Connection) -> Result<String> {
+    let mut octets = [0_u8; 16];
+    connection
+        .export_keying_material(&mut octets, EXPORTER_LABEL, b"")
+        .map_err(|_| Error::tls("the handshake has no keying material".into()))?;
+    Ok(hex(&octets))
+}
+
+/// Lower-case hex.
+pub(crate) fn hex(octets: &[u8]) -> String {
+    octets.iter().fold(String::with_capacity(octets.len() * 2), |mut text, octet| {
+        for digit in [octet >> 4, octet & 0x0F] {
+            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
+        }
+        text
+    })
+}
+
+/// A code of the registry for RESET_STREAM, STOP_SENDING and CONNECTION_CLOSE (decision 21).
+pub(crate) fn quic_code(code: ErrorCode) -> VarInt {
+    VarInt::from_u64(code.code()).unwrap_or(VarInt::MAX)
+}
+
+/// CONNECTION_CLOSE of an end whose session goes on with its next process: the connection is lost, and the session is not
+/// over. One of the codes for private use.
+pub(crate) const GOES_ON: ErrorCode = ErrorCode::Other(0x42);
+
+/// What the end of a connection means for its session, and whether the peer ended it.
+pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
+    let (code, message, by_peer) = match error {
+        ConnectionError::ApplicationClosed(close) => {
+            let message = String::from_utf8_lossy(&close.reason).into_owned();
+            (ErrorCode::from_code(close.error_code.into_inner()), message, true)
+        }
+        ConnectionError::ConnectionClosed(close) => (ErrorCode::InternalError, close.to_string(), true),
+        ConnectionError::TimedOut => (ErrorCode::IdleTimeout, "nothing was heard from the peer".to_owned(), false),
+        ConnectionError::Reset => (ErrorCode::ControlReset, "the peer has forgotten the connection".to_owned(), true),
+        // Not by the session, which would not be asked any more: this end has gone.
+        ConnectionError::LocallyClosed => (ErrorCode::InternalError, "closed by this end".to_owned(), false),
+        ConnectionError::VersionMismatch | ConnectionError::TransportError(_) | ConnectionError::CidsExhausted => {
+            (ErrorCode::InternalError, error.to_string(), false)
+        }
+    };
+    (Reason { code, message }, by_peer)
+}
+
+/// The TLS alert that ended a connection, if one did: the server did not want the client's certificate, or none.
+pub(crate) fn tls_alert(connection: &Connection, peer: SocketAddr) -> Option<Error> {
+    let ConnectionError::ConnectionClosed(close) = connection.close_reason()? else { return None };
+    let alert = CRYPTO_ERRORS.contains(&u64::from(close.error_code));
+    alert.then(|| Error::tls(format!("the handshake with {peer} failed: {close}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_that_nobody_reads_leave_room_for_the_control_stream() {
+        let all = Intake::Sequential.streams() * Intake::Sequential.stream_window();
+        assert!(all + (2 << 20) <= Intake::Sequential.connection_window());
+    }
+
+    #[test]
+    fn an_mtu_that_no_path_carries_is_refused() {
+        assert!(matches!((check_mtu(1_200), check_mtu(9_000)), (Ok(1_200), Ok(9_000))));
+        for wrong in [-1, 0, 1_199, 9_001, 65_536 + 1_200] {
+            assert!(
+                matches!(check_mtu(wrong), Err(Error::Local(penstock_io::Error::Misuse(message))) if message.contains("1200 to 9000"))
+            );
+        }
+    }
+
+    #[test]
+    fn octets_are_written_in_lower_case_hex() {
+        assert_eq!(hex(&[0x00, 0x9F, 0xFF]), "009fff");
+    }
+}

@@ -1,0 +1,227 @@
+//! How sessions end that outlive their process: whoever dies while one is being closed, its list says the truth. And what
+//! a process leaves behind that dies in the middle of a word.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_pipestream_net::{EntityDraft, ErrorCode, Payload, ScopeKey, SentEntity, SessionHandle, Status};
+
+use crate::durable::{Home, part, whole};
+use crate::support::{PATIENCE, block, draft, eventually, log};
+
+const ROOT: ScopeKey = ScopeKey { scope: 0, scope_use: 0 };
+/// Parts of the whole.
+const PARTS: usize = 5;
+
+/// Sends the whole, all of which is COMPLETE then.
+fn deliver(client: &SessionHandle) -> SentEntity {
+    let parent = block(client.send(whole(), Payload::empty())).unwrap();
+    for number in 0..PARTS {
+        let (draft, payload) = part(&parent, number);
+        block(client.send(draft, payload)).unwrap();
+    }
+    block(client.end_children(parent.key)).unwrap();
+    assert_eq!(block(client.wait_resolved(parent.key)).unwrap().status, Status::Complete);
+    parent
+}
+
+fn list(home: &Home, session: &str) -> PathBuf {
+    home.sink().join(session).join("entities.jsonl")
+}
+
+fn lines(home: &Home, session: &str) -> Vec<String> {
+    fs::read_to_string(list(home, session)).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// The list has a line for each entity, and a last one, once.
+fn check_closed_in_order(home: &Home, session: &str) {
+    let lines = lines(home, session);
+    assert_eq!(lines.len(), PARTS + 2, "{lines:?}");
+    assert_eq!(lines.last().unwrap(), "{\"closed\":0}");
+    assert_eq!(lines.iter().filter(|line| line.contains("closed\":")).count(), 1, "{lines:?}");
+}
+
+#[test]
+fn a_server_that_never_hears_of_the_close_has_the_list_closed_before() {
+    let mut home = Home::new(Duration::from_millis(200));
+    let client = home.connect_with_state();
+    let session = client.id().unwrap().to_string();
+    deliver(&client);
+    block(client.end_root()).unwrap();
+    let released = block(client.wait_released(ROOT)).unwrap();
+    assert_eq!((released.parent, released.digest.succeeded), (None, 1));
+    // Whoever hears that its root scope is released may go: nobody has to hear of that.
+    check_closed_in_order(&home, &session);
+    home.server = None;
+    drop(client);
+    home.start();
+    eventually("the folder of a session that has ended is there", || home.sessions() == 0);
+    check_closed_in_order(&home, &session);
+}
+
+#[test]
+fn a_list_that_its_server_could_not_close_is_closed_at_the_next_start() {
+    let mut home = Home::new(PATIENCE);
+    let client = home.connect_with_state();
+    let session = client.id().unwrap().to_string();
+    deliver(&client);
+    block(client.end_root()).unwrap();
+    block(client.wait_released(ROOT)).unwrap();
+    home.server = None;
+    // It was killed between the record and the line, half of which is there.
+    eventually("the sink is open", || fs::File::open(list(&home, &session)).unwrap().try_lock().is_ok());
+    let text = fs::read_to_string(list(&home, &session)).unwrap();
+    fs::write(list(&home, &session), text.strip_suffix("osed\":0}\n").unwrap()).unwrap();
+    home.start();
+    // At once: nobody has come back yet.
+    assert_eq!(home.sessions(), 1);
+    check_closed_in_order(&home, &session);
+    // Its client still finds it, and closes it.
+    assert_eq!(block(client.close()).unwrap().code, ErrorCode::NoError);
+    eventually("the folder of a session that has ended is there", || home.sessions() == 0);
+    check_closed_in_order(&home, &session);
+}
+
+#[test]
+fn a_client_that_dies_while_it_closes_is_told_so_by_the_next_one() {
+    let home = Home::new(PATIENCE);
+    let client = home.connect_with_state();
+    let session = client.id().unwrap();
+    let parent = deliver(&client);
+    assert!(!client.closing().unwrap());
+    block(client.end_root()).unwrap();
+    block(client.wait_released(ROOT)).unwrap();
+    drop(client);
+
+    let client = home.connect_with_state();
+    assert_eq!((client.resumed().unwrap(), client.closing().unwrap()), (true, true));
+    assert_eq!(client.id().unwrap(), session);
+    // What was announced is known, and ended as it did.
+    assert_eq!(block(client.send(whole(), Payload::empty())).unwrap().key, parent.key);
+    assert_eq!(block(client.wait_resolved(parent.key)).unwrap().status, Status::Complete);
+    block(client.end_root()).unwrap();
+    assert_eq!(block(client.wait_released(ROOT)).unwrap().digest.succeeded, 1);
+    let fresh = EntityDraft { label: Bytes::from_static(b"new"), ..draft("x/y") };
+    assert!(block(client.send(fresh, Payload::empty())).is_err());
+    assert_eq!(block(client.close()).unwrap().code, ErrorCode::NoError);
+    check_closed_in_order(&home, &session);
+    assert!(!home.connect_with_state().resumed().unwrap());
+}
+
+#[test]
+fn a_close_waits_for_a_server_that_is_started_again() {
+    let mut home = Home::new(PATIENCE);
+    let client = home.connect_with_state();
+    let session = client.id().unwrap().to_string();
+    deliver(&client);
+    home.server = None;
+    let closing = std::thread::spawn(move || block(client.close()).unwrap());
+    home.start();
+    assert_eq!(closing.join().unwrap().code, ErrorCode::NoError);
+    check_closed_in_order(&home, &session);
+    eventually("the folder of a session that has ended is there", || home.sessions() == 0);
+}
+
+#[test]
+fn nobody_says_that_a_session_ended_in_order_whose_client_has_not_said_so() {
+    let mut home = Home::new(Duration::from_millis(200));
+    let client = home.connect_with_state();
+    let session = client.id().unwrap().to_string();
+    // All of it is terminal, but more may have been to come.
+    deliver(&client);
+    home.server = None;
+    drop(client);
+    home.start();
+    eventually("the folder of a session that has ended is there", || home.sessions() == 0);
+    let lines = log(&home.sink(), &session);
+    assert_eq!(lines.last().unwrap()["closed"], ErrorCode::IdleTimeout.code());
+}
+
+#[test]
+fn what_the_next_process_does_not_send_again_has_failed() {
+    let mut home = Home::new(PATIENCE);
+    let client = home.connect_with_state();
+    let session = client.id().unwrap().to_string();
+    let parent = block(client.send(whole(), Payload::empty())).unwrap();
+    let (first, octets) = part(&parent, 1);
+    let first = block(client.send(first, octets)).unwrap();
+    assert_eq!(block(client.wait_resolved(first.key)).unwrap().status, Status::Complete);
+    // Nobody is there to take these.
+    home.server = None;
+    let sent: Vec<SentEntity> = (2..5)
+        .map(|number| {
+            let (draft, payload) = part(&parent, number);
+            block(client.send(draft, payload)).unwrap()
+        })
+        .collect();
+    drop(client);
+    home.start();
+
+    // The next process has lost its sources, but for one.
+    let client = home.connect_with_state();
+    let (again, octets) = part(&parent, 3);
+    assert_eq!(block(client.send(again, octets)).unwrap().key, sent[1].key);
+    assert_eq!(block(client.wait_resolved(sent[1].key)).unwrap().status, Status::Complete);
+    assert_eq!(block(client.close()).unwrap().code, ErrorCode::NoError);
+    let lines = log(&home.sink(), &session);
+    assert_eq!(lines.last().unwrap()["closed"], 0);
+    let status = |key: u32, scope: u16| {
+        let of = |line: &&serde_json::Value| line["entity"] == key && line["scope"] == scope;
+        lines.iter().find(of).unwrap()["status"].as_str().unwrap().to_owned()
+    };
+    let scope = first.key.scope;
+    let found: Vec<String> = [&first, &sent[0], &sent[1], &sent[2]].map(|it| status(it.key.entity, scope)).into();
+    assert_eq!(found, ["COMPLETE", "FAILED", "COMPLETE", "FAILED"]);
+    // So has what they were parts of, whose last child nobody has announced.
+    assert_eq!(status(parent.key.entity, 0), "FAILED");
+    assert_eq!(lines.len(), 6, "{lines:?}");
+}
+
+/// Appends the beginning of a record, as a process does that dies while it writes.
+fn tear(file: &Path, octets: &[u8]) {
+    OpenOptions::new().append(true).open(file).unwrap().write_all(octets).unwrap();
+}
+
+#[test]
+fn a_record_that_was_cut_off_is_as_if_it_had_not_been_begun() {
+    // Half a length; a length and a checksum; those of a record of 80 octets, and some of it.
+    let torn: [&[u8]; 3] = [&[0, 0], &[0, 0, 0, 80, 1, 2, 3, 4], &[0, 0, 0, 80, 1, 2, 3, 4, b'R', 1, 2]];
+    let mut home = Home::new(PATIENCE);
+    let mut ids = std::collections::HashSet::new();
+    for (number, octets) in torn.into_iter().enumerate() {
+        let client = home.connect_with_state();
+        assert_eq!(client.resumed().unwrap(), number > 0);
+        let session = client.id().unwrap().to_string();
+        let parent = block(client.send(whole(), Payload::empty())).unwrap();
+        for number in 0..=number {
+            let (draft, payload) = part(&parent, number);
+            let sent = block(client.send(draft, payload)).unwrap();
+            assert_eq!(block(client.wait_resolved(sent.key)).unwrap().status, Status::Complete);
+        }
+        home.server = None;
+        drop(client);
+        eventually("the sink is open", || fs::File::open(list(&home, &session)).unwrap().try_lock().is_ok());
+        let theirs = home.dir.path().join("state").join(&session).join("00000001.session");
+        for file in [theirs, home.state().join("00000001.session")] {
+            tear(&file, octets);
+        }
+        tear(&list(&home, &session), b"{\"scope\":2,\"ent");
+        ids.insert(session);
+        home.start();
+    }
+    assert_eq!(ids.len(), 1);
+    let session = ids.into_iter().next().unwrap();
+    let client = home.connect_with_state();
+    let parent = block(client.send(whole(), Payload::empty())).unwrap();
+    for number in 0..PARTS {
+        let (draft, payload) = part(&parent, number);
+        block(client.send(draft, payload)).unwrap();
+    }
+    block(client.end_children(parent.key)).unwrap();
+    assert_eq!(block(client.wait_resolved(parent.key)).unwrap().status, Status::Complete);
+    assert_eq!(block(client.close()).unwrap().code, ErrorCode::NoError);
+    check_closed_in_order(&home, &session);
+}

@@ -1,0 +1,487 @@
+//! A producer, and a monitor: whatever asks and is answered.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use penstock_io::DriverError as _;
+use penstock_io::runtime::{self, PerProcess};
+use penstock_quicx::{Answer, Batch, Buried, Client, ClientEvent, ErrorCode, Refused, StatsResponse, TaskId, Ticket};
+use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
+use tokio::sync::{Mutex as Turn, Notify, mpsc, oneshot};
+
+use super::transport::{ConnectOptions, Over, Peer, Stream, connect, until, write};
+use crate::{Error, Result};
+
+const READ: usize = 64 << 10;
+/// Tasks observed at once: the daemon takes 65,536 of a connection. Those beyond wait here.
+const OBSERVED: usize = 60_000;
+/// Requests that may wait for their answers before no more commands are taken.
+const OUTSTANDING: usize = 65_536;
+
+/// What became of a task: done, or why it failed.
+pub type Outcome = std::result::Result<(), Vec<u8>>;
+/// What a submit was answered with.
+pub type Submitted = std::result::Result<TaskId, Refused>;
+
+/// What a request wants: an answer, or the daemon's refusal.
+type Asked = Result<std::result::Result<Answer, Refused>>;
+/// Who waits for an outcome.
+type Observer = oneshot::Sender<Result<Outcome>>;
+
+/// How a daemon is asked.
+#[derive(Debug, Clone)]
+pub struct ProducerOptions {
+    /// The daemon.
+    pub connect: ConnectOptions,
+    /// How often it is asked, while nothing else waits for an answer, whether it is there: 15 s; none: never. Where three are left
+    /// without an answer, the connection is over.
+    pub heartbeat: Option<Duration>,
+}
+
+impl ProducerOptions {
+    /// The defaults.
+    pub const fn new(connect: ConnectOptions) -> Self {
+        Self { connect, heartbeat: Some(Duration::from_secs(15)) }
+    }
+}
+
+/// A connection to a daemon for submits, outcomes, numbers and the dead list. Any number of threads may use it at once. Where it
+/// is over, all who wait hear so, and the next request makes another one.
+pub struct Producer(PerProcess<Line>);
+
+struct Line {
+    options: ProducerOptions,
+    current: Mutex<Arc<Handle>>,
+    /// Held while a connection is made.
+    connecting: Turn<()>,
+    closed: AtomicBool,
+}
+
+impl Line {
+    fn current(&self) -> MutexGuard<'_, Arc<Handle>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection; another one where that is over.
+    async fn handle(&self) -> Result<Arc<Handle>> {
+        let is_over = |handle: &Handle| handle.commands.is_closed() && !self.closed.load(Ordering::Relaxed);
+        let found = Arc::clone(&self.current());
+        if !is_over(&found) {
+            return Ok(found);
+        }
+        let _turn = self.connecting.lock().await;
+        let found = Arc::clone(&self.current());
+        if !is_over(&found) {
+            return Ok(found);
+        }
+        let fresh = Arc::new(Handle::connect(self.options.clone()).await?);
+        *self.current() = Arc::clone(&fresh);
+        tracing::info!("a producer is connected again");
+        Ok(fresh)
+    }
+}
+
+struct Handle {
+    commands: mpsc::Sender<Command>,
+    closing: Arc<Notify>,
+    over: Over,
+}
+
+enum Command {
+    Submit(Batch, oneshot::Sender<Result<Vec<Submitted>>>),
+    Ask(Ask, oneshot::Sender<Asked>),
+    Observe(TaskId, Observer),
+}
+
+/// Requests that are answered once.
+enum Ask {
+    Stats,
+    DeadList,
+    DeadAfter(TaskId),
+    DeadRequeue(TaskId),
+    DeadDrop(TaskId),
+    Stop,
+}
+
+impl fmt::Debug for Producer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer").finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    async fn connect(options: ProducerOptions) -> Result<Self> {
+        let (commands, taken) = mpsc::channel(256);
+        let (connected, result) = oneshot::channel();
+        let closing = Arc::new(Notify::new());
+        let close = Arc::clone(&closing);
+        let over = Over::default();
+        let end = over.clone();
+        runtime::spawn(async move {
+            match connect(options.connect).await {
+                Ok((stream, peer)) => {
+                    // An error means that nobody waits any more; then there are no commands either.
+                    let _ = connected.send(Ok(()));
+                    Driver::new(stream, peer, close, options.heartbeat).run(taken, end).await;
+                }
+                Err(error) => drop(connected.send(Err(error))),
+            }
+        })?;
+        result.await.map_err(|_| over.error())??;
+        Ok(Self { commands, closing, over })
+    }
+}
+
+impl Producer {
+    /// Connects.
+    pub async fn connect(options: ProducerOptions) -> Result<Self> {
+        let current = Mutex::new(Arc::new(Handle::connect(options.clone()).await?));
+        let (connecting, closed) = (Turn::new(()), AtomicBool::new(false));
+        Ok(Self(PerProcess::new(Line { options, current, connecting, closed })))
+    }
+
+    async fn send<T>(&self, command: Command, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
+        let handle = self.0.get()?.handle().await?;
+        handle.commands.send(command).await.map_err(|_| handle.over.error())?;
+        answer.await.map_err(|_| handle.over.error())?
+    }
+
+    /// Ends the connection, whoever still waits for something.
+    pub fn close(&self) {
+        // In a forked child it is somebody else's.
+        if let Ok(line) = self.0.get() {
+            line.closed.store(true, Ordering::Relaxed);
+            line.current().closing.notify_one();
+        }
+    }
+
+    /// Submits tasks together; gives an answer for each, in their order.
+    pub async fn submit(&self, batch: Batch) -> Result<Vec<Submitted>> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (answer, answered) = oneshot::channel();
+        self.send(Command::Submit(batch, answer), answered).await
+    }
+
+    /// Waits for a task's outcome. Fails as refused where the daemon does not know the task, or not any more.
+    pub async fn observe(&self, id: TaskId) -> Result<Outcome> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Command::Observe(id, answer), answered).await
+    }
+
+    async fn ask(&self, ask: Ask) -> Result<Answer> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Command::Ask(ask, answer), answered).await?.map_err(Error::Refused)
+    }
+
+    /// The daemon's numbers.
+    pub async fn stats(&self) -> Result<StatsResponse> {
+        match self.ask(Ask::Stats).await? {
+            Answer::Stats(stats) => Ok(stats),
+            answer @ (Answer::Accepted(_) | Answer::Observed | Answer::Dead(_) | Answer::Alive) => Err(odd(&answer)),
+        }
+    }
+
+    /// Whether each of these tasks is done, or so long over that the daemon does not know it any more. Of one that has failed,
+    /// or is dead, neither is true.
+    pub async fn done_before(&self, ids: &[TaskId]) -> Result<Vec<bool>> {
+        let handle = self.0.get()?.handle().await?;
+        let mut asked = Vec::with_capacity(ids.len());
+        for id in ids {
+            let (answer, answered) = oneshot::channel();
+            handle.commands.send(Command::Observe(*id, answer)).await.map_err(|_| handle.over.error())?;
+            asked.push(answered);
+        }
+        // What is known of them is said before this is answered.
+        self.stats().await?;
+        Ok(asked.iter_mut().map(|one| matches!(one.try_recv(), Ok(Ok(Ok(())) | Err(Error::Refused(_))))).collect())
+    }
+
+    /// The dead list, in the order of the IDs: all that are on it from the first answer to the last.
+    pub async fn dead_list(&self) -> Result<Vec<Buried>> {
+        let (mut found, mut after) = (Vec::new(), TaskId(0));
+        loop {
+            let page = match self.dead_page(Ask::DeadAfter(after)).await {
+                // A daemon without this extension has one answer of 512 KiB.
+                Err(Error::Refused(refused)) if found.is_empty() && refused.code == ErrorCode::Invalid => {
+                    return self.dead_page(Ask::DeadList).await;
+                }
+                page => page?,
+            };
+            let Some(last) = page.last().map(|task| task.id).filter(|last| *last > after) else { return Ok(found) };
+            after = last;
+            found.extend(page);
+        }
+    }
+
+    async fn dead_page(&self, ask: Ask) -> Result<Vec<Buried>> {
+        match self.ask(ask).await? {
+            Answer::Dead(tasks) => Ok(tasks),
+            answer @ (Answer::Accepted(_) | Answer::Observed | Answer::Stats(_) | Answer::Alive) => Err(odd(&answer)),
+        }
+    }
+
+    /// Has a dead task queued again.
+    pub async fn dead_requeue(&self, id: TaskId) -> Result<()> {
+        self.ask(Ask::DeadRequeue(id)).await.map(drop)
+    }
+
+    /// Has a dead task forgotten.
+    pub async fn dead_drop(&self, id: TaskId) -> Result<()> {
+        self.ask(Ask::DeadDrop(id)).await.map(drop)
+    }
+
+    /// Has the daemon stop.
+    pub async fn stop(&self) -> Result<()> {
+        self.ask(Ask::Stop).await.map(drop)
+    }
+}
+
+fn odd(answer: &Answer) -> Error {
+    Error::misuse(format!("another answer than the one that was asked for: {answer:?}"))
+}
+
+/// Who waits for the answers to some requests in a row.
+enum Waiter {
+    Submit { left: usize, answers: Vec<Submitted>, answer: oneshot::Sender<Result<Vec<Submitted>>> },
+    Ask(oneshot::Sender<Asked>),
+    Observe(TaskId),
+}
+
+/// The connection.
+struct Driver {
+    reading: ReadHalf<Box<dyn Stream>>,
+    writing: WriteHalf<Box<dyn Stream>>,
+    peer: Peer,
+    machine: Client,
+    waiters: VecDeque<Waiter>,
+    /// Who observes which task, and the ticket of whose request asks for it.
+    observers: HashMap<u32, Vec<(Ticket, Observer)>>,
+    observed: usize,
+    /// Observers that wait until fewer are observed.
+    later: VecDeque<(TaskId, Observer)>,
+    input: BytesMut,
+    output: Bytes,
+    closing: Arc<Notify>,
+}
+
+impl Driver {
+    fn new(stream: Box<dyn Stream>, peer: Peer, closing: Arc<Notify>, heartbeat: Option<Duration>) -> Self {
+        let (reading, writing) = split(stream);
+        let mut machine = Client::new();
+        if let Some(interval) = heartbeat {
+            machine.beat_every(Instant::now(), interval);
+        }
+        Self {
+            reading,
+            writing,
+            peer,
+            machine,
+            waiters: VecDeque::new(),
+            observers: HashMap::new(),
+            observed: 0,
+            later: VecDeque::new(),
+            input: BytesMut::new(),
+            output: Bytes::new(),
+            closing,
+        }
+    }
+
+    async fn run(mut self, mut commands: mpsc::Receiver<Command>, over: Over) {
+        let error = loop {
+            match self.step(&mut commands).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => break error,
+            }
+        };
+        over.because(&error);
+        // Those who hear of it and ask again need another connection.
+        commands.close();
+        self.fail(&error);
+        while let Some(command) = commands.recv().await {
+            refuse(command, &error);
+        }
+    }
+
+    /// One thing after the other; false when nobody wants anything any more.
+    async fn step(&mut self, commands: &mut mpsc::Receiver<Command>) -> Result<bool> {
+        if self.output.is_empty()
+            && let Some(octets) = self.machine.poll_transmit()
+        {
+            self.output = octets.into();
+        }
+        self.input.clear();
+        self.input.reserve(READ);
+        let busy = self.machine.outstanding() >= OUTSTANDING;
+        tokio::select! {
+            command = commands.recv(), if !busy => match command {
+                Some(command) => {
+                    self.take(command);
+                    // Others that are there already go with it.
+                    while let Ok(command) = commands.try_recv() {
+                        self.take(command);
+                    }
+                }
+                None => return Ok(false),
+            },
+            read = self.reading.read_buf(&mut self.input) => {
+                if read.map_err(|error| self.peer.broken(error))? == 0 {
+                    return Err(self.peer.ended());
+                }
+                let handled = self.machine.handle_input(&self.input);
+                self.learn_all()?;
+                handled.map_err(|error| self.peer.wrong(error, &self.input))?;
+            }
+            () = self.closing.notified() => return Ok(false),
+            () = until(self.machine.poll_timeout()) => {
+                self.machine.handle_timeout(Instant::now())?;
+                self.learn_all()?;
+            }
+            written = write(&mut self.writing, &self.output) => {
+                let written = written.map_err(|error| self.peer.broken(error))?;
+                self.output.advance(written);
+            }
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Submit(batch, answer) => {
+                self.machine.submit_batch(&batch);
+                let answers = Vec::with_capacity(batch.len());
+                self.waiters.push_back(Waiter::Submit { left: batch.len(), answers, answer });
+            }
+            Command::Ask(ask, answer) => {
+                let asked = match ask {
+                    Ask::Stats => self.machine.stats(),
+                    Ask::DeadList => self.machine.dead_list(),
+                    Ask::DeadAfter(id) => self.machine.dead_after(id),
+                    Ask::DeadRequeue(id) => self.machine.dead_requeue(id),
+                    Ask::DeadDrop(id) => self.machine.dead_drop(id),
+                    Ask::Stop => self.machine.stop(),
+                };
+                match asked {
+                    Ok(_) => self.waiters.push_back(Waiter::Ask(answer)),
+                    Err(error) => drop(answer.send(Err(error.into()))),
+                }
+            }
+            Command::Observe(id, answer) if self.observed >= OBSERVED => self.later.push_back((id, answer)),
+            Command::Observe(id, answer) => self.observe(id, answer),
+        }
+    }
+
+    fn observe(&mut self, id: TaskId, answer: Observer) {
+        match self.machine.observe(id) {
+            Ok(ticket) => {
+                self.waiters.push_back(Waiter::Observe(id));
+                self.observers.entry(id.0).or_default().push((ticket, answer));
+                self.observed += 1;
+            }
+            Err(error) => drop(answer.send(Err(error.into()))),
+        }
+    }
+
+    fn learn_all(&mut self) -> Result<()> {
+        while let Some(event) = self.machine.poll_event() {
+            self.learn(event)?;
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, event: ClientEvent) -> Result<()> {
+        match event {
+            ClientEvent::Answered { ticket, answer } => self.answered(ticket, answer),
+            ClientEvent::Outcome { id, failure } => {
+                for (_, observer) in self.observers.remove(&id.0).unwrap_or_default() {
+                    self.observed -= 1;
+                    let outcome = failure.clone().map_or(Ok(()), Err);
+                    // An error means that nobody waits for it any more.
+                    let _ = observer.send(Ok(outcome));
+                }
+                self.observe_more();
+            }
+            ClientEvent::Silent => return Err(self.peer.silent()),
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, ticket: Ticket, answer: std::result::Result<Answer, Refused>) {
+        let Some(waiter) = self.waiters.front_mut() else { return };
+        if let Waiter::Submit { left, answers, .. } = waiter {
+            answers.push(answer.map(|answer| match answer {
+                Answer::Accepted(id) => id,
+                Answer::Observed | Answer::Stats(_) | Answer::Dead(_) | Answer::Alive => TaskId(0),
+            }));
+            *left -= 1;
+            if *left > 0 {
+                return;
+            }
+            if let Some(Waiter::Submit { answers, answer, .. }) = self.waiters.pop_front() {
+                let _ = answer.send(Ok(answers));
+            }
+            return;
+        }
+        match self.waiters.pop_front() {
+            Some(Waiter::Ask(asked)) => drop(asked.send(Ok(answer))),
+            Some(Waiter::Observe(id)) => {
+                if let Err(refused) = answer {
+                    self.unknown(ticket, id, &refused);
+                }
+            }
+            Some(Waiter::Submit { .. }) | None => {}
+        }
+    }
+
+    /// The daemon does not know the task that a request would observe.
+    fn unknown(&mut self, ticket: Ticket, id: TaskId, refused: &Refused) {
+        let Some(observers) = self.observers.get_mut(&id.0) else { return };
+        if let Some(at) = observers.iter().position(|(of, _)| *of == ticket) {
+            let (_, observer) = observers.swap_remove(at);
+            self.observed -= 1;
+            let _ = observer.send(Err(Error::Refused(refused.clone())));
+        }
+        if observers.is_empty() {
+            self.observers.remove(&id.0);
+        }
+        self.observe_more();
+    }
+
+    fn observe_more(&mut self) {
+        while self.observed < OBSERVED
+            && let Some((id, answer)) = self.later.pop_front()
+        {
+            self.observe(id, answer);
+        }
+    }
+
+    /// The connection is over: all who wait hear why.
+    fn fail(&mut self, error: &Error) {
+        for waiter in self.waiters.drain(..) {
+            match waiter {
+                Waiter::Submit { answer, .. } => drop(answer.send(Err(error.clone()))),
+                Waiter::Ask(answer) => drop(answer.send(Err(error.clone()))),
+                Waiter::Observe(_) => {}
+            }
+        }
+        let observers =
+            self.observers.drain().flat_map(|(_, observers)| observers.into_iter().map(|(_, answer)| answer));
+        for answer in observers.chain(self.later.drain(..).map(|(_, answer)| answer)) {
+            let _ = answer.send(Err(error.clone()));
+        }
+    }
+}
+
+fn refuse(command: Command, error: &Error) {
+    match command {
+        Command::Submit(_, answer) => drop(answer.send(Err(error.clone()))),
+        Command::Ask(_, answer) => drop(answer.send(Err(error.clone()))),
+        Command::Observe(_, answer) => drop(answer.send(Err(error.clone()))),
+    }
+}

@@ -1,0 +1,66 @@
+//! What a daemon tells Prometheus; docs/quicx.md lists it.
+
+use std::fmt;
+
+use penstock_io::metrics::{Page, Source};
+
+use super::state::Shared;
+
+impl Source for Shared {
+    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+        let (counters, stats, queue) = {
+            let state = self.lock();
+            let gauges = [
+                ("held_tasks", "Tasks that workers hold.", state.queue.held()),
+                ("dead_tasks", "Tasks on the dead list.", state.queue.dead()),
+                ("open_connections", "Connections open.", state.queue.connections()),
+                (
+                    "journal_waiting_octets",
+                    "Octets of the journal that are not on the disk.",
+                    state.queue.journal_waiting(),
+                ),
+            ];
+            (*state.queue.counters(), state.queue.stats(), gauges)
+        };
+        for (name, help, value) in [
+            ("connections", "Connections taken.", counters.connections),
+            ("submitted", "Tasks accepted.", counters.submitted),
+            ("merged", "Submits for which another task stands.", counters.merged),
+            ("delivered", "Deliveries to workers.", counters.delivered),
+            ("done", "Tasks done.", counters.done),
+            ("failed", "Tasks failed for good.", counters.failed),
+            ("retried", "Failures that are tried again.", counters.retried),
+            ("lost", "Tasks that came back from workers that are gone.", counters.lost),
+            ("late", "Tasks that came back because their time was over.", counters.late),
+            ("died", "Tasks that died.", counters.died),
+            ("requeued", "Dead tasks queued again.", counters.requeued),
+            ("dropped", "Dead tasks dropped.", counters.dropped),
+            ("slow_connections", "Connections cut off because they did not read.", counters.slow),
+            ("silent_workers", "Workers cut off because they did not answer.", counters.silent),
+            ("silent_producers", "Producers cut off because they did not answer.", counters.silent_producers),
+            ("journal_failures", "Writes of the journal that failed.", counters.write_failures),
+        ] {
+            page.counter(&format!("penstock_quicx_{name}"), help, value)?;
+        }
+        let codes = ["0x01", "0x02", "0x03", "0x04"];
+        page.counters("penstock_quicx_errors", "ERRORs, by code.", "code", codes.into_iter().zip(counters.errors))?;
+        for (name, help, value) in [
+            ("queue_depth", "Tasks that wait.", u64::from(stats.queue_depth)),
+            ("workers", "Workers registered.", u64::from(stats.workers_total)),
+            ("idle_workers", "Workers that hold nothing.", u64::from(stats.workers_idle)),
+            ("pool_used_octets", "Octets of allocated blocks.", stats.pmad_bytes_used),
+            ("pool_octets", "Octets of the pool.", stats.pmad_bytes_total),
+        ] {
+            page.gauge(&format!("penstock_quicx_{name}"), help, value)?;
+        }
+        self.admission.counters().write(page, "penstock_quicx")?;
+        for (name, help, value) in queue {
+            page.gauge(&format!("penstock_quicx_{name}"), help, value as u64)?;
+        }
+        page.histogram("penstock_quicx_commit_seconds", "How long a write of the journal takes.", &self.commit_seconds)
+    }
+
+    fn is_healthy(&self) -> bool {
+        !*self.stop.borrow()
+    }
+}

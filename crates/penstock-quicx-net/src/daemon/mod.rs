@@ -1,0 +1,259 @@
+//! The daemon: a queue, its sockets, its clock and its journal.
+
+mod journal;
+mod listening;
+mod metrics;
+mod serve;
+mod state;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use penstock_io::DriverError as _;
+use penstock_io::admission::{Admission, Config, IDLE_TIMEOUT};
+use penstock_io::metrics as endpoint;
+use penstock_io::runtime::{self, PerProcess, Runtime};
+use penstock_io::tls::{Fingerprint, ServerTls};
+use penstock_quicx::{Counters, Queue, QueueConfig, StatsResponse};
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+
+use self::journal::Folder;
+use self::listening::{Listeners, UnixPath};
+use self::state::Shared;
+use crate::{Error, Result};
+
+/// How long what is in the journal's buffer may take to reach the disk at the end.
+const FLUSH: Duration = Duration::from_secs(10);
+/// How long connections have at the end to hear what they were told.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How a daemon runs.
+#[derive(Debug, Clone)]
+pub struct DaemonOptions {
+    /// Where it listens in plain text; port 0 picks a free one. Default: nowhere.
+    pub listen: Option<SocketAddr>,
+    /// Where it listens with TLS, and its certificate. Default: nowhere.
+    pub tls: Option<(SocketAddr, ServerTls)>,
+    /// A Unix socket. Default: none.
+    pub socket: Option<PathBuf>,
+    /// The journal's folder. Default: none, tasks are lost with the process.
+    pub journal: Option<PathBuf>,
+    /// The queue.
+    pub queue: QueueConfig,
+    /// Connections beyond this are closed at once. Default: 16,384.
+    pub max_connections: usize,
+    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: seven
+    /// eighths of all, or 64 where that is more.
+    pub max_connections_per_address: Option<u64>,
+    /// Silence after which a connection ends that has neither submitted nor taken anything. Default: 15 minutes.
+    pub idle_timeout: Option<Duration>,
+    /// Where metrics and `/healthz` are served by HTTP. Default: nowhere.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl Default for DaemonOptions {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            tls: None,
+            socket: None,
+            journal: None,
+            queue: QueueConfig::default(),
+            max_connections: 16_384,
+            max_connections_per_address: None,
+            idle_timeout: Some(IDLE_TIMEOUT),
+            metrics: None,
+        }
+    }
+}
+
+/// A daemon that serves as long as it lives.
+pub struct Daemon(PerProcess<Running>);
+
+struct Running {
+    shared: Arc<Shared>,
+    address: Option<SocketAddr>,
+    tls: Option<(SocketAddr, Fingerprint)>,
+    metrics: OnceLock<endpoint::Endpoint>,
+    socket: Option<UnixPath>,
+    stopped: AtomicBool,
+    /// Resolves when nobody writes the journal any more.
+    journal: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+impl fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Daemon").finish_non_exhaustive()
+    }
+}
+
+impl Daemon {
+    /// Brings back what the journal holds, and begins to listen. Blocks on files.
+    pub fn start(options: DaemonOptions) -> Result<Self> {
+        if options.listen.is_none() && options.tls.is_none() && options.socket.is_none() {
+            return Err(Error::misuse("there is nowhere to listen: an address or a socket must be given".into()));
+        }
+        let now = Instant::now();
+        let (queue, folder) = match &options.journal {
+            None => (Queue::new(now, options.queue.clone())?, None),
+            Some(path) => {
+                let (folder, queue) = Folder::open(path, now, &options.queue)?;
+                (queue, Some(folder))
+            }
+        };
+        let listeners = Listeners::bind(&options)?;
+        let config = Config {
+            per_address: options.max_connections_per_address,
+            ..Config::new("Quicx", options.max_connections as u64)
+        };
+        let admission = Admission::new(config, Arc::default())?;
+        let shared = Arc::new(Shared::new(queue, admission, options.idle_timeout));
+        let runtime = Runtime::current()?;
+        let metrics = OnceLock::new();
+        if let Some(listen) = options.metrics {
+            let source = Arc::clone(&shared) as Arc<dyn endpoint::Source>;
+            drop(metrics.set(endpoint::Endpoint::bind(listen, source)?));
+        }
+        runtime.handle().spawn(state::keep_time(Arc::clone(&shared)));
+        let start = |folder| journal::start(runtime.handle(), folder, Arc::clone(&shared));
+        let journal = folder.map(start).transpose()?;
+        shared.journaled.store(journal.is_some(), Ordering::Relaxed);
+        let (address, tls) = (listeners.address, listeners.tls_address);
+        let socket = listeners.serve(runtime.handle(), &shared);
+        let (stopped, journal) = (AtomicBool::new(false), Mutex::new(journal));
+        Ok(Self(PerProcess::new(Running { shared, address, tls, metrics, socket, stopped, journal })))
+    }
+
+    /// Where it listens in plain text.
+    pub fn address(&self) -> Result<Option<SocketAddr>> {
+        Ok(self.0.get()?.address)
+    }
+
+    /// Where it listens with TLS, and what clients pin.
+    pub fn tls(&self) -> Result<Option<(SocketAddr, Fingerprint)>> {
+        Ok(self.0.get()?.tls)
+    }
+
+    /// Where metrics are served, if they are.
+    pub fn metrics_address(&self) -> Result<Option<SocketAddr>> {
+        Ok(self.0.get()?.metrics.get().map(endpoint::Endpoint::address))
+    }
+
+    /// What STATS says now.
+    pub fn stats(&self) -> Result<StatsResponse> {
+        Ok(self.0.get()?.shared.lock().queue.stats())
+    }
+
+    /// What it has done so far, and how many tasks are dead.
+    pub fn counters(&self) -> Result<(Counters, usize)> {
+        let state = self.0.get()?.shared.lock();
+        Ok((*state.queue.counters(), state.queue.dead()))
+    }
+
+    /// Waits until a client asks it to stop.
+    pub async fn asked_to_stop(&self) -> Result<()> {
+        let mut asked = self.0.get()?.shared.asked.subscribe();
+        // An error means that it is gone.
+        let _ = asked.wait_for(|asked| *asked).await;
+        Ok(())
+    }
+
+    /// Stops (decision 13): no more submits, workers have so long to finish, what is in the journal is made durable. Gives
+    /// how many tasks are left: kept by the journal, or lost.
+    pub async fn stop(&self, drain: Duration) -> Result<usize> {
+        let running = self.0.get()?;
+        if running.stopped.swap(true, Ordering::Relaxed) {
+            return Ok(0);
+        }
+        if let Some(metrics) = running.metrics.get() {
+            metrics.stop();
+        }
+        let shared = Arc::clone(&running.shared);
+        let socket = running.socket.clone();
+        let journal = running.journal.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let stopping = runtime::spawn(async move {
+            let left = stop(&shared, socket, drain).await;
+            if let Some(journal) = journal {
+                // Its folder is free for another daemon then. An error means that the thread is gone.
+                let _ = journal.await;
+            }
+            left
+        })?;
+        stopping.await.map_err(|died| Error::task(&died))
+    }
+}
+
+async fn stop(shared: &Arc<Shared>, socket: Option<UnixPath>, drain: Duration) -> usize {
+    shared.stop.send_replace(true);
+    {
+        let mut state = shared.lock();
+        state.queue.stop();
+        shared.settle(&mut state, None);
+    }
+    if let Some(socket) = socket {
+        socket.remove();
+    }
+    let mut changed = shared.drained.subscribe();
+    if timeout(drain, changed.wait_for(|drained| *drained)).await.is_err() {
+        tracing::warn!(tasks = shared.lock().queue.held(), "workers had not finished when the time was over");
+    }
+    let journaled = shared.journaled.load(Ordering::Relaxed);
+    if journaled && timeout(FLUSH, flushed(shared)).await.is_err() {
+        tracing::warn!("the journal's last records could not be written");
+    }
+    let _ = timeout(LINGER, written(shared)).await;
+    let left = shared.lock().queue.tasks();
+    if left > 0 && journaled {
+        tracing::info!(tasks = left, "tasks stay in the journal");
+    } else if left > 0 {
+        tracing::warn!(tasks = left, "tasks are lost: there is no journal");
+    }
+    shared.cut();
+    left
+}
+
+/// Waits until nothing of the journal is to be written.
+async fn flushed(shared: &Shared) {
+    loop {
+        let change = shared.wrote.notified();
+        tokio::pin!(change);
+        change.as_mut().enable();
+        if shared.lock().queue.journal_waiting() == 0 {
+            return;
+        }
+        change.await;
+    }
+}
+
+/// Waits until everybody has heard what they were told.
+async fn written(shared: &Shared) {
+    while shared.lock().unwritten() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // In a forked child it is somebody else's.
+        if let Ok(running) = self.0.get() {
+            running.shared.stop.send_replace(true);
+            running.shared.cut();
+            if let Some(metrics) = running.metrics.get() {
+                metrics.stop();
+            }
+            if let Some(socket) = &running.socket {
+                socket.remove();
+            }
+        }
+    }
+}
+
+/// Resolves when a switch is thrown, or whoever could do so is gone.
+async fn thrown(switch: &watch::Sender<bool>) {
+    let _ = switch.subscribe().wait_for(|on| *on).await;
+}

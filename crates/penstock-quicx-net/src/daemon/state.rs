@@ -1,0 +1,194 @@
+//! The queue, whom to wake when it changes, and its clock.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use penstock_io::admission::Admission;
+use penstock_io::metrics::Histogram;
+use penstock_io::runtime::cores;
+use penstock_quicx::{ConnectionId, Event, Queue};
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep_until;
+
+use super::thrown;
+
+/// What one read may bring. All connections share the buffer: a connection that says nothing needs none.
+const READ: usize = 64 << 10;
+const FAR: Duration = Duration::from_secs(3_600);
+
+/// What the tasks of a daemon share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Something is due earlier than was known.
+    time: Notify,
+    /// The journal has something to write, and it has written something.
+    pub(super) write: Notify,
+    pub(super) wrote: Notify,
+    /// No more connections; no connections; a client asks to stop; no worker holds anything.
+    pub(super) stop: watch::Sender<bool>,
+    pub(super) cut: watch::Sender<bool>,
+    pub(super) asked: watch::Sender<bool>,
+    pub(super) drained: watch::Sender<bool>,
+    pub(super) journaled: AtomicBool,
+    pub(super) admission: Arc<Admission>,
+    pub(super) idle_timeout: Option<Duration>,
+    /// Of this machine, as far as we may use them.
+    pub(super) cores: usize,
+    pub(super) commit_seconds: Histogram,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) queue: Queue,
+    pub(super) scratch: Box<[u8]>,
+    /// By the connection's index: whom to wake, and its name in logs.
+    wakers: Vec<Option<(Waker, Arc<str>, ConnectionId)>>,
+    armed: Option<Instant>,
+    /// No connections any more.
+    pub(super) cut: bool,
+}
+
+impl Shared {
+    pub(super) fn new(queue: Queue, admission: Arc<Admission>, idle_timeout: Option<Duration>) -> Self {
+        Self {
+            state: Mutex::new(State {
+                queue,
+                scratch: vec![0; READ].into_boxed_slice(),
+                wakers: Vec::new(),
+                armed: None,
+                cut: false,
+            }),
+            time: Notify::new(),
+            write: Notify::new(),
+            wrote: Notify::new(),
+            stop: watch::Sender::new(false),
+            cut: watch::Sender::new(false),
+            asked: watch::Sender::new(false),
+            drained: watch::Sender::new(false),
+            journaled: AtomicBool::new(false),
+            admission,
+            idle_timeout,
+            cores: cores(),
+            commit_seconds: Histogram::default(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends all connections and whatever else runs.
+    pub(super) fn cut(&self) {
+        let mut state = self.lock();
+        state.cut = true;
+        state.wakers.iter().flatten().for_each(|(waker, ..)| waker.wake_by_ref());
+        self.cut.send_replace(true);
+    }
+
+    /// After the queue has changed: whoever has something to do is woken, but for the one that looks itself.
+    pub(super) fn settle(&self, state: &mut State, this: Option<ConnectionId>) {
+        while let Some(id) = state.queue.poll_connection() {
+            if Some(id) != this
+                && let Some(Some((waker, ..))) = state.wakers.get(id.index as usize)
+            {
+                waker.wake_by_ref();
+            }
+        }
+        while let Some(event) = state.queue.poll_event() {
+            self.tell(state, &event);
+        }
+        let due = state.queue.poll_timeout();
+        if due.is_some_and(|due| state.armed.is_none_or(|armed| due < armed)) {
+            state.armed = due;
+            self.time.notify_one();
+        }
+        if state.queue.journal_waiting() > 0 {
+            self.write.notify_one();
+        }
+        if state.queue.is_stopping() && state.queue.held() == 0 {
+            self.drained.send_replace(true);
+        }
+    }
+
+    fn tell(&self, state: &State, event: &Event) {
+        let peer = |id: &ConnectionId| state.name(*id);
+        match event {
+            Event::Failed { id, kind, reason, again } => {
+                tracing::warn!(task = id.0, kind, reason, again, "a task failed");
+            }
+            Event::Dead { id, kind, attempts, reason } => {
+                tracing::error!(task = id.0, kind, attempts, reason, "a task is dead");
+            }
+            Event::Slow { connection } => {
+                tracing::warn!(peer = %peer(connection), "a connection that does not read was cut off");
+            }
+            Event::Silent { connection } => {
+                tracing::warn!(peer = %peer(connection), "a worker or a producer that does not answer heartbeats was cut off");
+            }
+            Event::JournalFailed { message, refused } => {
+                tracing::error!(error = message, refused, "the journal cannot be written: submits are refused");
+            }
+            Event::JournalWorks => tracing::info!("the journal can be written again"),
+            Event::Stop { connection } => {
+                tracing::info!(peer = %peer(connection), "told to stop");
+                self.asked.send_replace(true);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Whom to wake for a connection.
+    pub(super) fn watch(&mut self, id: ConnectionId, name: &Arc<str>, waker: &Waker) {
+        let index = id.index as usize;
+        if self.wakers.len() <= index {
+            self.wakers.resize_with(index + 1, || None);
+        }
+        match self.wakers.get_mut(index) {
+            Some(Some((known, _, of))) if *of == id => known.clone_from(waker),
+            Some(place) => *place = Some((waker.clone(), Arc::clone(name), id)),
+            None => {}
+        }
+    }
+
+    fn name(&self, id: ConnectionId) -> Arc<str> {
+        match self.wakers.get(id.index as usize) {
+            Some(Some((_, name, _))) => Arc::clone(name),
+            Some(None) | None => "?".into(),
+        }
+    }
+
+    pub(super) fn forget(&mut self, id: ConnectionId) {
+        if let Some(place) = self.wakers.get_mut(id.index as usize) {
+            *place = None;
+        }
+    }
+
+    /// Whether something waits to be written to somebody.
+    pub(super) fn unwritten(&self) -> bool {
+        self.wakers.iter().flatten().any(|(.., id)| !self.queue.poll_transmit(*id).is_empty())
+    }
+}
+
+/// Tells the queue when something is due.
+pub(super) async fn keep_time(shared: Arc<Shared>) {
+    loop {
+        let due = {
+            let mut state = shared.lock();
+            state.armed = state.queue.poll_timeout();
+            state.armed.unwrap_or_else(|| Instant::now() + FAR)
+        };
+        tokio::select! {
+            () = sleep_until(due.into()) => {
+                let mut state = shared.lock();
+                state.queue.handle_timeout(Instant::now());
+                shared.settle(&mut state, None);
+            }
+            () = shared.time.notified() => {}
+            () = thrown(&shared.cut) => return,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a server counts, for Prometheus.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use penstock_io::Result;
+use penstock_io::metrics::{Endpoint, Page, Source};
+
+/// Counters of one server, whatever its calls come over.
+#[derive(Debug, Default)]
+pub struct Counters {
+    connections: AtomicU64,
+    calls: AtomicU64,
+    octets: AtomicU64,
+    failures: AtomicU64,
+    refused: AtomicU64,
+    stopping: AtomicBool,
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}
+
+impl Counters {
+    /// A pipe or a socket whose calls are asked for.
+    pub fn connection(&self) {
+        add(&self.connections, 1);
+    }
+
+    /// A call that a method sees, with the octets of its parameters or its input.
+    pub fn call(&self, octets: u64) {
+        add(&self.calls, 1);
+        add(&self.octets, octets);
+    }
+
+    /// A call or a stream that failed.
+    pub fn failure(&self) {
+        add(&self.failures, 1);
+    }
+
+    /// A request over HTTP that no method saw, or a connection that was closed before a call.
+    pub fn refused(&self) {
+        add(&self.refused, 1);
+    }
+}
+
+impl Source for Counters {
+    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        page.counter("penstock_vgi_connections", "Pipes and sockets that were served.", read(&self.connections))?;
+        page.counter("penstock_vgi_calls", "Calls that methods saw.", read(&self.calls))?;
+        page.counter("penstock_vgi_call_octets", "Octets of what came with them.", read(&self.octets))?;
+        page.counter("penstock_vgi_failures", "Calls and streams that failed.", read(&self.failures))?;
+        page.counter(
+            "penstock_vgi_refused",
+            "Requests over HTTP that no method saw, and connections closed before a call.",
+            read(&self.refused),
+        )
+    }
+
+    fn is_healthy(&self) -> bool {
+        !self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// An endpoint that tells of a server's counters. It ends when it is dropped.
+#[derive(Debug)]
+pub struct MetricsEndpoint {
+    endpoint: Endpoint,
+    counters: Arc<Counters>,
+}
+
+impl MetricsEndpoint {
+    /// Listens; port 0 picks a free one.
+    pub fn bind(listen: SocketAddr, counters: Arc<Counters>) -> Result<Self> {
+        let source: Arc<dyn Source> = Arc::clone(&counters) as Arc<dyn Source>;
+        Ok(Self { endpoint: Endpoint::bind(listen, source)?, counters })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.endpoint.address()
+    }
+
+    /// The server is told to stop: it is not healthy from here on.
+    pub fn stopping(&self) {
+        self.counters.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for MetricsEndpoint {
+    fn drop(&mut self) {
+        self.endpoint.stop();
+    }
+}

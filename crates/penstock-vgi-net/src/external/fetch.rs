@@ -1,0 +1,282 @@
+//! Fetching what a peer points at: how much it may cost in memory and in time.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use penstock_io::runtime::{Interrupted, PerProcess, WaitError, wait};
+use penstock_io::tls::public;
+use penstock_vgi::external::Fetched;
+use penstock_vgi::{Error, ErrorKind, Result};
+use reqwest::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, RANGE};
+use reqwest::redirect::Policy;
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+
+use super::guard::{Guard, Refused};
+use super::{chunks, file};
+use crate::Check;
+
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// How fetching goes.
+#[derive(Debug, Clone)]
+pub struct FetchOptions {
+    /// From so many octets on an object is fetched in parts that come side by side.
+    pub parallel_threshold: u64,
+    /// How many octets a part has.
+    pub chunk_size: u64,
+    /// How many parts come side by side.
+    pub max_parallel: usize,
+    /// How long one try may take.
+    pub timeout: Duration,
+    /// How many octets may be fetched, and how many there may be inflated.
+    pub max_bytes: u64,
+    /// A part that takes so many times what half of them took is asked for once more; 0 is never.
+    pub hedge_multiplier: f64,
+    /// How many parts are asked for once more; 0 is all that are late.
+    pub max_hedges: usize,
+    /// Whether a URL may lead to this machine or into its network.
+    pub allow_private: bool,
+    /// Where files may be; without it `file://` is refused.
+    pub root: Option<PathBuf>,
+}
+
+/// Fetches; its connections are kept until it is closed.
+pub struct Fetcher {
+    options: FetchOptions,
+    client: Mutex<Option<PerProcess<Client>>>,
+}
+
+impl fmt::Debug for Fetcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetcher").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// What is known of an object before it is fetched.
+#[derive(Default)]
+struct Probed {
+    length: Option<u64>,
+    ranges: bool,
+    coding: Option<String>,
+}
+
+impl Fetcher {
+    /// Nothing is connected yet.
+    pub const fn new(options: FetchOptions) -> Self {
+        Self { options, client: Mutex::new(None) }
+    }
+
+    /// How it fetches.
+    pub const fn options(&self) -> &FetchOptions {
+        &self.options
+    }
+
+    /// Lets go of its connections; it makes others when it is used again.
+    pub fn close(&self) {
+        drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// What is at a URL.
+    pub fn fetch(&self, url: &str, check: Check<'_>) -> Result<Fetched> {
+        let begun = Instant::now();
+        let url = self.admitted(url)?;
+        let (octets, coding) = if url.scheme() == "file" {
+            let coding = url.path().ends_with(".zst").then(|| "zstd".to_owned());
+            (file::read(self.options.root.as_deref(), &url, self.options.max_bytes)?, coding)
+        } else {
+            let client = self.client()?;
+            self.waited(self.get(&client, &url), check)?
+        };
+        let zstd = match coding.as_deref().map(str::trim) {
+            None | Some("" | "identity") => false,
+            Some("zstd") => true,
+            Some(other) => {
+                let message = format!("{}: it is coded as {other:?}; zstd is understood", shown(&url));
+                return Err(Error::new(ErrorKind::Violation, message));
+            }
+        };
+        Ok(Fetched { octets, zstd, took: begun.elapsed() })
+    }
+
+    /// Puts octets to a URL that was given for that.
+    pub fn put(&self, url: &str, octets: Vec<u8>, content_type: &str, check: Check<'_>) -> Result<()> {
+        let url = self.admitted(url)?;
+        if url.scheme() == "file" {
+            return file::write(self.options.root.as_deref(), &url, &octets);
+        }
+        let mut request = self.client()?.put(url.clone()).header(CONTENT_TYPE, content_type).body(octets);
+        if url.query_pairs().any(|(name, _)| name == "sig") {
+            // A signature of Azure's: its store wants to know what is put there.
+            request = request.header("x-ms-blob-type", "BlockBlob");
+        }
+        let sent = async { ok(&url, sent(&url, request).await?).map(drop) };
+        self.waited(sent, check)
+    }
+
+    /// A URL that may be asked.
+    fn admitted(&self, url: &str) -> Result<Url> {
+        let refused = |why: String| Error::new(ErrorKind::Violation, why);
+        let parsed = Url::parse(url).map_err(|error| refused(format!("a location that is no URL: {error}")))?;
+        if !matches!(parsed.scheme(), "https" | "http" | "file") {
+            return Err(refused(format!("a location of the scheme {:?}, which nobody fetches", parsed.scheme())));
+        }
+        if !self.options.allow_private
+            && let Err(why) = Refused::check(parsed.host_str().unwrap_or_default())
+        {
+            return Err(refused(why.to_string()));
+        }
+        Ok(parsed)
+    }
+
+    fn client(&self) -> Result<Client> {
+        let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Ok(client)) = kept.as_ref().map(PerProcess::get) {
+            return Ok(client.clone());
+        }
+        let misuse =
+            |error: &dyn fmt::Display| Error::new(ErrorKind::Misuse, format!("nothing can be fetched: {error}"));
+        let config = public().map_err(|error| misuse(&error))?;
+        let mut builder = Client::builder()
+            .tls_backend_preconfigured(config)
+            .connect_timeout(CONNECT)
+            // Where a redirect leads nobody has looked at.
+            .redirect(Policy::none());
+        if !self.options.allow_private {
+            // A proxy would resolve names itself.
+            builder = builder.no_proxy().dns_resolver(Guard);
+        }
+        let client = builder.build().map_err(|error| misuse(&error))?;
+        *kept = Some(PerProcess::new(client.clone()));
+        Ok(client)
+    }
+
+    fn waited<T>(&self, future: impl Future<Output = Result<T>>, check: Check<'_>) -> Result<T> {
+        let mut ask = || check().map_err(|_| Interrupted);
+        let seconds = self.options.timeout.as_secs_f64();
+        wait(future, Instant::now().checked_add(self.options.timeout), &mut ask).unwrap_or_else(|error| {
+            Err(match error {
+                WaitError::Deadline => {
+                    Error::new(ErrorKind::Deadline, format!("a fetch took longer than {seconds} seconds"))
+                }
+                WaitError::Interrupted => Error::new(ErrorKind::Misuse, "the wait was interrupted"),
+                WaitError::Runtime(error) => Error::new(ErrorKind::Misuse, error.to_string()),
+            })
+        })
+    }
+
+    /// Looks at the object first, and fetches it whole or in parts.
+    async fn get(&self, client: &Client, url: &Url) -> Result<(Vec<u8>, Option<String>)> {
+        let probed = probe(client, url).await?;
+        self.fits(url, probed.length)?;
+        if let Some(length) = probed.length.filter(|length| probed.ranges && *length >= self.options.parallel_threshold)
+        {
+            let octets = chunks::fetch(client, url, length, &self.options).await?;
+            return Ok((octets, probed.coding));
+        }
+        let response = ok(url, sent(url, client.get(url.clone())).await?)?;
+        self.fits(url, length(response.headers()))?;
+        let coding = coding(response.headers()).or(probed.coding);
+        let octets = body(url, response, self.options.max_bytes).await?;
+        Ok((octets, coding))
+    }
+
+    fn fits(&self, url: &Url, length: Option<u64>) -> Result<()> {
+        match length {
+            Some(length) if length > self.options.max_bytes => Err(too_long(url, self.options.max_bytes)),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// The octets of an answer, counted as they come.
+pub(super) async fn body(url: &Url, mut response: Response, most: u64) -> Result<Vec<u8>> {
+    let mut octets = Vec::new();
+    while let Some(piece) = response.chunk().await.map_err(|error| failed(url, &error))? {
+        if (octets.len() as u64).saturating_add(piece.len() as u64) > most {
+            return Err(too_long(url, most));
+        }
+        octets.extend_from_slice(&piece);
+    }
+    Ok(octets)
+}
+
+fn too_long(url: &Url, most: u64) -> Error {
+    Error::new(
+        ErrorKind::Limit,
+        format!("{} sends more than the {most} octets that were allowed (max_fetch_bytes)", shown(url)),
+    )
+}
+
+/// Sends a request; the error is one that may pass, unless the address is refused.
+pub(super) async fn sent(url: &Url, request: RequestBuilder) -> Result<Response> {
+    request.send().await.map_err(|error| failed(url, &error))
+}
+
+fn failed(url: &Url, error: &reqwest::Error) -> Error {
+    if let Some(refused) = Refused::within(error) {
+        return Error::new(ErrorKind::Violation, format!("{}: {refused}", shown(url)));
+    }
+    // The innermost reason is the one that says something.
+    let mut inner: &dyn std::error::Error = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    Error::new(ErrorKind::Io, format!("{}: {inner}", shown(url)))
+}
+
+/// An answer that is one.
+pub(super) fn ok(url: &Url, response: Response) -> Result<Response> {
+    let status = response.status();
+    if status.is_redirection() {
+        let message = format!("{} answers with a redirect (HTTP {status}), which is not followed", shown(url));
+        return Err(Error::new(ErrorKind::Violation, message));
+    }
+    if !status.is_success() {
+        return Err(Error::new(ErrorKind::Io, format!("{}: HTTP {status}", shown(url))));
+    }
+    Ok(response)
+}
+
+/// A URL without its signature, which is a secret for as long as it holds.
+pub(super) fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.set_fragment(None);
+    url.to_string()
+}
+
+/// Asks for the length and the coding: by HEAD, and of URLs that are signed for GET by a GET of one octet.
+async fn probe(client: &Client, url: &Url) -> Result<Probed> {
+    let names: Vec<String> = url.query_pairs().map(|(name, _)| name.into_owned()).collect();
+    let signed =
+        ["X-Amz-Signature", "X-Goog-Signature", "sig"].iter().any(|name| names.iter().any(|each| each == name));
+    let request = if signed { client.get(url.clone()).header(RANGE, "bytes=0-0") } else { client.head(url.clone()) };
+    let response = sent(url, request).await?;
+    // Who is not asked so answers a GET perhaps; no octet of an empty object can be had.
+    if matches!(response.status().as_u16(), 403 | 405 | 416 | 501) {
+        return Ok(Probed::default());
+    }
+    let response = ok(url, response)?;
+    let headers = response.headers();
+    let coding = coding(headers);
+    if !signed {
+        let ranges = headers.get(ACCEPT_RANGES).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"bytes"));
+        return Ok(Probed { length: length(headers), ranges, coding });
+    }
+    // Who takes no range sends all of it, and is asked for it again.
+    let part = response.status() == StatusCode::PARTIAL_CONTENT;
+    let total = headers.get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
+    let total = total.and_then(|text| text.rsplit_once('/')?.1.trim().parse().ok());
+    Ok(Probed { length: total.filter(|_| part), ranges: part, coding })
+}
+
+/// What the field says; an answer to HEAD has no body whose length could be asked for.
+fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn coding(headers: &HeaderMap) -> Option<String> {
+    headers.get(CONTENT_ENCODING).map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase())
+}

@@ -1,0 +1,77 @@
+//! Object stores as places for batches: what is put there is fetched by a URL that is signed for some time.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use object_store::signer::Method;
+use object_store::{Attribute, Attributes, PutOptions, PutPayload};
+use penstock_io::runtime::{Interrupted, WaitError, wait};
+use penstock_io::storage::{Place, StorageOptions, plain};
+use penstock_vgi::{Error, ErrorKind, Result};
+
+use crate::Check;
+
+/// How long a store may take for one batch, retries and all.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A bucket or a container.
+pub struct ObjectStorage {
+    place: Place,
+    expiry: Duration,
+}
+
+impl fmt::Debug for ObjectStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ObjectStorage").field(&self.place).finish()
+    }
+}
+
+impl ObjectStorage {
+    /// What a URI names, without a key; its URLs hold for so long. Nothing is asked of the store yet.
+    pub fn open(uri: &str, options: &StorageOptions, expiry: Duration) -> Result<Self> {
+        let place = Place::open(uri, options).map_err(|error| Error::new(error.kind(), error.to_string()))?;
+        Ok(Self { place, expiry })
+    }
+
+    /// Puts an object, and gives the URL by which it is fetched.
+    pub fn upload(&self, name: &str, octets: Vec<u8>, coding: Option<&str>, check: Check<'_>) -> Result<String> {
+        let path = self.place.path(name);
+        let mut attributes = Attributes::from_iter([(Attribute::ContentType, "application/octet-stream")]);
+        if let Some(coding) = coding {
+            attributes.insert(Attribute::ContentEncoding, coding.to_owned().into());
+        }
+        let options = PutOptions { attributes, ..PutOptions::default() };
+        let put = async {
+            let put = self.place.store().put_opts(&path, PutPayload::from(octets), options).await;
+            put.map_err(|error| self.failed(&error))?;
+            self.signed(Method::GET, name).await
+        };
+        waited(put, check)
+    }
+
+    /// A URL to which somebody else may put an object, and one by which it is fetched.
+    pub fn upload_url(&self, name: &str, check: Check<'_>) -> Result<(String, String)> {
+        waited(async { Ok((self.signed(Method::PUT, name).await?, self.signed(Method::GET, name).await?)) }, check)
+    }
+
+    async fn signed(&self, method: Method, name: &str) -> Result<String> {
+        let signer = self.place.signer().map_err(|error| Error::new(error.kind(), error.to_string()))?;
+        let signed = signer.signed_url(method, &self.place.path(name), self.expiry).await;
+        signed.map(String::from).map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &object_store::Error) -> Error {
+        Error::new(ErrorKind::Io, format!("{}: {}", self.place.uri(), plain(error)))
+    }
+}
+
+fn waited<T>(future: impl Future<Output = Result<T>>, check: Check<'_>) -> Result<T> {
+    let mut ask = || check().map_err(|_| Interrupted);
+    wait(future, Instant::now().checked_add(PATIENCE), &mut ask).unwrap_or_else(|error| {
+        Err(match error {
+            WaitError::Deadline => Error::new(ErrorKind::Deadline, "the object store has not answered for 300 seconds"),
+            WaitError::Interrupted => Error::new(ErrorKind::Misuse, "the wait was interrupted"),
+            WaitError::Runtime(error) => Error::new(error.kind(), error.to_string()),
+        })
+    })
+}

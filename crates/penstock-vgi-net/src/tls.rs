@@ -1,0 +1,166 @@
+//! TLS on a TCP connection: the same octets, encrypted.
+
+use std::fmt;
+use std::io::{self, ErrorKind as IoKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use penstock_io::tls::{ClientCertificates, ClientTls, Fingerprint, ServerTls};
+use penstock_io::{DriverError as _, Error, Result};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection, Stream};
+
+use super::channel::{Channel, Sink, Source};
+use super::peer::Peer;
+
+const ALPN: &[u8] = b"vgi-rpc";
+/// How long one wait in the system may take before the caller is asked whether to go on.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// How connections are encrypted: at the end that was called, or at the one that calls.
+#[derive(Clone)]
+pub enum Tls {
+    /// The end that was called.
+    Server(Arc<ServerConfig>, Fingerprint),
+    /// The end that calls, and the name that the other one's certificate is for.
+    Client(Arc<ClientConfig>, ServerName<'static>),
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// For the end that was called. Reads its files now.
+    pub fn server(tls: &ServerTls) -> Result<Self> {
+        let (mut config, fingerprint) = tls.tcp_config(ClientCertificates::Required)?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(Self::Server(Arc::new(config), fingerprint))
+    }
+
+    /// For the end that calls.
+    pub fn client(tls: &ClientTls, name: &str) -> Result<Self> {
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|error| Error::Misuse(format!("{name:?} is no name of a server: {error}")))?;
+        Ok(Self::Client(Arc::new(tls.config(ALPN)?), name))
+    }
+
+    /// A channel over a connected socket. The handshake is made by the first read or write.
+    pub fn channel(&self, socket: OwnedFd) -> Result<Channel> {
+        let broken = |error: rustls::Error| Error::Tls(error.to_string());
+        let connection: Connection = match self {
+            Self::Server(config, _) => ServerConnection::new(Arc::clone(config)).map_err(broken)?.into(),
+            Self::Client(config, name) => {
+                ClientConnection::new(Arc::clone(config), name.clone()).map_err(broken)?.into()
+            }
+        };
+        let socket = TcpStream::from(socket);
+        let waits = socket.set_read_timeout(Some(SLICE)).and_then(|()| socket.set_write_timeout(Some(SLICE)));
+        waits.map_err(|error| Error::io("a socket for TLS", error))?;
+        let socket = Socket { socket, deadline: None };
+        let half = Half(Arc::new(Mutex::new(Encrypted { connection, socket })));
+        Ok(Channel::new(Box::new(half.clone()), Box::new(half), false, Peer::Remote))
+    }
+}
+
+struct Encrypted {
+    connection: Connection,
+    socket: Socket,
+}
+
+/// A socket with a deadline: a handshake is many reads, each of which may bring a byte in time.
+struct Socket {
+    socket: TcpStream,
+    deadline: Option<Instant>,
+}
+
+impl Read for Socket {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(IoKind::TimedOut.into());
+        }
+        self.socket.read(space)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+impl Encrypted {
+    fn with<T>(&mut self, work: impl FnOnce(&mut dyn ReadWrite) -> io::Result<T>) -> io::Result<T> {
+        match &mut self.connection {
+            Connection::Client(connection) => work(&mut Stream::new(connection, &mut self.socket)),
+            Connection::Server(connection) => work(&mut Stream::new(connection, &mut self.socket)),
+        }
+    }
+}
+
+trait ReadWrite: Read + Write {}
+
+impl<T: Read + Write> ReadWrite for T {}
+
+impl Drop for Encrypted {
+    fn drop(&mut self) {
+        self.connection.send_close_notify();
+        // The peer may be gone.
+        let _ = self.with(|stream| stream.flush());
+    }
+}
+
+/// Both ways are one connection; a call is lockstep, so nobody waits for the other way.
+#[derive(Clone)]
+struct Half(Arc<Mutex<Encrypted>>);
+
+impl Half {
+    fn lock(&self) -> MutexGuard<'_, Encrypted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Read for Half {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        match self.lock().with(|stream| stream.read(space)) {
+            // Whoever ends without a word has ended: the machine knows whether that is right.
+            Err(error) if error.kind() == IoKind::UnexpectedEof => Ok(0),
+            read => read,
+        }
+    }
+}
+
+impl Write for Half {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.lock().with(|stream| stream.write(octets))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.lock().with(|stream| stream.flush())
+    }
+}
+
+impl Source for Half {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // What was decrypted already is not seen by the system.
+        None
+    }
+
+    fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.lock().socket.deadline = deadline;
+    }
+}
+
+impl Sink for Half {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
