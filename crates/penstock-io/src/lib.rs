@@ -18,4 +18,5 @@ pub mod tls;
 
 pub use admission::{ConnectionLimits, Descriptors, IDLE_TIMEOUT, provide_descriptors};
 pub use error::{DriverError, Error, Result};
+pub use penstock_wire::hex;
 pub use read_key::{MIN_KEY, ReadKey};

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use penstock_io::DriverError as _;
+use penstock_io::hex;
 use penstock_io::runtime::{ProcessLocal, Runtime};
 use penstock_pipestream::{ErrorCode, Reason};
 use quinn::congestion::CubicConfig;
@@ -283,17 +284,7 @@ pub(crate) fn session_id(connection: &Connection) -> Result<String> {
     connection
         .export_keying_material(&mut octets, EXPORTER_LABEL, b"")
         .map_err(|_| Error::tls("the handshake has no keying material".into()))?;
-    Ok(hex(&octets))
-}
-
-/// Lower-case hex.
-pub(crate) fn hex(octets: &[u8]) -> String {
-    octets.iter().fold(String::with_capacity(octets.len() * 2), |mut text, octet| {
-        for digit in [octet >> 4, octet & 0x0F] {
-            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
-        }
-        text
-    })
+    Ok(hex::encode(octets))
 }
 
 /// A code of the registry for RESET_STREAM, STOP_SENDING and CONNECTION_CLOSE (decision 21).
@@ -349,10 +340,5 @@ mod tests {
                 matches!(check_mtu(wrong), Err(Error::Local(penstock_io::Error::Misuse(message))) if message.contains("1200 to 9000"))
             );
         }
-    }
-
-    #[test]
-    fn octets_are_written_in_lower_case_hex() {
-        assert_eq!(hex(&[0x00, 0x9F, 0xFF]), "009fff");
     }
 }

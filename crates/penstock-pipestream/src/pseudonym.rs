@@ -14,6 +14,7 @@
 use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
+use penstock_wire::hex;
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Result};
@@ -90,13 +91,8 @@ impl Pseudonyms {
 }
 
 fn short(mac: Hmac<Sha256>) -> String {
-    use fmt::Write as _;
-
-    mac.finalize().into_bytes().iter().take(LENGTH).fold(String::new(), |mut text, octet| {
-        // A String takes everything.
-        let _ = write!(text, "{octet:02x}");
-        text
-    })
+    let bytes = mac.finalize().into_bytes();
+    hex::encode(bytes.get(..LENGTH).unwrap_or_default())
 }
 
 impl fmt::Debug for Pseudonyms {

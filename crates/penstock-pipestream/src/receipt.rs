@@ -10,8 +10,7 @@
 //! The leaves come in the receipt's own order, depth first in the order of the containers. The JSON around these
 //! digests, and the comparison with a sink's files, are not here.
 
-use std::fmt::Write as _;
-
+use penstock_wire::hex;
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Result};
@@ -88,8 +87,8 @@ where
 /// A document's key, which names its receipt: the first 32 hex digits of SHA-256(path, one zero octet, the
 /// document's SHA-256 in hex).
 pub fn document_key(path: &str, sha256: &[u8; 32]) -> String {
-    let digest = Sha256::new_with_prefix(path).chain_update([0]).chain_update(to_hex(sha256)).finalize();
-    let mut key = to_hex(&digest);
+    let digest = Sha256::new_with_prefix(path).chain_update([0]).chain_update(hex::encode(sha256)).finalize();
+    let mut key = hex::encode(digest);
     key.truncate(KEY_DIGITS);
     key
 }
@@ -107,17 +106,9 @@ where
         way.update((segment.len() as u64).to_be_bytes());
         way.update(segment);
     }
-    let mut way = to_hex(&way.finalize());
+    let mut way = hex::encode(way.finalize());
     way.truncate(KEY_DIGITS);
     format!("{key}.{time}/{place}/{way}")
-}
-
-fn to_hex(octets: &[u8]) -> String {
-    octets.iter().fold(String::with_capacity(octets.len() * 2), |mut hex, octet| {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{octet:02x}");
-        hex
-    })
 }
 
 fn node(left: &Digest, right: &Digest) -> Digest {
@@ -153,10 +144,8 @@ mod tests {
         serde_json::from_str(text).expect("valid JSON")
     }
 
-    fn digest(hex: &str) -> [u8; 32] {
-        let octets: Vec<u8> =
-            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect();
-        octets.try_into().expect("32 octets")
+    fn digest(text: &str) -> [u8; 32] {
+        hex::decode(text).expect("64 hex digits")
     }
 
     #[test]
@@ -169,7 +158,7 @@ mod tests {
                 (path.as_slice(), sha256.as_deref().map(digest), status)
             });
             let root = content_root(parts).expect("short names");
-            assert_eq!(to_hex(&root), vector.content_root, "{}", vector.name);
+            assert_eq!(hex::encode(root), vector.content_root, "{}", vector.name);
         }
     }
 

@@ -1,10 +1,10 @@
 //! `__describe__` (section 14), in both dialects.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BinaryArray, BooleanArray, StringArray};
 use arrow_schema::{Field, Schema};
+use penstock_wire::hex;
 use sha2::{Digest, Sha256};
 
 use crate::ipc::Batch;
@@ -106,9 +106,5 @@ pub fn protocol_hash(protocol: &Protocol) -> String {
             hash.update(field);
         }
     }
-    hash.finalize().iter().fold(String::with_capacity(64), |mut hex, octet| {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{octet:02x}");
-        hex
-    })
+    hex::encode(hash.finalize())
 }

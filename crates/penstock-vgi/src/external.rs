@@ -6,12 +6,12 @@
 //!  pointer ── Pointer::of ─▶ URL ── (fetched) ─▶ Fetched ── Pointer::open ─▶ log*, data
 //! ```
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
+use penstock_wire::hex;
 use sha2::{Digest, Sha256};
 
 use crate::classify::Class;
@@ -52,12 +52,7 @@ impl Parcel {
 fn digest<'a>(pieces: impl Iterator<Item = &'a Buffer>) -> String {
     let mut hash = Sha256::new();
     pieces.for_each(|piece| hash.update(piece.as_slice()));
-    let mut text = String::with_capacity(64);
-    for octet in hash.finalize() {
-        // A string takes all that is written.
-        let _ = write!(text, "{octet:02x}");
-    }
-    text
+    hex::encode(hash.finalize())
 }
 
 /// The batch that goes over the wire in place of one that is stored.

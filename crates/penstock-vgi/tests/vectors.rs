@@ -148,8 +148,7 @@ fn the_header_of_a_segment_is_written_octet_for_octet() {
     assert_eq!(table.regions(), expected);
     assert_eq!(table.write(), hex.0);
     let pieces: String = explained.iter().map(|piece| piece["hex"].as_str().expect("hex")).collect();
-    let whole: String = hex.0.iter().map(|octet| format!("{octet:02x}")).collect();
-    assert_eq!(pieces, whole);
+    assert_eq!(pieces, penstock_wire::hex::encode(&hex.0));
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! What every penstock protocol core shares: a cursor that cannot overrun its input, limits that are checked before
-//! memory is taken, and the kinds of errors, by blame.
+//! memory is taken, hex digits, and the kinds of errors, by blame.
 //!
 //! Nothing here knows a protocol, a socket, a file or a clock.
 
 mod error;
 mod fast_map;
+pub mod hex;
 mod limit;
 mod reader;
 mod writer;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use penstock_io::DriverError as _;
 use penstock_io::folder_lock::FolderLock;
+use penstock_io::hex;
 
 use super::format::{HeadSeed, MAX_HEADER, SpoolId, read_header, read_record, verify};
 use super::index::{Backing, Index, Segment, next_number};
@@ -38,12 +39,8 @@ pub(super) fn path_of(folder: &Path, number: u64) -> PathBuf {
     folder.join(segment_name(number))
 }
 
-pub(super) fn hex(id: &SpoolId) -> String {
-    id.iter().map(|octet| format!("{octet:02x}")).collect()
-}
-
 pub(super) fn parse_id(text: &str) -> Option<SpoolId> {
-    u128::from_str_radix(text.trim(), 16).ok().filter(|_| text.trim().len() == 32).map(u128::to_be_bytes)
+    hex::decode(text.trim())
 }
 
 /// Opens a folder to be written.
@@ -94,7 +91,7 @@ fn read_id(folder: &Path) -> Result<Option<SpoolId>> {
 
 fn make_id(folder: &Path) -> Result<SpoolId> {
     let spool = fastrand::u128(..).to_be_bytes();
-    replace(folder, ID, hex(&spool).as_bytes())?;
+    replace(folder, ID, hex::encode(spool).as_bytes())?;
     Ok(spool)
 }
 
@@ -228,7 +225,7 @@ struct LiveStore {
 
 impl Store for LiveStore {
     fn spool(&self) -> Result<String> {
-        Ok(hex(&self.shared.index.spool))
+        Ok(hex::encode(self.shared.index.spool))
     }
 
     fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>> {
@@ -334,7 +331,7 @@ impl FolderStore {
 impl Store for FolderStore {
     fn spool(&self) -> Result<String> {
         let missing = || Error::misuse(format!("{} is no spool", self.folder.display()));
-        Ok(hex(&read_id(&self.folder)?.ok_or_else(missing)?))
+        Ok(hex::encode(read_id(&self.folder)?.ok_or_else(missing)?))
     }
 
     fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>> {

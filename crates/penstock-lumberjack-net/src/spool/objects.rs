@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use penstock_io::DriverError as _;
+use penstock_io::hex;
 use penstock_io::runtime::block_on;
 use penstock_io::storage::{Place, plain};
 
-use super::folder::{hex, parse_id, segment_name, segment_number};
+use super::folder::{parse_id, segment_name, segment_number};
 use super::format::{
     FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_first_header, read_footer, read_header, read_record, verify,
 };
@@ -74,7 +75,7 @@ pub(super) fn open(place: &Place, ack: Ack) -> Result<Opened> {
         Some(spool) => spool,
         None => {
             let spool: SpoolId = fastrand::u128(..).to_be_bytes();
-            put(place, ID, hex(&spool).into_bytes(), PutMode::Create)?;
+            put(place, ID, hex::encode(spool).into_bytes(), PutMode::Create)?;
             spool
         }
     };
@@ -214,7 +215,7 @@ impl ObjectStore {
 impl Store for ObjectStore {
     fn spool(&self) -> Result<String> {
         let missing = || Error::misuse(format!("{} is no spool", self.place.uri()));
-        Ok(hex(&read_id(&self.place)?.ok_or_else(missing)?))
+        Ok(hex::encode(read_id(&self.place)?.ok_or_else(missing)?))
     }
 
     fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>> {
@@ -260,7 +261,7 @@ struct LiveStore {
 
 impl Store for LiveStore {
     fn spool(&self) -> Result<String> {
-        Ok(hex(&self.shared.index.spool))
+        Ok(hex::encode(self.shared.index.spool))
     }
 
     fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>> {

@@ -9,6 +9,7 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
+use penstock_io::hex;
 use penstock_io::tls;
 
 use super::answer::{self, Refused};
@@ -63,5 +64,5 @@ fn whole(kind: &'static str, text: String) -> Response<Octets> {
 
 /// A number that nobody guesses, in hex.
 fn nonce() -> crate::Result<String> {
-    Ok(tls::random::<16>()?.iter().map(|octet| format!("{octet:02x}")).collect())
+    Ok(hex::encode(tls::random::<16>()?))
 }

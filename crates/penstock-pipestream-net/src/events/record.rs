@@ -1,7 +1,6 @@
+use penstock_io::hex;
 use penstock_pipestream::{EntityHeader, EntityKey, Event, Reason};
 use serde::Serialize;
-
-use super::super::transport::hex;
 
 /// A line of the log without its session and time.
 #[derive(Debug, Serialize)]
@@ -89,7 +88,7 @@ impl LogEvent {
             },
             Event::Digest { digest, .. } => Self::Digest {
                 scope: digest.scope_id,
-                merkle_root: hex(&digest.merkle_root),
+                merkle_root: hex::encode(digest.merkle_root),
                 processed: digest.processed,
                 succeeded: digest.succeeded,
                 failed: digest.failed,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_io::DriverError as _;
+use penstock_io::hex;
 use penstock_io::runtime;
 use penstock_pipestream::claims::ClaimTerms;
 use penstock_pipestream::messages::StoppingPointValidation;
@@ -16,7 +17,6 @@ use super::super::claims::{ClaimCheck, Claims, Details};
 use super::super::command::{Attempt, Command, Commands, Issued, Resumed, Urgent, closed};
 use super::super::events::{EventLog, LogEvent};
 use super::super::shared::Shared;
-use super::super::transport::hex;
 use super::body::{Body, StreamEnd};
 use crate::{Error, Result};
 
@@ -208,8 +208,13 @@ impl Receiving {
         while self.chunk().await?.is_some() {}
         self.decided = true;
         if let (Some(log), Some(sha256)) = (&self.link.log, self.sha256) {
-            let event =
-                LogEvent::entity(self.attempt.key, &self.header, None, self.header.payload_length, &hex(&sha256));
+            let event = LogEvent::entity(
+                self.attempt.key,
+                &self.header,
+                None,
+                self.header.payload_length,
+                &hex::encode(sha256),
+            );
             log.write(self.link.shared.id(), vec![event]).await;
         }
         Ok(())

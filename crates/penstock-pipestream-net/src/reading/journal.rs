@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_io::DriverError as _;
+use penstock_io::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::super::outcomes::lock;
-use super::super::transport::hex;
 use super::Store;
 use super::line::closed;
 use super::plan::look_through;
@@ -258,7 +258,7 @@ fn new_id() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let place = std::ptr::from_ref(&now).addr();
     let hash: [u8; 32] = Sha256::digest(format!("{now} {} {place}", std::process::id())).into();
-    hex(hash.get(..16).unwrap_or_default())
+    hex::encode(hash.get(..16).unwrap_or_default())
 }
 
 /// The journal in a folder: a file that is locked while somebody reads and appends.

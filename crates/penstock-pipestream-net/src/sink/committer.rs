@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use penstock_io::DriverError as _;
+use penstock_io::hex;
 use penstock_pipestream::{EntityKey, Reason};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::super::events::{EventLog, LogEvent};
-use super::super::transport::hex;
 use super::counters::SinkCounters;
 use super::disk::Disk;
 use super::entries::Delivery;
@@ -303,6 +303,6 @@ fn write_session(folder: &mut Folder, keys: Vec<EntityKey>, disk: &Disk) -> Vec<
 
 pub(super) fn entity_event(delivery: &Delivery) -> Option<LogEvent> {
     let placed = delivery.placed.as_ref()?;
-    let (file, sha256) = (placed.file.clone(), hex(&placed.sha256));
+    let (file, sha256) = (placed.file.clone(), hex::encode(placed.sha256));
     Some(LogEvent::entity(delivery.key, &delivery.header, file, placed.bytes, &sha256))
 }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use penstock_io::hex;
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
 
 use super::super::claims::{DeferTypes, Details};
 use super::super::command::{Attempt, Commands, Urgent};
-use super::super::transport::hex;
 use super::SinkEvent;
 use super::counters::SinkCounters;
 use super::found::{Found, FoundEntity};
@@ -374,7 +374,7 @@ impl<S: Verified> Entries<S> {
                     let reason = Reason { code: ErrorCode::NoError, message };
                     let details = Details {
                         bytes: Some(placed.bytes),
-                        sha256: Some(hex(&placed.sha256)),
+                        sha256: Some(hex::encode(placed.sha256)),
                         file: placed.file,
                         ..Details::of(&header, &reason)
                     };

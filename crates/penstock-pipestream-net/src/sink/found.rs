@@ -6,6 +6,7 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use penstock_io::hex;
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Status};
 use serde::Deserialize;
 
@@ -147,7 +148,7 @@ impl Found {
         if !keys.contains(&key) {
             return;
         }
-        let sha256 = line.sha256.as_deref().and_then(digest);
+        let sha256 = line.sha256.as_deref().and_then(hex::decode);
         match (line.status == Status::Complete.name(), line.bytes.zip(sha256)) {
             (true, Some((bytes, sha256))) => {
                 let placed = Placed { file: line.file, bytes, sha256, reference: None };
@@ -159,15 +160,4 @@ impl Found {
             (_, _) => drop(self.entities.remove(&key)),
         }
     }
-}
-
-fn digest(text: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    if text.len() != 2 * digest.len() {
-        return None;
-    }
-    for (at, octet) in digest.iter_mut().enumerate() {
-        *octet = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(digest)
 }

@@ -13,10 +13,9 @@
 
 use std::hint::black_box;
 
+use penstock_io::hex;
 use penstock_pipestream::{EntityHeader, ErrorCode, Reason};
 use sha2::{Digest as _, Sha256};
-
-use super::super::transport::hex;
 
 /// What the entities of a transaction's sessions say of their owner.
 pub(crate) const OWNER: &str = "penstock.transaction-owner";
@@ -79,7 +78,7 @@ impl Owner {
             Self::Anyone => return None,
             Self::Certificate(digest) | Self::Token(digest) => digest,
         };
-        Some(hex(&Sha256::new().chain_update(self.kind()).chain_update([0]).chain_update(digest).finalize()))
+        Some(hex::encode(Sha256::new().chain_update(self.kind()).chain_update([0]).chain_update(digest).finalize()))
     }
 }
 
@@ -93,7 +92,7 @@ pub(crate) fn conceal(header: &mut EntityHeader) {
     header.metadata.remove(PROOF);
     if let Some(token) = header.metadata.remove(TOKEN) {
         // What is too short is guessed.
-        let proof = if LENGTHS.contains(&token.len()) { hex(&Sha256::digest(&token)) } else { String::new() };
+        let proof = if LENGTHS.contains(&token.len()) { hex::encode(Sha256::digest(&token)) } else { String::new() };
         header.metadata.insert(PROOF.to_owned(), proof);
     }
 }
@@ -116,15 +115,9 @@ pub(super) fn shown(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
     }
 }
 
+/// Only what names an owner's folder is a digest: lower-case digits.
 fn digest(text: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    if !is_owner_folder(text) {
-        return None;
-    }
-    for (at, byte) in digest.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(digest)
+    if is_owner_folder(text) { hex::decode(text) } else { None }
 }
 
 fn invalid(message: String) -> Reason {

@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use penstock_io::hex;
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, OwnershipContext, Reason, Status};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::super::references::Referred;
-use super::super::transport::hex;
 use super::owner::{OWNER, PROOF};
 
 /// A line of `entities.jsonl`.
@@ -152,7 +152,7 @@ pub(super) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, pla
         layer: Some(header.layer),
         content_type: Some(placed.content_type(header)),
         bytes: Some(placed.bytes),
-        sha256: Some(hex(&placed.sha256)),
+        sha256: Some(hex::encode(placed.sha256)),
         metadata: &header.metadata,
         status: Status::Complete.name(),
         reason: None,
@@ -185,7 +185,7 @@ pub(super) fn failed(
         layer: header.map(|header| header.layer),
         content_type: header.map(|header| header.content_type.as_str()),
         bytes: payload.map(|payload| payload.bytes),
-        sha256: payload.map(|payload| hex(&payload.sha256)),
+        sha256: payload.map(|payload| hex::encode(payload.sha256)),
         metadata: header.map_or(&BTreeMap::new(), |header| &header.metadata),
         status: end.status.name(),
         reason: Some(reason),

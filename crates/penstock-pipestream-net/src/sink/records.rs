@@ -26,10 +26,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use penstock_io::hex;
 use penstock_pipestream::ErrorCode;
 use sha2::{Digest as _, Sha256};
 
-use super::super::transport::hex;
 use super::disk::{Faults, Step};
 use super::entries::LOG;
 use super::folder::uses;
@@ -404,7 +404,7 @@ impl Records {
     }
 
     fn name_folder(&self, key: &str) -> PathBuf {
-        self.sink.join(FOLDER).join(hex(&Sha256::digest(key.as_bytes())))
+        self.sink.join(FOLDER).join(hex::encode(Sha256::digest(key.as_bytes())))
     }
 
     fn folder(&self, of: &Transaction) -> PathBuf {

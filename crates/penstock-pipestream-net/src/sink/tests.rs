@@ -384,7 +384,7 @@ fn send_with(session: &SessionHandle, content_type: &str, pairs: &[(&str, &str)]
 #[test]
 fn orders_of_others_are_refused_and_the_owner_s_are_obeyed() {
     let disk = Broken::at(Step::Write);
-    let (token, hash) = ("a token of the owner's", crate::transport::hex(&sha(b"a token of the owner's")));
+    let (token, hash) = ("a token of the owner's", penstock_io::hex::encode(sha(b"a token of the owner's")));
     let says = [(KEY, "k"), (OWNER, hash.as_str())];
     assert_eq!(order(&disk, "commit", "k", &[]).1.unwrap().code, ErrorCode::Other(0x44));
     assert_eq!(order(&disk, "abort", "k", &[]).0, Status::Complete, "of no session");

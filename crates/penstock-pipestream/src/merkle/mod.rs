@@ -224,6 +224,7 @@ crate::stored::stored!(Peaks { nodes, len });
 
 #[cfg(test)]
 mod tests {
+    use penstock_wire::hex;
     use proptest::prelude::*;
     use sha2::{Digest as _, Sha256};
 
@@ -248,14 +249,10 @@ mod tests {
         level.pop().unwrap_or_else(|| Sha256::digest([]).to_vec())
     }
 
-    fn hex(octets: &[u8]) -> String {
-        octets.iter().map(|octet| format!("{octet:02x}")).collect()
-    }
-
     #[test]
     fn the_golden_root_of_the_decisions() {
         let root = merkle_root([(3, Status::Failed), (1, Status::Complete), (2, Status::Complete)]);
-        assert_eq!(hex(&root), "bd7c6e1d581366151db93921858e5ab9ec0f71d574b5dc33208300a3b37d4297");
+        assert_eq!(hex::encode(root), "bd7c6e1d581366151db93921858e5ab9ec0f71d574b5dc33208300a3b37d4297");
     }
 
     #[test]
@@ -274,7 +271,7 @@ mod tests {
                 let status = Status::ALL.into_iter().find(|status| status.name() == name).expect("a status");
                 (*id, status)
             });
-            assert_eq!(hex(&merkle_root(leaves)), vector.root, "{}", vector.name);
+            assert_eq!(hex::encode(merkle_root(leaves)), vector.root, "{}", vector.name);
         }
     }
 

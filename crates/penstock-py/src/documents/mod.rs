@@ -13,12 +13,13 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_documents::Event;
+use penstock_io::hex;
 use pyo3::prelude::*;
 
 pub(crate) use content::Content;
 pub(crate) use interrupts::Interrupts;
 pub(crate) use limits::{LimitFields, default_limits};
-pub(crate) use receipt::{ContentTree, document_key, hex};
+pub(crate) use receipt::{ContentTree, document_key};
 pub(crate) use source::SourceArgument;
 pub(crate) use workspace::PythonWorkspace;
 
@@ -86,7 +87,7 @@ fn fields(part: penstock_documents::Part, container: bool, payload: Option<penst
     PartFields {
         path: part.path,
         r#type: part.media_type,
-        sha256: part.sha256.as_ref().map(hex),
+        sha256: part.sha256.map(hex::encode),
         bytes: part.bytes,
         reason: part.failure.map(|failure| failure.reason),
         text: part.text,

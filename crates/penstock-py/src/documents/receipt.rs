@@ -1,6 +1,5 @@
 //! The digests of a receipt.
 
-use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use penstock_pipestream::Status;
@@ -37,13 +36,4 @@ impl ContentTree {
 #[pyfunction]
 pub(crate) fn document_key(document: &str, sha256: [u8; 32]) -> String {
     penstock_pipestream::document_key(document, &sha256)
-}
-
-/// Octets in lower-case hex.
-pub(crate) fn hex(octets: &[u8; 32]) -> String {
-    octets.iter().fold(String::with_capacity(64), |mut text, octet| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{octet:02x}");
-        text
-    })
 }

@@ -6,7 +6,7 @@ use penstock_documents::{Event, Part, Selection};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::documents::{Dehydrator, Interrupts, LimitFields, PythonWorkspace, SourceArgument, hex};
+use crate::documents::{Dehydrator, Interrupts, LimitFields, PythonWorkspace, SourceArgument};
 
 /// What every child weighs besides its octets: it has a row, an entity and a status, however small it is.
 const CHILD: u64 = 4096;
@@ -83,11 +83,7 @@ impl<'py> IntoPyObject<'py> for Digest {
 }
 
 fn octets(text: &str) -> Option<[u8; 32]> {
-    let mut octets = [0; 32];
-    for (at, octet) in octets.iter_mut().enumerate() {
-        *octet = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    (text.len() == 64).then_some(octets)
+    penstock_io::hex::decode(text)
 }
 
 impl From<ContainerFields> for Part {
@@ -153,7 +149,7 @@ fn division(
             let Some(Event::Enter(part, None)) = dehydrator.next_event() else { return Ok(None) };
             let (Some(sha256), Some(bytes)) = (part.sha256, part.bytes) else { return Ok(None) };
             known = known.or(Some((sha256, bytes)));
-            let sha256 = Digest(hex(&sha256));
+            let sha256 = Digest(penstock_io::hex::encode(sha256));
             chain.push(ContainerFields { path: part.path, r#type: part.media_type, sha256, bytes });
         }
         if !dehydrator.divisible() {

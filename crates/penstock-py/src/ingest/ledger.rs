@@ -408,7 +408,7 @@ impl Ledger {
         let mut metadata =
             BTreeMap::from([("penstock.document".to_owned(), document), ("penstock.path".to_owned(), path)]);
         if let Some(record) = self.records.get(index).filter(|_| dehydrated) {
-            let own = record.sha256.as_ref().map(crate::documents::hex);
+            let own = record.sha256.map(penstock_io::hex::encode);
             metadata.extend(own.map(|digest| ("penstock.sha256".to_owned(), digest)));
             let length = record.bytes.map(|bytes| bytes.to_string());
             metadata.extend(length.map(|bytes| ("pipestream.original-length".to_owned(), bytes)));

@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::identity::{OwnerNote, disguised};
-use crate::documents::hex;
 use crate::error::IntoPyErr;
+use penstock_io::hex;
 
 const OPAQUE: &str = "application/octet-stream";
 /// What is said of a part that failed at the sender, where names must not cross: a reason may have some.
@@ -164,7 +164,7 @@ impl Manner {
         let mut message = Location { key, ..prefix.clone() }.to_message();
         message.attrs.insert("content_type".to_owned(), part.media_type.clone());
         message.attrs.extend(part.bytes.map(|bytes| ("size".to_owned(), bytes.to_string())));
-        message.attrs.extend(part.sha256.as_ref().map(|digest| ("sha256".to_owned(), hex(digest))));
+        message.attrs.extend(part.sha256.as_ref().map(|digest| ("sha256".to_owned(), hex::encode(digest))));
         let encoded = Reference::new(message).and_then(|reference| {
             // Where nobody could fetch it, the document's name is no key.
             reference.location()?;

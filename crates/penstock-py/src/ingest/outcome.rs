@@ -13,8 +13,8 @@ use super::ledger::{Ledger, Record, file_of};
 use super::manner::{AliasNote, PrivacyNote};
 use super::policy::DocumentPolicy;
 use super::rows;
-use crate::documents::hex;
 use crate::error::IntoPyErr;
+use penstock_io::hex;
 
 /// Stands for the digest of a document that could not be read.
 pub(super) const UNREAD: [u8; 32] = [0; 32];
@@ -123,7 +123,7 @@ impl DocumentOutcome {
             tree.push(ledger.path(index), record.sha256.as_ref(), record.status)?;
         }
         let key = ledger.key();
-        Ok(Self { key, content_root: hex(&tree.root()), ledger: Mutex::new(ledger) })
+        Ok(Self { key, content_root: hex::encode(&tree.root()), ledger: Mutex::new(ledger) })
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut Ledger) -> T) -> T {
@@ -188,7 +188,7 @@ impl DocumentOutcome {
         serde_json::to_string(&Receipt {
             version: 1,
             document: &ledger.document,
-            sha256: root.and_then(|root| root.sha256.as_ref().map(hex)),
+            sha256: root.and_then(|root| root.sha256.map(hex::encode)),
             bytes: root.and_then(|root| root.bytes),
             status: root.map_or(Status::Failed, |root| root.status).name(),
             reason: root.and_then(|root| root.reason.as_deref()),
@@ -217,7 +217,7 @@ pub(super) fn scope<'a>(record: &Record, session: &'a str) -> Option<Scope<'a>> 
         scope: digest.scope_id,
         parent: (key.scope, key.entity),
         depth: record.depth.saturating_add(1),
-        merkle_root: hex(&digest.merkle_root),
+        merkle_root: hex::encode(&digest.merkle_root),
         processed: digest.processed,
         succeeded: digest.succeeded,
         failed: digest.failed,
@@ -240,7 +240,7 @@ fn part(ledger: &Ledger, index: usize) -> Option<Part<'_>> {
     Some(Part {
         path: ledger.path(index),
         r#type: &record.media_type,
-        sha256: record.sha256.as_ref().map(hex),
+        sha256: record.sha256.map(hex::encode),
         bytes: record.bytes,
         status: record.status.name(),
         reason: record.reason.as_deref(),

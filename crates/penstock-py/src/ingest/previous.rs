@@ -181,7 +181,7 @@ impl Previous {
 
     fn take_if(&mut self, part: &Part, wanted: impl Fn(&Found) -> bool) -> Option<Found> {
         let entries = self.parts.get_mut(&part.path)?;
-        let (sha256, bytes) = (crate::documents::hex(part.sha256.as_ref()?), part.bytes?);
+        let (sha256, bytes) = (penstock_io::hex::encode(part.sha256.as_ref()?), part.bytes?);
         let same = |entry: &Entry| {
             let of_type = entry.media_type.as_ref().is_none_or(|media_type| *media_type == part.media_type);
             entry.sha256 == sha256 && entry.bytes == bytes && of_type && wanted(&entry.found)

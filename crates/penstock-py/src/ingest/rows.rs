@@ -8,8 +8,8 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::ledger::{Ledger, Record};
-use crate::documents::hex;
 use crate::pipestream::owners::{Owners, owner_fields};
+use penstock_io::hex;
 
 /// Which columns rows have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,7 +170,7 @@ impl Columns {
     fn push_record(&mut self, record: &Record) {
         self.media_type.append_value(&record.media_type);
         self.bytes.append_option(record.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
-        self.sha256.append_option(record.sha256.as_ref().map(hex));
+        self.sha256.append_option(record.sha256.map(hex::encode));
         self.status.append_value(record.status.name());
         self.reason.append_option(record.reason.as_deref());
         self.attempts.append_value(i32::try_from(record.attempts()).unwrap_or(i32::MAX));

@@ -304,7 +304,7 @@ impl Sender {
             session.wait_released(ScopeKey { scope: 0, scope_use: 0 }).await
         };
         let digest = wait(released, interrupts)??.digest;
-        Ok(Some(crate::documents::hex(&digest.merkle_root)))
+        Ok(Some(penstock_io::hex::encode(&digest.merkle_root)))
     }
 }
 

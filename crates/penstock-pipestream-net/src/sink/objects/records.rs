@@ -28,12 +28,12 @@ use futures_util::future::try_join_all;
 use futures_util::stream::TryStreamExt as _;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, Result};
+use penstock_io::hex;
 use penstock_io::storage::{Place, plain};
 use penstock_pipestream::ErrorCode;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::super::super::transport::hex;
 use super::super::record;
 use super::super::records::{Standing, others_have_committed, prepared_by_another};
 use super::super::transaction::{
@@ -350,7 +350,7 @@ fn gone(removed: Result<()>) -> Result<()> {
 }
 
 fn name_folder(key: &str) -> String {
-    format!("{FOLDER}/{}", hex(&Sha256::digest(key.as_bytes())))
+    format!("{FOLDER}/{}", hex::encode(Sha256::digest(key.as_bytes())))
 }
 
 fn folder(of: &Transaction) -> String {

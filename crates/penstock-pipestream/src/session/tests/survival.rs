@@ -1,6 +1,7 @@
 //! Sessions that outlive their connections: what is said again, and what is not.
 
 use bytes::Bytes;
+use penstock_wire::hex;
 
 use super::resilience::{SECOND, config2, name, point, policy, refused};
 use super::*;
@@ -323,13 +324,12 @@ const SNAPSHOT: &str = concat!(
 fn the_octets_of_records_are_these() {
     let (mut peer, records) = recorded();
     // Another layout of the state is another version.
-    let snapshot: String = records[0].iter().map(|octet| format!("{octet:02x}")).collect();
-    assert_eq!(snapshot, SNAPSHOT);
+    assert_eq!(hex::encode(&records[0]), SNAPSHOT);
     peer.now = later(peer.now, Duration::from_nanos(300));
     peer.status(Status::Pending, 0, 1).expect("announced");
     let key = EntityKey { scope: 0, scope_use: 0, entity: 1, entity_use: 0 };
     peer.session.fail(peer.now, key, Reason { code: ErrorCode::IntegrityError, message: "no".to_owned() });
-    let record: String = peer.record().expect("inputs").iter().map(|octet| format!("{octet:02x}")).collect();
+    let record = hex::encode(peer.record().expect("inputs"));
     let frame = "501000000000000100000000";
     // After 300 ns frame 1 of 12 octets; after 0 ns failure 5 of (scope 0, use 0, entity 1, use 0), code 4, 2 octets.
     assert_eq!(record, format!("0202ac02010c{frame}00050000010004026e6f"));
