@@ -2,17 +2,22 @@
 //!
 //! [`sending`] announces and hands over, [`Settling`] takes the outcomes as they come, [`outcome`] closes the account.
 
+#[path = "partition.rs"]
 mod apart;
 mod digests;
 mod identity;
 mod labels;
 mod ledger;
+#[path = "payload.rs"]
 mod made;
+#[path = "privacy.rs"]
 mod manner;
 mod outcome;
 mod policy;
 mod previous;
+#[path = "part_rows.rs"]
 mod rows;
+#[path = "transfer/mod.rs"]
 mod sending;
 
 use std::collections::VecDeque;

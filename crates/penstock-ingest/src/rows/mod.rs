@@ -9,6 +9,7 @@
 mod account;
 mod columns;
 mod envelopes;
+#[path = "arrow_buffers.rs"]
 mod kept;
 
 use std::collections::BTreeMap;
