@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use penstock_pipestream::merkle_root;
 use penstock_pipestream_net::{EntityKey, ScopeDigest, Status};
 
-use super::ledger::Ledger;
+use crate::ledger::Ledger;
 
-/// Gives the containers at these places, in ascending order, the digests of their scopes, where all that is in there has ended.
-pub(super) fn recall(ledger: &mut Ledger, containers: &[usize]) {
+/// Give the containers at these places, in ascending order, the digests of their scopes, where all that is in there has ended.
+pub(crate) fn recall(ledger: &mut Ledger, containers: &[usize]) {
     let mut found: HashMap<usize, Vec<(EntityKey, Status)>> = containers.iter().map(|at| (*at, Vec::new())).collect();
     for record in &ledger.records {
         if let Some((parent, key)) = record.parent.zip(record.key)
@@ -25,7 +25,7 @@ pub(super) fn recall(ledger: &mut Ledger, containers: &[usize]) {
     }
 }
 
-/// None where one of them has no terminal status.
+/// Return the digest over these entities; none where one of them has no terminal status.
 fn digest(scope_id: u16, entities: &[(EntityKey, Status)]) -> Option<ScopeDigest> {
     if !entities.iter().all(|(_, status)| status.is_terminal()) {
         return None;

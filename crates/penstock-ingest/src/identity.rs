@@ -2,23 +2,14 @@
 
 use penstock_pipestream::pipe_doc::{doc_id_of_key, is_uuid};
 use penstock_pipestream::{OwnershipContext, PipeDoc, PipestreamUri, Pseudonyms};
-use pyo3::exceptions::PyValueError;
-use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::ledger::Record;
-use crate::pipestream::pipe_doc::OwnerFields;
-
-/// What Python says of a document.
-#[derive(Debug, Default, FromPyObject)]
-pub(crate) struct IdentityFields {
-    doc_id: Option<String>,
-    owner: Option<OwnerFields>,
-}
+use crate::record::Record;
+use crate::{Error, Result};
 
 /// What the sender says of a document.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Identity {
+pub struct Identity {
     /// Without one it is made from the receipt's key.
     doc_id: Option<String>,
     pub(crate) owner: Option<OwnershipContext>,
@@ -38,41 +29,42 @@ impl From<&OwnershipContext> for OwnerNote {
     }
 }
 
-impl TryFrom<IdentityFields> for Identity {
-    type Error = PyErr;
-
-    fn try_from(fields: IdentityFields) -> PyResult<Self> {
-        if let Some(doc_id) = fields.doc_id.as_deref().filter(|doc_id| !is_uuid(doc_id)) {
+impl Identity {
+    /// Make the identity of a document; without an ID it has one that follows from its name and its bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Value`] where the ID is no UUID, or the owner cannot be sent.
+    pub fn new(doc_id: Option<String>, owner: Option<OwnershipContext>) -> Result<Self> {
+        if let Some(doc_id) = doc_id.as_deref().filter(|doc_id| !is_uuid(doc_id)) {
             let message = format!("doc_id is a UUID in lower case, 8-4-4-4-12 hex digits, not {doc_id:?}");
-            return Err(PyValueError::new_err(message));
+            return Err(Error::Value(message));
         }
-        let owner = fields.owner.map(OwnershipContext::from).filter(|owner| !owner.is_empty());
-        let identity = Self { doc_id: fields.doc_id, owner };
+        let owner = owner.filter(|owner| !owner.is_empty());
+        let identity = Self { doc_id, owner };
         let checked = identity.pipe_doc("00000000000000000000000000000000").check();
-        checked.map_err(|error| PyValueError::new_err(error.message().to_owned()))?;
+        checked.map_err(|error| Error::Value(error.message().to_owned()))?;
         Ok(identity)
     }
-}
 
-impl Identity {
-    /// The identifier of the document whose receipt has this key.
+    /// Return the identifier of the document whose receipt has this key.
     pub(crate) fn doc_id(&self, key: &str) -> String {
         let made = || doc_id_of_key(key).unwrap_or_default();
         self.doc_id.clone().unwrap_or_else(made)
     }
 
-    /// The message, but for the entity's ID.
+    /// Return the document's message, but for the entity's ID.
     pub(crate) fn pipe_doc(&self, key: &str) -> PipeDoc {
         PipeDoc { doc_id: self.doc_id(key), entity_id: 0, ownership: self.owner.clone() }
     }
 }
 
-/// A document's message as the receiver sees it.
-pub(crate) fn disguised(doc: PipeDoc, pseudonyms: Option<&Pseudonyms>) -> PipeDoc {
+/// Return a document's message as the receiver sees it.
+pub(crate) fn disclosed_pipe_doc(doc: PipeDoc, pseudonyms: Option<&Pseudonyms>) -> PipeDoc {
     pseudonyms.map(|pseudonyms| pseudonyms.pipe_doc(&doc)).unwrap_or(doc)
 }
 
-/// The URI of a document's root entity at the server of this name; none where the name is no authority.
+/// Return the URI of a document's root entity at the server of this name; none where the name is no authority.
 pub(crate) fn uri(authority: &str, session: &str, root: &Record) -> Option<String> {
     let (scope, entity) = root.ids()?;
     let uri = PipestreamUri::new(authority, session, &[scope.into()], Some(entity)).ok()?;

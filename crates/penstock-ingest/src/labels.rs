@@ -7,22 +7,22 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use penstock_pipestream::part_label;
 
-use super::ledger::Ledger;
+use crate::ledger::Ledger;
 
 /// How often a session had each document: one that is sent twice is two documents, in the order in which they come.
 #[derive(Debug, Default)]
-pub(super) struct Labels(Mutex<HashMap<String, u32>>);
+pub(crate) struct Labels(Mutex<HashMap<String, u32>>);
 
 /// The labels of one document.
 #[derive(Debug)]
-pub(super) struct DocumentLabels {
+pub(crate) struct DocumentLabels {
     key: String,
     time: u32,
 }
 
 impl Labels {
-    /// Those of the document whose account this is, which has its first record.
-    pub(super) fn document(&self, ledger: &Ledger) -> DocumentLabels {
+    /// Return the labels of the document whose account this is, which has its first record.
+    pub(crate) fn document(&self, ledger: &Ledger) -> DocumentLabels {
         let key = ledger.key();
         let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let next = times.entry(key.clone()).or_default();
@@ -33,13 +33,13 @@ impl Labels {
 }
 
 impl DocumentLabels {
-    /// The label of a part, or of the document itself.
-    pub(super) fn part(&self, ledger: &Ledger, index: usize) -> Bytes {
+    /// Return the label of a part, or of the document itself.
+    pub(crate) fn part(&self, ledger: &Ledger, index: usize) -> Bytes {
         part_label(&self.key, self.time, index, ledger.path(index)).into()
     }
 
-    /// The label of what is sent beside the children of a container, counted from 0.
-    pub(super) fn padding(&self, ledger: &Ledger, container: usize, number: u64) -> Bytes {
+    /// Return the label of what is sent beside the children of a container, counted from 0.
+    pub(crate) fn padding(&self, ledger: &Ledger, container: usize, number: u64) -> Bytes {
         let container = part_label(&self.key, self.time, container, ledger.path(container));
         format!("{container}+{number}").into()
     }

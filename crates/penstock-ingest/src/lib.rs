@@ -1,1 +1,49 @@
-//! Documents and rows of Arrow on their way into a PipeStream session. The sources are still modules of `penstock-py`.
+//! Documents and rows of Arrow on their way into a PipeStream session: what is sent of them, what is said of them, and how
+//! the account of them is closed. It knows no Python.
+//!
+//! ```text
+//!  document ─ Dehydrator ─► Transfer: announces parts ─► Ledger ─► Settlement: takes outcomes ─► DocumentOutcome: receipt, rows
+//!                            ▲ Privacy, DocumentPolicy, PreviousReceipt
+//!  batch of Arrow ─► RowSender: announces chunks of rows ─► Account: takes outcomes ─► RowTotals
+//! ```
+//!
+//! The caller lends what this crate cannot have of its own: the [`Workspace`](penstock_documents::Workspace) of the
+//! dehydrator, and [`Interrupts`], which say that a long run must end.
+
+mod digests;
+mod error;
+mod identity;
+mod interrupts;
+mod labels;
+mod ledger;
+mod limits;
+mod outcome;
+mod owner_column;
+mod part_rows;
+mod partition;
+mod payload;
+mod policy;
+mod previous;
+mod privacy;
+mod record;
+mod rows;
+mod sender;
+mod settlement;
+#[cfg(test)]
+mod testing;
+mod transfer;
+
+pub use error::{Error, Result};
+pub use identity::Identity;
+pub use interrupts::Interrupts;
+pub use ledger::RowContent;
+pub use outcome::DocumentOutcome;
+pub use owner_column::{OwnerColumnBuilder, owner_fields};
+pub use part_rows::PartColumns;
+pub use partition::{ChildGroup, ChildSelection, ContainerPart, Division, divide};
+pub use policy::DocumentPolicy;
+pub use previous::PreviousReceipt;
+pub use privacy::{Privacy, PrivacyOptions};
+pub use rows::{RowFailure, RowOptions, RowSender, RowTotals};
+pub use sender::{Document, DocumentOptions, DocumentSender, ElsewhereChildren};
+pub use settlement::SentDocument;

@@ -1,31 +1,26 @@
 //! A document that has ended: its receipt, and its rows.
 
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
+use arrow_array::RecordBatch;
+use penstock_io::hex;
 use penstock_pipestream::ContentTree;
 use penstock_pipestream_net::Status;
-use pyo3::exceptions::{PyOSError, PyValueError};
-use pyo3::prelude::*;
 use serde::Serialize;
 
-use super::identity::OwnerNote;
-use super::ledger::{Ledger, Record, file_of};
-use super::manner::{AliasNote, PrivacyNote};
-use super::policy::DocumentPolicy;
-use super::rows;
-use crate::error::IntoPyErr;
-use penstock_io::hex;
-
-/// Stands for the digest of a document that could not be read.
-pub(super) const UNREAD: [u8; 32] = [0; 32];
+use crate::identity::OwnerNote;
+use crate::ledger::Ledger;
+use crate::part_rows::{self, PartColumns};
+use crate::policy::DocumentPolicy;
+use crate::privacy::{AliasNote, Padding, PrivacyNote};
+use crate::record::{Record, file_of};
+use crate::{Error, Result};
 
 /// How a document ended, and how each of its parts did.
-#[pyclass(frozen, name = "DocumentOutcome", module = "penstock._core")]
-pub(crate) struct DocumentOutcome {
+pub struct DocumentOutcome {
     ledger: Mutex<Ledger>,
-    #[pyo3(get)]
     key: String,
-    #[pyo3(get)]
     content_root: String,
 }
 
@@ -61,8 +56,9 @@ struct Receipt<'a> {
     parts: Vec<Part<'a>>,
 }
 
+/// A scope of the protocol: its digest, as a receipt has it.
 #[derive(Serialize)]
-pub(super) struct Scope<'a> {
+pub(crate) struct Scope<'a> {
     session: &'a str,
     scope: u16,
     parent: (u16, u32),
@@ -94,6 +90,7 @@ struct Group<'a> {
     scope: Option<Scope<'a>>,
 }
 
+/// A part as a receipt has it.
 #[derive(Serialize)]
 struct Part<'a> {
     path: Vec<&'a str>,
@@ -115,15 +112,78 @@ struct Part<'a> {
 }
 
 impl DocumentOutcome {
-    /// Closes the account of a document all of whose parts have ended.
-    pub(super) fn new(mut ledger: Ledger) -> penstock_pipestream::Result<Self> {
+    /// Close the account of a document all of whose parts have ended.
+    ///
+    /// The error is that of a path segment of 4 GiB, which only a bug makes.
+    pub(crate) fn new(mut ledger: Ledger) -> penstock_pipestream::Result<Self> {
         ledger.finish();
         let mut tree = ContentTree::new();
         for (index, record) in ledger.records.iter().enumerate().skip(1) {
             tree.push(ledger.path(index), record.sha256.as_ref(), record.status)?;
         }
         let key = ledger.key();
-        Ok(Self { key, content_root: hex::encode(&tree.root()), ledger: Mutex::new(ledger) })
+        Ok(Self { key, content_root: hex::encode(tree.root()), ledger: Mutex::new(ledger) })
+    }
+
+    /// Return the document's key, which names its receipt.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Return the content root over the document's parts, in hex.
+    pub fn content_root(&self) -> &str {
+        &self.content_root
+    }
+
+    /// Return the receipt as JSON; without its scopes and parts if it is not to be whole.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Receipt`] where it cannot be written.
+    pub fn receipt(&self, whole: bool) -> Result<String> {
+        self.with(|ledger| self.receipt_of(ledger, whole)).map_err(Error::Receipt)
+    }
+
+    /// Return, as JSON, what whoever gathers the document must know of these parts of it: how many there are, and the
+    /// digest of their scope.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Receipt`] where it cannot be written.
+    pub fn group(&self) -> Result<String> {
+        let json = self.with(|ledger| {
+            let (children, incomplete) = ledger.counts();
+            let scope = ledger.records.first().and_then(|record| scope(record, &ledger.session));
+            let (inflated, missing) = (ledger.inflated, ledger.missing.as_deref());
+            serde_json::to_string(&Group { children, incomplete, inflated, missing, scope })
+        });
+        json.map_err(Error::Receipt)
+    }
+
+    /// Return rows from the one numbered `start` on, the document's own being 0, and where the next ones start, if there
+    /// are any. They are at most `max_rows`, and have no more than `max_bytes` of text and content unless one alone has
+    /// more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Rows`] where texts or contents cannot be read back.
+    pub fn rows(
+        &self,
+        start: usize,
+        max_rows: usize,
+        max_bytes: usize,
+        columns: PartColumns,
+    ) -> Result<(RecordBatch, Option<usize>)> {
+        let batch = self.with(|ledger| part_rows::batch(ledger, &self.key, start, max_rows, max_bytes, columns));
+        batch.map_err(Error::Rows)
+    }
+
+    /// Return how many parts there are at all, and how many of them are COMPLETE.
+    pub fn counts(&self) -> (u64, u64) {
+        self.with(|ledger| {
+            let complete = ledger.records.iter().skip(1).filter(|record| record.status == Status::Complete).count();
+            (ledger.records.len().saturating_sub(1) as u64, complete as u64)
+        })
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut Ledger) -> T) -> T {
@@ -131,51 +191,9 @@ impl DocumentOutcome {
     }
 }
 
-#[pymethods]
-impl DocumentOutcome {
-    /// The receipt, as JSON; without its scopes and parts if it is not to be whole.
-    fn receipt(&self, py: Python<'_>, whole: bool) -> PyResult<String> {
-        let json = py.detach(|| self.with(|ledger| self.receipt_of(ledger, whole)));
-        json.map_err(|error| PyValueError::new_err(error.to_string()))
-    }
-
-    /// What whoever gathers the document must know of these parts of it, as JSON: `Group`.
-    fn group(&self, py: Python<'_>) -> PyResult<String> {
-        let json = py.detach(|| {
-            self.with(|ledger| {
-                let (children, incomplete) = ledger.counts();
-                let scope = ledger.records.first().and_then(|record| scope(record, &ledger.session));
-                let (inflated, missing) = (ledger.inflated, ledger.missing.as_deref());
-                serde_json::to_string(&Group { children, incomplete, inflated, missing, scope })
-            })
-        });
-        json.map_err(|error| PyValueError::new_err(error.to_string()))
-    }
-
-    /// Rows from the one numbered `start` on, the document's own being 0: at most `max_rows`, and no more than
-    /// `max_bytes` of text unless one alone has more; and where the next ones start, if there are any. `claims` adds
-    /// the column of claim checks, `placed` all that a receipt needs.
-    fn rows(
-        &self,
-        py: Python<'_>,
-        start: usize,
-        max_rows: usize,
-        max_bytes: usize,
-        placed: bool,
-        claims: bool,
-    ) -> PyResult<(Py<PyAny>, Option<usize>)> {
-        let shape = rows::Shape::of(placed, claims);
-        let made = py.detach(|| self.with(|ledger| rows::batch(ledger, &self.key, start, max_rows, max_bytes, shape)));
-        let (batch, next) = made.map_err(|error| PyOSError::new_err(error.to_string()))?;
-        Ok((pyo3_arrow::PyRecordBatch::new(batch).into_pyarrow(py)?.unbind(), next))
-    }
-
-    /// How many parts there are at all, and how many of them are COMPLETE.
-    fn counts(&self) -> (u64, u64) {
-        self.with(|ledger| {
-            let complete = ledger.records.iter().skip(1).filter(|record| record.status == Status::Complete).count();
-            (ledger.records.len().saturating_sub(1) as u64, complete as u64)
-        })
+impl fmt::Debug for DocumentOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DocumentOutcome").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -196,8 +214,8 @@ impl DocumentOutcome {
             session: root.map_or(session, |root| root.session(session)),
             root: root.and_then(Record::ids),
             file: root.and_then(|root| root.file(session)),
-            privacy: ledger.manner.note(&ledger.document),
-            alias: ledger.manner.alias_of(&doc),
+            privacy: ledger.privacy.note(&ledger.document),
+            alias: ledger.privacy.document_alias(&doc),
             owner: doc.ownership.as_ref().map(OwnerNote::from),
             uri: ledger.uri(),
             doc_id: doc.doc_id,
@@ -210,14 +228,15 @@ impl DocumentOutcome {
     }
 }
 
-pub(super) fn scope<'a>(record: &Record, session: &'a str) -> Option<Scope<'a>> {
+/// Return what a receipt says of the scope of a container's children; none where it was not released.
+pub(crate) fn scope<'a>(record: &Record, session: &'a str) -> Option<Scope<'a>> {
     let (key, digest) = (record.key?, record.digest.as_ref()?);
     Some(Scope {
         session,
         scope: digest.scope_id,
         parent: (key.scope, key.entity),
         depth: record.depth.saturating_add(1),
-        merkle_root: hex::encode(&digest.merkle_root),
+        merkle_root: hex::encode(digest.merkle_root),
         processed: digest.processed,
         succeeded: digest.succeeded,
         failed: digest.failed,
@@ -227,7 +246,7 @@ pub(super) fn scope<'a>(record: &Record, session: &'a str) -> Option<Scope<'a>> 
 }
 
 fn padding(record: &Record, session: &str) -> Vec<PaddingNote> {
-    let note = |padding: &super::manner::Padding| PaddingNote {
+    let note = |padding: &Padding| PaddingNote {
         entity: padding.key.entity,
         status: padding.status.name(),
         file: (padding.status == Status::Complete).then(|| file_of(padding.key, session)),
@@ -249,20 +268,7 @@ fn part(ledger: &Ledger, index: usize) -> Option<Part<'_>> {
         scope: record.ids().map(|(scope, _)| scope),
         entity: record.ids().map(|(_, entity)| entity),
         file: record.file(&ledger.session),
-        alias: ledger.manner.alias(&ledger.document, &ledger.path(index)),
+        alias: ledger.privacy.alias(&ledger.document, &ledger.path(index)),
         claim: record.claim(),
     })
-}
-
-/// The schema of rows; with the column of claim checks, or all columns that a receipt needs.
-#[pyfunction]
-#[pyo3(signature = (*, placed = false, claims = false))]
-pub(crate) fn part_schema(py: Python<'_>, placed: bool, claims: bool) -> PyResult<Py<PyAny>> {
-    let schema = rows::Shape::of(placed, claims).schema();
-    Ok(pyo3_arrow::PySchema::new(schema).into_pyarrow(py)?.unbind())
-}
-
-/// An error that only a bug makes: a path segment of 4 GiB.
-pub(super) fn outcome(ledger: Ledger) -> PyResult<DocumentOutcome> {
-    DocumentOutcome::new(ledger).map_err(IntoPyErr::into_py_err)
 }

@@ -7,8 +7,8 @@ use arrow_array::{ArrayRef, StructArray};
 use arrow_schema::{DataType, Field, Fields};
 use penstock_pipestream::OwnershipContext;
 
-/// The fields of an owner.
-pub(crate) fn owner_fields() -> Fields {
+/// Return the fields of an owner.
+pub fn owner_fields() -> Fields {
     let field = |name: &str, data_type| Field::new(name, data_type, true);
     vec![field("owner_id", DataType::Utf8), field("group_id", DataType::Utf8), field("scopes", DataType::List(scope()))]
         .into()
@@ -19,42 +19,45 @@ fn scope() -> Arc<Field> {
     Arc::new(Field::new("element", DataType::Utf8, true))
 }
 
-/// Builds the column.
-pub(crate) struct Owners {
+/// Builds the column of owners.
+#[derive(Debug)]
+pub struct OwnerColumnBuilder {
     owner_id: StringBuilder,
     group_id: StringBuilder,
     scopes: ListBuilder<StringBuilder>,
-    there: NullBufferBuilder,
+    validity: NullBufferBuilder,
 }
 
-impl Default for Owners {
+impl Default for OwnerColumnBuilder {
     fn default() -> Self {
         Self {
             owner_id: StringBuilder::new(),
             group_id: StringBuilder::new(),
             scopes: ListBuilder::new(StringBuilder::new()).with_field(scope()),
-            there: NullBufferBuilder::new(0),
+            validity: NullBufferBuilder::new(0),
         }
     }
 }
 
-impl Owners {
-    pub(crate) fn push(&mut self, owner: Option<&OwnershipContext>) {
+impl OwnerColumnBuilder {
+    /// Add the owner of the next row, if it has one.
+    pub fn push(&mut self, owner: Option<&OwnershipContext>) {
         self.owner_id.append_option(owner.and_then(|owner| owner.owner_id.as_deref()));
         self.group_id.append_option(owner.and_then(|owner| owner.group_id.as_deref()));
         for scope in owner.into_iter().flat_map(|owner| &owner.scopes) {
             self.scopes.values().append_value(scope);
         }
         self.scopes.append(owner.is_some());
-        self.there.append(owner.is_some());
+        self.validity.append(owner.is_some());
     }
 
-    pub(crate) fn finish(&mut self) -> ArrayRef {
+    /// Return the column, and begin another one.
+    pub fn finish(&mut self) -> ArrayRef {
         let columns: Vec<ArrayRef> =
             vec![Arc::new(self.owner_id.finish()), Arc::new(self.group_id.finish()), Arc::new(self.scopes.finish())];
         let length = columns.first().map_or(0, |column| column.len());
-        let there = self.there.finish();
-        let made = StructArray::try_new(owner_fields(), columns, there);
+        let validity = self.validity.finish();
+        let made = StructArray::try_new(owner_fields(), columns, validity);
         // The columns have one length and the types of the fields.
         Arc::new(made.unwrap_or_else(|_| StructArray::new_null(owner_fields(), length)))
     }

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use arrow_array::builder::{BinaryBuilder, Int32Builder, Int64Builder, ListBuilder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-
-use super::ledger::{Ledger, Record};
-use crate::pipestream::owners::{Owners, owner_fields};
 use penstock_io::hex;
 
-/// Which columns rows have.
+use crate::ledger::Ledger;
+use crate::outcome;
+use crate::owner_column::{OwnerColumnBuilder, owner_fields};
+use crate::record::Record;
+
+/// Which columns the rows of parts have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub enum PartColumns {
     /// Those of a part.
     Parts,
     /// And its claim check.
@@ -22,8 +24,9 @@ pub(super) enum Shape {
     Placed,
 }
 
-impl Shape {
-    pub(super) fn of(placed: bool, claims: bool) -> Self {
+impl PartColumns {
+    /// Return the columns with claim checks, or with all that a receipt needs.
+    pub fn of(placed: bool, claims: bool) -> Self {
         match (placed, claims) {
             (true, _) => Self::Placed,
             (false, true) => Self::Claims,
@@ -31,7 +34,8 @@ impl Shape {
         }
     }
 
-    pub(super) fn schema(self) -> SchemaRef {
+    /// Return the schema of rows with these columns.
+    pub fn schema(self) -> SchemaRef {
         let mut fields = fields();
         if self != Self::Parts {
             fields.push(Field::new("claim", DataType::Utf8, true));
@@ -76,21 +80,21 @@ fn segment() -> Arc<Field> {
     Arc::new(Field::new("element", DataType::Utf8, true))
 }
 
-/// Rows from `start` on, and where the next ones start.
-pub(super) fn batch(
+/// Make rows from `start` on, and say where the next ones start.
+pub(crate) fn batch(
     ledger: &mut Ledger,
     key: &str,
     start: usize,
     max_rows: usize,
     max_bytes: usize,
-    shape: Shape,
+    which: PartColumns,
 ) -> io::Result<(RecordBatch, Option<usize>)> {
-    let mut columns = Columns::default();
-    let mut places = (shape == Shape::Placed).then(Places::default);
+    let mut columns = PartColumnBuilders::default();
+    let mut places = (which == PartColumns::Placed).then(PlaceColumnBuilders::default);
     let mut at = start;
     let mut bytes = 0_usize;
     while at < ledger.records.len() && at - start < max_rows.max(1) {
-        bytes = bytes.saturating_add(ledger.length(at));
+        bytes = bytes.saturating_add(ledger.row_bytes(at));
         if at > start && bytes > max_bytes {
             break;
         }
@@ -100,11 +104,11 @@ pub(super) fn batch(
         }
         at += 1;
     }
-    let batch = columns.finish(shape, places).map_err(io::Error::other)?;
+    let batch = columns.finish(which, places).map_err(io::Error::other)?;
     Ok((batch, (at < ledger.records.len()).then_some(at)))
 }
 
-struct Columns {
+struct PartColumnBuilders {
     document: StringBuilder,
     key: StringBuilder,
     path: ListBuilder<StringBuilder>,
@@ -120,11 +124,11 @@ struct Columns {
     text: StringBuilder,
     content: BinaryBuilder,
     doc_id: StringBuilder,
-    owner: Owners,
+    owner: OwnerColumnBuilder,
     claim: StringBuilder,
 }
 
-impl Default for Columns {
+impl Default for PartColumnBuilders {
     fn default() -> Self {
         Self {
             document: StringBuilder::new(),
@@ -142,13 +146,13 @@ impl Default for Columns {
             text: StringBuilder::new(),
             content: BinaryBuilder::new(),
             doc_id: StringBuilder::new(),
-            owner: Owners::default(),
+            owner: OwnerColumnBuilder::default(),
             claim: StringBuilder::new(),
         }
     }
 }
 
-impl Columns {
+impl PartColumnBuilders {
     fn push(&mut self, ledger: &mut Ledger, key: &str, index: usize) -> io::Result<()> {
         let (text, content) = (ledger.text(index)?, ledger.content(index)?);
         let Some(record) = ledger.records.get(index) else { return Ok(()) };
@@ -159,7 +163,7 @@ impl Columns {
         }
         self.path.append(true);
         self.text.append_option(text);
-        // Null by reference: the octets are in the sink.
+        // Null where the bytes are in the sink alone.
         self.content.append_option(content);
         self.doc_id.append_value(ledger.identity.doc_id(key));
         self.owner.push(ledger.identity.owner.as_ref());
@@ -180,7 +184,11 @@ impl Columns {
         self.claim.append_option(record.claim());
     }
 
-    fn finish(mut self, shape: Shape, places: Option<Places>) -> Result<RecordBatch, arrow_schema::ArrowError> {
+    fn finish(
+        mut self,
+        which: PartColumns,
+        places: Option<PlaceColumnBuilders>,
+    ) -> Result<RecordBatch, arrow_schema::ArrowError> {
         let mut columns: Vec<ArrayRef> = vec![
             Arc::new(self.document.finish()),
             Arc::new(self.key.finish()),
@@ -199,17 +207,17 @@ impl Columns {
             Arc::new(self.doc_id.finish()),
             self.owner.finish(),
         ];
-        if shape != Shape::Parts {
+        if which != PartColumns::Parts {
             columns.push(Arc::new(self.claim.finish()));
         }
-        columns.extend(places.map(Places::finish).into_iter().flatten());
-        RecordBatch::try_new(shape.schema(), columns)
+        columns.extend(places.map(PlaceColumnBuilders::finish).into_iter().flatten());
+        RecordBatch::try_new(which.schema(), columns)
     }
 }
 
 /// What a receipt says of a part and a row does not.
 #[derive(Default)]
-struct Places {
+struct PlaceColumnBuilders {
     place: Int64Builder,
     step: Int64Builder,
     session: StringBuilder,
@@ -217,10 +225,10 @@ struct Places {
     digest: StringBuilder,
 }
 
-impl Places {
+impl PlaceColumnBuilders {
     fn push(&mut self, ledger: &Ledger, index: usize) -> io::Result<()> {
         let Some(record) = ledger.records.get(index) else { return Ok(()) };
-        let digest = super::outcome::scope(record, &ledger.session);
+        let digest = outcome::scope(record, &ledger.session);
         let digest = digest.map(|scope| serde_json::to_string(&scope)).transpose()?;
         self.place.append_option(i64::try_from(record.place).ok());
         self.step.append_option(i64::try_from(index).ok());

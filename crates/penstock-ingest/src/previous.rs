@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 
 use penstock_documents::Part;
+use penstock_io::hex;
 use penstock_pipestream::{PipeDoc, SessionId};
 use serde::Deserialize;
 
-use super::identity::OwnerNote;
-use super::manner::PrivacyNote;
+use crate::identity::OwnerNote;
+use crate::privacy::PrivacyNote;
+use crate::{Error, Result};
 
 /// Where a part lies since an earlier session.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct PreviousPart {
     pub(crate) session: String,
     /// Its scope and its own ID.
     pub(crate) ids: (u16, u32),
@@ -25,16 +27,18 @@ pub(crate) struct Kept {
 
 /// A part that an earlier session has set aside, and the claim check under which it may come again.
 #[derive(Debug)]
-pub(crate) struct Deferred {
+pub(crate) struct DeferredPart {
     pub(crate) claim: u64,
     pub(crate) session: SessionId,
     /// Where it stays if its work was done without a session.
-    pub(crate) kept: Kept,
+    pub(crate) place: PreviousPart,
 }
 
 /// The parts of an earlier receipt that are COMPLETE or DEFERRED, by the way down to them.
+///
+/// [`PreviousReceipt::default`] has none: everything is sent.
 #[derive(Debug, Default)]
-pub(crate) struct Previous {
+pub struct PreviousReceipt {
     parts: HashMap<Vec<String>, Vec<Entry>>,
     privacy: Option<PrivacyNote>,
     doc_id: Option<String>,
@@ -43,19 +47,21 @@ pub(crate) struct Previous {
     pub(crate) uri: Option<String>,
 }
 
+/// What an earlier session made of a part.
 #[derive(Debug)]
-enum Found {
-    Kept(Kept),
-    Deferred(Deferred),
+enum PreviousOutcome {
+    Complete(PreviousPart),
+    Deferred(DeferredPart),
 }
 
+/// A part of the earlier receipt, and by what it is known again.
 #[derive(Debug)]
 struct Entry {
     sha256: String,
     bytes: u64,
     /// The document itself has none in its receipt.
     media_type: Option<String>,
-    found: Found,
+    outcome: PreviousOutcome,
 }
 
 #[derive(Deserialize)]
@@ -99,12 +105,12 @@ struct ReceiptPart {
 }
 
 impl ReceiptPart {
-    /// What a later session may make of it; nothing of what has failed.
-    fn found(&mut self) -> Option<Found> {
+    /// Return what a later session may make of it; nothing of what has failed.
+    fn previous_outcome(&mut self) -> Option<PreviousOutcome> {
         let (scope, entity) = (self.scope?, self.entity?);
         let claim = self.claim.as_deref().and_then(|claim| u64::from_str_radix(claim, 16).ok());
         let id = u128::from_str_radix(&self.session, 16).map(|id| SessionId::new(id.to_be_bytes()));
-        let kept = Kept {
+        let place = PreviousPart {
             session: std::mem::take(&mut self.session),
             ids: (scope, entity),
             file: self.file.take(),
@@ -113,17 +119,21 @@ impl ReceiptPart {
             reason: self.reason.take(),
         };
         match self.status.as_str() {
-            "COMPLETE" => Some(Found::Kept(kept)),
-            "DEFERRED" => Some(Found::Deferred(Deferred { claim: claim?, session: id.ok()?, kept })),
+            "COMPLETE" => Some(PreviousOutcome::Complete(place)),
+            "DEFERRED" => Some(PreviousOutcome::Deferred(DeferredPart { claim: claim?, session: id.ok()?, place })),
             _ => None,
         }
     }
 }
 
-impl Previous {
-    /// Reads a receipt.
-    pub(crate) fn new(receipt: &str) -> serde_json::Result<Self> {
-        let receipt: Receipt = serde_json::from_str(receipt)?;
+impl PreviousReceipt {
+    /// Read a receipt.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PreviousReceipt`] where it is no receipt.
+    pub fn new(receipt: &str) -> Result<Self> {
+        let receipt: Receipt = serde_json::from_str(receipt).map_err(Error::PreviousReceipt)?;
         let (privacy, doc_id, owner, uri) = (receipt.privacy, receipt.doc_id, receipt.owner, receipt.uri);
         let root = ReceiptPart {
             path: Vec::new(),
@@ -141,52 +151,52 @@ impl Previous {
         };
         let mut entries: HashMap<Vec<String>, Vec<Entry>> = HashMap::new();
         for (index, mut part) in std::iter::once(root).chain(receipt.parts).enumerate() {
-            let Some(found) = part.found() else { continue };
+            let Some(outcome) = part.previous_outcome() else { continue };
             if let (Some(sha256), Some(bytes)) = (part.sha256, part.bytes) {
                 let media_type = (index > 0).then_some(part.r#type);
-                entries.entry(part.path).or_default().push(Entry { sha256, bytes, media_type, found });
+                entries.entry(part.path).or_default().push(Entry { sha256, bytes, media_type, outcome });
             }
         }
         Ok(Self { parts: entries, privacy, doc_id, owner, uri })
     }
 
-    /// Nothing, unless its parts went out as those do that are sent now: under the same pseudonyms, for instance.
-    pub(crate) fn sent_like(self, note: Option<&PrivacyNote>) -> Self {
+    /// Return nothing of it, unless its parts went out as those do that are sent now: under the same pseudonyms, for instance.
+    pub(crate) fn with_privacy(self, note: Option<&PrivacyNote>) -> Self {
         if self.privacy.as_ref() == note { self } else { Self::default() }
     }
 
-    /// Whether the document has the identifier and the owner that it had then; otherwise its root entity there does not
+    /// Return whether the document has the identifier and the owner that it had then; otherwise its root entity there does not
     /// say what this one is to say. One of an earlier version says nothing.
-    pub(crate) fn is_of(&self, doc: &PipeDoc) -> bool {
+    pub(crate) fn matches_document(&self, doc: &PipeDoc) -> bool {
         self.doc_id.as_ref() == Some(&doc.doc_id) && self.owner == doc.ownership.as_ref().map(OwnerNote::from)
     }
 
-    /// The place of the part that is the same as `part`, for nobody else from now on. A container's octets are not in
+    /// Return the place of the part that is the same as `part`, for nobody else from now on. A container's bytes are not in
     /// the sink, a leaf's are.
-    pub(crate) fn take(&mut self, part: &Part, hollow: bool) -> Option<Kept> {
-        let kept = |found: &Found| matches!(found, Found::Kept(kept) if kept.file.is_none() == hollow);
-        match self.take_if(part, kept)? {
-            Found::Kept(kept) => Some(kept),
-            Found::Deferred(_) => None,
+    pub(crate) fn take(&mut self, part: &Part, hollow: bool) -> Option<PreviousPart> {
+        let complete = |outcome: &PreviousOutcome| matches!(outcome, PreviousOutcome::Complete(part) if part.file.is_none() == hollow);
+        match self.take_if(part, complete)? {
+            PreviousOutcome::Complete(place) => Some(place),
+            PreviousOutcome::Deferred(_) => None,
         }
     }
 
-    /// The claim check of the part that is the same as `part` and was set aside, for nobody else from now on.
-    pub(crate) fn take_deferred(&mut self, part: &Part) -> Option<Deferred> {
-        match self.take_if(part, |found| matches!(found, Found::Deferred(_)))? {
-            Found::Deferred(deferred) => Some(deferred),
-            Found::Kept(_) => None,
+    /// Return the claim check of the part that is the same as `part` and was set aside, for nobody else from now on.
+    pub(crate) fn take_deferred(&mut self, part: &Part) -> Option<DeferredPart> {
+        match self.take_if(part, |outcome| matches!(outcome, PreviousOutcome::Deferred(_)))? {
+            PreviousOutcome::Deferred(deferred) => Some(deferred),
+            PreviousOutcome::Complete(_) => None,
         }
     }
 
-    fn take_if(&mut self, part: &Part, wanted: impl Fn(&Found) -> bool) -> Option<Found> {
+    fn take_if(&mut self, part: &Part, wanted: impl Fn(&PreviousOutcome) -> bool) -> Option<PreviousOutcome> {
         let entries = self.parts.get_mut(&part.path)?;
-        let (sha256, bytes) = (penstock_io::hex::encode(part.sha256.as_ref()?), part.bytes?);
+        let (sha256, bytes) = (hex::encode(part.sha256.as_ref()?), part.bytes?);
         let same = |entry: &Entry| {
             let of_type = entry.media_type.as_ref().is_none_or(|media_type| *media_type == part.media_type);
-            entry.sha256 == sha256 && entry.bytes == bytes && of_type && wanted(&entry.found)
+            entry.sha256 == sha256 && entry.bytes == bytes && of_type && wanted(&entry.outcome)
         };
         let at = entries.iter().position(same)?;
-        Some(entries.remove(at).found)
+        Some(entries.remove(at).outcome)
     }
 }

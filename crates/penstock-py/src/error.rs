@@ -7,6 +7,7 @@
 use penstock_pipestream::ErrorCode;
 use penstock_wire::ErrorKind;
 use pyo3::PyErr;
+use pyo3::exceptions::{PyOSError, PyValueError};
 
 mod python {
     pyo3::import_exception!(penstock.errors, PipeStreamError);
@@ -58,6 +59,20 @@ impl IntoPyErr for penstock_io::Error {
             }
         };
         pipestream_error(self.to_string(), code, self.kind())
+    }
+}
+
+impl IntoPyErr for penstock_ingest::Error {
+    fn into_py_err(self) -> PyErr {
+        use penstock_ingest::Error;
+
+        match self {
+            Error::Value(_) | Error::PreviousReceipt(_) | Error::Receipt(_) => PyValueError::new_err(self.to_string()),
+            Error::Rows(_) => PyOSError::new_err(self.to_string()),
+            Error::Session(error) => error.into_py_err(),
+            // Whoever was interrupted has an exception of Python's, which goes before this one.
+            Error::Interrupted(text) => penstock_io::Error::Deadline(text.to_owned()).into_py_err(),
+        }
     }
 }
 

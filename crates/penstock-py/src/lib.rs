@@ -7,14 +7,12 @@
 mod descriptors;
 mod documents;
 mod error;
-#[path = "../../penstock-ingest/src/sender.rs"]
 mod ingest;
 mod logging;
 mod lumberjack;
 mod pimp;
 mod pipestream;
 mod quicx;
-#[path = "../../penstock-ingest/src/rows/mod.rs"]
 mod rows;
 mod spool;
 mod vgi;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use penstock_pipestream_net::{EntityKey, ErrorCode, Reason, Resolution, ScopeKey, SentEntity, SessionHandle, Status};
 use tokio::sync::Notify;
 
-use super::columns::Names;
+use super::columns::RowNames;
+use super::{RowFailure, RowTotals};
 
 /// Failures that are kept with what they are about; all of them are counted.
 const MAX_FAILURES: usize = 10;
@@ -27,71 +28,48 @@ impl Account {
 
 #[derive(Default)]
 struct State {
-    totals: Totals,
+    totals: RowTotals,
     tolerant: bool,
-    /// Rows and octets that were handed over and have not ended.
+    /// Rows and bytes that were handed over and have not ended.
     open: (usize, u64),
-    waiting: HashMap<EntityKey, Sent>,
+    waiting: HashMap<EntityKey, OpenRow>,
     /// Outcomes that came before the answer to their announcement.
     early: HashMap<EntityKey, Resolution>,
-    failures: Vec<Failure>,
+    failures: Vec<RowFailure>,
     /// Scopes of documents that have ended, whose digests are there to be taken.
     scopes: Vec<ScopeKey>,
     /// The session is over.
     closed: Option<Reason>,
 }
 
-/// What has ended.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Totals {
-    /// Rows that are COMPLETE, and their octets.
-    pub(super) rows: u64,
-    pub(super) octets: u64,
-    /// Documents whose scopes' digests have matched.
-    pub(super) scopes: u64,
-    pub(super) failed: u64,
-    /// Rows that are not COMPLETE and whose document's policy has the last word.
-    pub(super) left_out: u64,
-}
-
 /// A row, or the root of a document's rows, on its way.
 #[derive(Clone)]
-pub(super) struct Sent {
-    pub(super) names: Arc<Names>,
+pub(super) struct OpenRow {
+    pub(super) names: Arc<RowNames>,
     pub(super) row: usize,
-    pub(super) octets: u64,
+    pub(super) bytes: u64,
     /// It is the root of a document's rows.
     pub(super) root: bool,
     /// The scope of its children, once it is known.
     pub(super) scope: Option<ScopeKey>,
 }
 
-/// A row that is not COMPLETE.
-#[derive(Debug, Clone)]
-pub(super) struct Failure {
-    pub(super) document: Option<String>,
-    /// JSON.
-    pub(super) path: Option<String>,
-    pub(super) code: ErrorCode,
-    pub(super) message: String,
-}
-
 impl Account {
-    /// So many are about to be sent.
-    pub(super) fn open(&self, rows: usize, octets: u64) {
+    /// Count what is about to be sent.
+    pub(super) fn open(&self, rows: usize, bytes: u64) {
         let mut state = self.state();
-        state.open = (state.open.0.saturating_add(rows), state.open.1.saturating_add(octets));
+        state.open = (state.open.0.saturating_add(rows), state.open.1.saturating_add(bytes));
     }
 
-    /// The answer to an announcement.
-    pub(super) fn announced(&self, mut sent: Sent, answer: penstock_pipestream_net::Result<SentEntity>) {
+    /// Take the answer to an announcement.
+    pub(super) fn announced(&self, mut row: OpenRow, answer: penstock_pipestream_net::Result<SentEntity>) {
         let mut state = self.state();
         match answer {
             Ok(ticket) => {
-                sent.scope = ticket.child_scope;
+                row.scope = ticket.child_scope;
                 match state.early.remove(&ticket.key) {
-                    Some(resolution) => state.settle(&sent, resolution),
-                    None => drop(state.waiting.insert(ticket.key, sent)),
+                    Some(resolution) => state.settle(&row, resolution),
+                    None => drop(state.waiting.insert(ticket.key, row)),
                 }
             }
             // The row is no worse than others; what waits for room learns of the end.
@@ -100,7 +78,7 @@ impl Account {
                 let code = error.code().unwrap_or(ErrorCode::InternalError);
                 let reason = Reason { code, message: error.to_string() };
                 state.settle(
-                    &sent,
+                    &row,
                     Resolution { status: Status::Failed, reason: Some(reason), attempts: 1, claim: None },
                 );
             }
@@ -109,11 +87,12 @@ impl Account {
         self.changed.notify_waiters();
     }
 
+    /// Take outcomes, some of which may come before the answers to their announcements.
     pub(super) fn settle(&self, outcomes: Vec<(EntityKey, Resolution)>) {
         let mut state = self.state();
         for (key, resolution) in outcomes {
             match state.waiting.remove(&key) {
-                Some(sent) => state.settle(&sent, resolution),
+                Some(row) => state.settle(&row, resolution),
                 None => drop(state.early.insert(key, resolution)),
             }
         }
@@ -121,7 +100,7 @@ impl Account {
         self.changed.notify_waiters();
     }
 
-    /// Takes the digests of documents that have ended: a scope is released before its parent ends, and only if both
+    /// Take the digests of documents that have ended: a scope is released before its parent ends, and only if both
     /// ends have the same digest.
     pub(super) async fn take_digests(&self, session: &SessionHandle) {
         let scopes = std::mem::take(&mut self.state().scopes);
@@ -132,19 +111,19 @@ impl Account {
         }
     }
 
-    /// Nothing more will be settled.
+    /// End the account: nothing more will be settled.
     pub(super) fn close(&self, reason: Reason) {
         self.state().closed = Some(reason);
         self.changed.notify_waiters();
     }
 
-    /// Waits until no more than this is open. The error is the end of the session.
-    pub(super) async fn room(&self, rows: usize, octets: u64) -> Result<(), Reason> {
+    /// Wait until no more than this is open. The error is the end of the session.
+    pub(super) async fn room(&self, rows: usize, bytes: u64) -> Result<(), Reason> {
         loop {
             let changed = self.changed.notified();
             {
                 let state = self.state();
-                if state.open.0 <= rows && state.open.1 <= octets {
+                if state.open.0 <= rows && state.open.1 <= bytes {
                     return Ok(());
                 }
                 if let Some(reason) = &state.closed {
@@ -155,11 +134,11 @@ impl Account {
         }
     }
 
-    pub(super) fn totals(&self) -> Totals {
+    pub(super) fn totals(&self) -> RowTotals {
         self.state().totals
     }
 
-    pub(super) fn failures(&self) -> Vec<Failure> {
+    pub(super) fn failures(&self) -> Vec<RowFailure> {
         self.state().failures.clone()
     }
 
@@ -169,24 +148,24 @@ impl Account {
 }
 
 impl State {
-    fn settle(&mut self, sent: &Sent, resolution: Resolution) {
-        self.open = (self.open.0.saturating_sub(1), self.open.1.saturating_sub(sent.octets));
+    fn settle(&mut self, row: &OpenRow, resolution: Resolution) {
+        self.open = (self.open.0.saturating_sub(1), self.open.1.saturating_sub(row.bytes));
         if resolution.status == Status::Complete {
-            self.totals.rows += u64::from(!sent.root);
-            self.totals.octets += sent.octets;
-            self.scopes.extend(sent.scope);
+            self.totals.rows += u64::from(!row.root);
+            self.totals.bytes += row.bytes;
+            self.scopes.extend(row.scope);
             return;
         }
-        if self.tolerant && !sent.root {
+        if self.tolerant && !row.root {
             self.totals.left_out += 1;
             return;
         }
         self.totals.failed += 1;
         if self.failures.len() < MAX_FAILURES {
             let reason = resolution.reason.unwrap_or(Reason { code: ErrorCode::InternalError, message: String::new() });
-            self.failures.push(Failure {
-                document: sent.names.document(sent.row).map(str::to_owned),
-                path: if sent.root { None } else { sent.names.path(sent.row) },
+            self.failures.push(RowFailure {
+                document: row.names.document(row.row).map(str::to_owned),
+                path: if row.root { None } else { row.names.path(row.row) },
                 code: reason.code,
                 message: reason.message,
             });

@@ -1,37 +1,39 @@
-//! Memory of Arrow that the IO thread uses, given back by a thread of Python.
+//! Memory of Arrow that the IO thread uses, given back by a thread of the caller.
 //!
-//! Arrow's memory may be that of a Python object (what came by a socket is), and giving that back takes the
-//! interpreter's lock. The IO thread must not wait for it, least of all while the interpreter ends. So whoever hands
-//! memory over keeps a share of it here, and looks now and then whether it is the last one.
+//! Arrow's memory may belong to an object of the caller (in Python, what came by a socket does), and giving that back may
+//! take a lock, as that of Python's interpreter. The IO thread must not wait for it, least of all while the process ends. So
+//! whoever hands memory over holds a share of it here, and looks now and then whether it is the last one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::columns::{Columns, Names};
+use super::columns::{EntityColumns, RowNames};
 
-static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+static BUFFERS: Mutex<Vec<ArrowBuffers>> = Mutex::new(Vec::new());
 
-struct Kept {
-    octets: Bytes,
-    names: Arc<Names>,
+/// What the rows of one batch use.
+struct ArrowBuffers {
+    content: Bytes,
+    names: Arc<RowNames>,
 }
 
-/// Keeps a share of what the rows of a batch use.
-pub(super) fn keep(columns: &Columns) {
-    kept().push(Kept { octets: columns.octets().clone(), names: Arc::clone(columns.names()) });
+/// Hold a share of what the rows of a batch use.
+pub(super) fn hold(columns: &EntityColumns) {
+    buffers().push(ArrowBuffers { content: columns.bytes().clone(), names: Arc::clone(columns.names()) });
 }
 
-/// Gives back what nobody else uses any more.
-pub(super) fn sweep() {
+/// Give back what nobody else uses any more.
+pub(super) fn release_unused() {
     let (unused, used): (Vec<_>, Vec<_>) = {
-        let mut kept = kept();
-        kept.drain(..).partition(|each| each.octets.is_unique() && Arc::strong_count(&each.names) == 1)
+        let mut buffers = buffers();
+        buffers.drain(..).partition(|each| each.content.is_unique() && Arc::strong_count(&each.names) == 1)
     };
-    kept().extend(used);
+    buffers().extend(used);
+    // Dropped without the lock: an owner may take its time.
     drop(unused);
 }
 
-fn kept() -> MutexGuard<'static, Vec<Kept>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+fn buffers() -> MutexGuard<'static, Vec<ArrowBuffers>> {
+    BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }

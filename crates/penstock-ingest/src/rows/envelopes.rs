@@ -5,58 +5,58 @@ use arrow_array::{Array as _, ArrayRef, RecordBatch, StructArray};
 use penstock_pipestream::pipe_doc::doc_id_of_key;
 use penstock_pipestream::{OwnershipContext, PipeDoc, document_key};
 
-use super::columns::{Texts, list_of};
+use super::columns::{StringColumn, list_of};
+use crate::{Error, Result};
 
 /// What stands for a document's digest: its rows come one by one.
 const NO_CONTENT: [u8; 32] = [0; 32];
 
 /// `doc_id` and `owner`, where there are such columns.
-pub(super) struct Envelopes {
-    doc_ids: Option<Texts>,
-    owners: Option<Owners>,
+pub(super) struct EnvelopeColumns {
+    doc_ids: Option<StringColumn>,
+    owners: Option<OwnerColumn>,
 }
 
-struct Owners {
+struct OwnerColumn {
     rows: StructArray,
-    owner_ids: Option<Texts>,
-    group_ids: Option<Texts>,
+    owner_ids: Option<StringColumn>,
+    group_ids: Option<StringColumn>,
     scopes: Option<ArrayRef>,
 }
 
-impl Envelopes {
-    pub(super) fn new(batch: &RecordBatch) -> Result<Self, String> {
-        let doc_ids = batch.column_by_name("doc_id").map(|column| Texts::new("doc_id", column)).transpose()?;
-        let owners = batch.column_by_name("owner").map(Owners::new).transpose()?;
+impl EnvelopeColumns {
+    pub(super) fn new(batch: &RecordBatch) -> Result<Self> {
+        let doc_ids = batch.column_by_name("doc_id").map(|column| StringColumn::new("doc_id", column)).transpose()?;
+        let owners = batch.column_by_name("owner").map(OwnerColumn::new).transpose()?;
         Ok(Self { doc_ids, owners })
     }
 
-    /// What a row of this document says of it; an error where that cannot be sent. A document that nobody has given an ID
+    /// Return what a row of this document says of it; an error where that cannot be sent. A document that nobody has given an ID
     /// has one by its name, which is the same in every row.
-    pub(super) fn get(&self, row: usize, document: Option<&str>) -> Result<Option<PipeDoc>, String> {
+    pub(super) fn get(&self, row: usize, document: Option<&str>) -> Result<Option<PipeDoc>> {
         let ownership = self.owners.as_ref().and_then(|owners| owners.get(row));
         let given = self.doc_ids.as_ref().and_then(|texts| texts.get(row)).map(str::to_owned);
         let Some(doc_id) = given.or_else(|| doc_id_of_key(&document_key(document?, &NO_CONTENT))) else {
             return match ownership {
-                Some(_) => {
-                    Err("a row has an owner and neither doc_id nor document; filter such rows, or give them one"
-                        .to_owned())
-                }
+                Some(_) => Err(Error::Value(
+                    "a row has an owner and neither doc_id nor document; filter such rows, or give them one".to_owned(),
+                )),
                 None => Ok(None),
             };
         };
         let doc = PipeDoc { doc_id, entity_id: 0, ownership };
-        doc.check().map_err(|error| error.message().to_owned())?;
+        doc.check().map_err(|error| Error::Value(error.message().to_owned()))?;
         Ok(Some(doc))
     }
 }
 
-impl Owners {
-    fn new(column: &ArrayRef) -> Result<Self, String> {
-        let wrong = || format!("the column owner must be a struct, not {}", column.data_type());
+impl OwnerColumn {
+    fn new(column: &ArrayRef) -> Result<Self> {
+        let wrong = || Error::Value(format!("the column owner must be a struct, not {}", column.data_type()));
         let rows = column.as_struct_opt().cloned().ok_or_else(wrong)?;
         let text = |name: &str| {
             let named = format!("owner.{name}");
-            rows.column_by_name(name).map(|column| Texts::new(&named, column)).transpose()
+            rows.column_by_name(name).map(|column| StringColumn::new(&named, column)).transpose()
         };
         let (owner_ids, group_ids) = (text("owner_id")?, text("group_id")?);
         let scopes = rows.column_by_name("scopes").cloned();
@@ -70,7 +70,7 @@ impl Owners {
         if row >= self.rows.len() || self.rows.is_null(row) {
             return None;
         }
-        let text = |texts: &Option<Texts>| texts.as_ref().and_then(|texts| texts.get(row)).map(str::to_owned);
+        let text = |texts: &Option<StringColumn>| texts.as_ref().and_then(|texts| texts.get(row)).map(str::to_owned);
         let scopes = self.scopes.as_ref().and_then(|scopes| list_of("owner.scopes", scopes, row).ok().flatten());
         let owner = OwnershipContext {
             owner_id: text(&self.owner_ids),

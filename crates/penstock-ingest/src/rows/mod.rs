@@ -1,4 +1,4 @@
-//! Rows of Arrow that become entities, without a step of Python for any row.
+//! Rows of Arrow that become entities, without a step of the caller for any row.
 //!
 //! ```text
 //!  batch ─ columns ─► chunk: sliced out of Arrow's memory, hashed ─► announced together ─► on their way
@@ -7,145 +7,131 @@
 //! ```
 
 mod account;
+mod arrow_buffers;
 mod columns;
 mod envelopes;
-#[path = "arrow_buffers.rs"]
-mod kept;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
-use penstock_io::DriverError as _;
+use penstock_io::hex;
 use penstock_io::runtime::{self, WaitError};
 use penstock_pipestream_net::{
     EntityDraft, EntityKey, ErrorCode, Payload, Reason, ScopeKey, SentEntity, SessionHandle,
 };
-use pyo3::exceptions::PyValueError;
-use pyo3::prelude::*;
-use pyo3_arrow::PyRecordBatch;
 use tokio::task::JoinHandle;
 
-use self::account::{Account, Sent};
-use self::columns::{Columns, TRANSACTION_OWNER, document_draft};
-use crate::documents::Interrupts;
-use crate::error::IntoPyErr;
-use crate::pipestream::session::Session;
+use self::account::{Account, OpenRow};
+use self::columns::{EntityColumns, TRANSACTION_OWNER, document_draft};
+use crate::interrupts::Interrupts;
+use crate::{Error, Result};
 
-/// Rows are announced together up to this many of them, or of their octets.
+/// Rows are announced together up to this many of them, or of their bytes.
 const CHUNK_ROWS: usize = 256;
-const CHUNK_OCTETS: u64 = 1 << 20;
-/// Rows and octets that may be on their way; the next chunk waits. A row that is larger than that goes alone.
+const CHUNK_BYTES: u64 = 1 << 20;
+/// Rows and bytes that may be on their way; the next chunk waits. A row that is larger than that goes alone.
 const OPEN_ROWS: usize = 32 << 10;
-const OPEN_OCTETS: u64 = 64 << 20;
+const OPEN_BYTES: u64 = 64 << 20;
 
-type Chunk = Vec<(Sent, EntityDraft, Payload)>;
-type Answers = Vec<(Sent, penstock_pipestream_net::Result<SentEntity>)>;
-type FailureTuple = (Option<String>, Option<String>, u64, String, String);
+type Chunk = Vec<(OpenRow, EntityDraft, Payload)>;
+type Answers = Vec<(OpenRow, penstock_pipestream_net::Result<SentEntity>)>;
+
+/// How rows are sent.
+#[derive(Debug, Clone, Default)]
+pub struct RowOptions {
+    /// What every entity says of itself in its header.
+    pub metadata: BTreeMap<String, String>,
+    /// Make a scope of each run of rows of one document.
+    pub scopes: bool,
+    /// Leave it to the session's policy which rows may be left out, so that only documents fail.
+    pub tolerant: bool,
+}
+
+/// How rows ended.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct RowTotals {
+    /// Rows that are COMPLETE.
+    pub rows: u64,
+    /// The bytes of rows that are COMPLETE.
+    pub bytes: u64,
+    /// Documents whose scopes' digests have matched.
+    pub scopes: u64,
+    /// Rows and documents that are not COMPLETE.
+    pub failed: u64,
+    /// Rows that are not COMPLETE and whose document's policy has the last word.
+    pub left_out: u64,
+}
+
+/// A row, or a document of rows, that is not COMPLETE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowFailure {
+    /// The document's name, where the row has one.
+    pub document: Option<String>,
+    /// The row's path as JSON, where it has one.
+    pub path: Option<String>,
+    /// The registry's code.
+    pub code: ErrorCode,
+    /// What was said.
+    pub message: String,
+}
 
 /// Sends rows into one session, which nobody else sends into.
-#[pyclass(frozen, name = "RowSender", module = "penstock._core")]
-pub(crate) struct RowSender {
+pub struct RowSender {
     account: Arc<Account>,
     state: Mutex<Sender>,
 }
 
-/// How the rows ended.
-#[derive(IntoPyObject)]
-pub(crate) struct Totals {
-    rows: u64,
-    octets: u64,
-    scopes: u64,
-    failed: u64,
-    /// Rows that are not COMPLETE, under a policy.
-    left_out: u64,
-    /// Document, path as JSON, code, the code's name and message of the first rows that failed.
-    failures: Vec<FailureTuple>,
-    /// The Merkle root over the root scope; none at layer 0, and before `finish`.
-    merkle_root: Option<String>,
-}
-
-#[pymethods]
 impl RowSender {
-    /// `metadata` is that of every entity; with `scopes`, each run of rows of one document is a scope. `tolerant`: the
-    /// session's policy says which rows may be left out, and only documents fail.
-    #[new]
-    #[pyo3(signature = (session, metadata, scopes, tolerant = false))]
-    fn new(session: &Session, metadata: BTreeMap<String, String>, scopes: bool, tolerant: bool) -> PyResult<Self> {
-        let account = Arc::new(Account::new(tolerant));
-        let sender = Sender::new(session.handle.clone(), Arc::clone(&account), metadata, scopes);
-        Ok(Self { account, state: Mutex::new(sender.map_err(IntoPyErr::into_py_err)?) })
+    /// Make a sender of rows, and begin to take the session's outcomes.
+    ///
+    /// # Errors
+    ///
+    /// The session's, where both ends have not agreed yet, or it is over.
+    pub fn new(session: SessionHandle, options: RowOptions) -> Result<Self> {
+        let account = Arc::new(Account::new(options.tolerant));
+        let sender = Sender::new(session, Arc::clone(&account), options)?;
+        Ok(Self { account, state: Mutex::new(sender) })
     }
 
-    /// Sends a batch; returns when all of it was handed over. Waits while too much is on its way.
-    fn send(&self, py: Python<'_>, batch: PyRecordBatch) -> PyResult<()> {
-        let batch = batch.into_inner();
-        let interrupts = Interrupts::default();
-        let sent = py.detach(|| self.with(|sender| sender.send(&batch, &interrupts)));
-        interrupts.result()?;
-        sent.map_err(Stop::into_py_err)
+    /// Send a batch, and return when all of it was handed over. It waits while too much is on its way.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Value`] for a row or a column that cannot be sent; the session's; [`Error::Interrupted`].
+    pub fn send(&self, batch: &RecordBatch, interrupts: &dyn Interrupts) -> Result<()> {
+        self.with(|sender| sender.send(batch, interrupts))
     }
 
-    /// Waits until every row has ended and the digests of all scopes have matched.
-    fn finish(&self, py: Python<'_>) -> PyResult<Totals> {
-        let interrupts = Interrupts::default();
-        let finished = py.detach(|| self.with(|sender| sender.finish(&interrupts)));
-        interrupts.result()?;
-        let merkle_root = finished.map_err(Stop::into_py_err)?;
-        Ok(Totals { merkle_root, ..self.totals() })
+    /// Wait until every row has ended and the digests of all scopes have matched. Return the Merkle root over the root
+    /// scope, in hex; there is none at layer 0.
+    ///
+    /// # Errors
+    ///
+    /// The session's, and [`Error::Interrupted`].
+    pub fn finish(&self, interrupts: &dyn Interrupts) -> Result<Option<String>> {
+        self.with(|sender| sender.finish(interrupts))
     }
 
-    /// How the rows ended, as far as it is known.
-    fn totals(&self) -> Totals {
-        let account::Totals { rows, octets, scopes, failed, left_out } = self.account.totals();
-        let failures = self.account.failures().into_iter();
-        let failures = failures
-            .map(|failure| {
-                let account::Failure { document, path, code, message } = failure;
-                (document, path, code.code(), code.name().to_owned(), message)
-            })
-            .collect();
-        Totals { rows, octets, scopes, failed, left_out, failures, merkle_root: None }
+    /// Return how the rows ended, as far as it is known.
+    pub fn totals(&self) -> RowTotals {
+        self.account.totals()
     }
-}
 
-impl RowSender {
+    /// Return the first rows that failed.
+    pub fn failures(&self) -> Vec<RowFailure> {
+        self.account.failures()
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut Sender) -> T) -> T {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Why rows were not sent to their end.
-enum Stop {
-    /// A row, or a column, that cannot be sent.
-    Rows(String),
-    /// The session.
-    Session(penstock_pipestream_net::Error),
-    /// Ctrl-C; [`Interrupts`] has the error.
-    Interrupted,
-}
-
-impl Stop {
-    fn into_py_err(self) -> PyErr {
-        match self {
-            Self::Rows(message) => PyValueError::new_err(message),
-            Self::Session(error) => error.into_py_err(),
-            Self::Interrupted => {
-                penstock_pipestream_net::Error::deadline("the rows were interrupted".into()).into_py_err()
-            }
-        }
-    }
-}
-
-impl From<penstock_pipestream_net::Error> for Stop {
-    fn from(error: penstock_pipestream_net::Error) -> Self {
-        Self::Session(error)
-    }
-}
-
-impl From<penstock_io::Error> for Stop {
-    fn from(error: penstock_io::Error) -> Self {
-        Self::Session(error.into())
+impl fmt::Debug for RowSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowSender").field("totals", &self.totals()).finish_non_exhaustive()
     }
 }
 
@@ -162,7 +148,7 @@ struct Sender {
     /// The document whose rows come, and the root that they are sent below.
     document: Option<(Option<String>, EntityKey)>,
     chunk: Chunk,
-    chunk_octets: u64,
+    chunk_bytes: u64,
     /// The chunk that is being announced.
     announcing: Option<JoinHandle<Answers>>,
     collector: JoinHandle<()>,
@@ -171,17 +157,13 @@ struct Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         self.collector.abort();
-        kept::sweep();
+        arrow_buffers::release_unused();
     }
 }
 
 impl Sender {
-    fn new(
-        session: SessionHandle,
-        account: Arc<Account>,
-        mut metadata: BTreeMap<String, String>,
-        scopes: bool,
-    ) -> penstock_pipestream_net::Result<Self> {
+    fn new(session: SessionHandle, account: Arc<Account>, options: RowOptions) -> Result<Self> {
+        let RowOptions { mut metadata, scopes, tolerant: _ } = options;
         let all = metadata.clone();
         let owned = metadata.remove(TRANSACTION_OWNER).map(|_| (all, CHUNK_ROWS));
         let layered = session.agreement()?.layer > 0;
@@ -196,31 +178,31 @@ impl Sender {
             layered,
             document: None,
             chunk,
-            chunk_octets: 0,
+            chunk_bytes: 0,
             announcing,
             collector,
         })
     }
 
-    fn send(&mut self, batch: &RecordBatch, interrupts: &Interrupts) -> Result<(), Stop> {
-        kept::sweep();
-        let columns = Columns::new(batch).map_err(Stop::Rows)?;
-        kept::keep(&columns);
+    fn send(&mut self, batch: &RecordBatch, interrupts: &dyn Interrupts) -> Result<()> {
+        arrow_buffers::release_unused();
+        let columns = EntityColumns::new(batch)?;
+        arrow_buffers::hold(&columns);
         for row in 0..columns.rows() {
             if self.scopes {
                 self.enter(&columns, row, interrupts)?;
             }
-            let Some(content) = columns.content(row) else { return Err(Stop::Rows(null(&columns, row))) };
-            let octets = content.len() as u64;
+            let Some(content) = columns.content(row) else { return Err(null(&columns, row)) };
+            let bytes = content.len() as u64;
             let mut draft = columns.draft(row, self.common());
             draft.parent = self.document.as_ref().map(|(_, key)| *key);
             if draft.parent.is_none() {
-                draft.document = columns.document(row).map_err(Stop::Rows)?;
+                draft.document = columns.document(row)?;
             }
-            let sent = Sent { names: Arc::clone(columns.names()), row, octets, root: false, scope: None };
-            self.chunk.push((sent, draft, Payload::bytes(content)));
-            self.chunk_octets = self.chunk_octets.saturating_add(octets);
-            if self.chunk.len() >= CHUNK_ROWS || self.chunk_octets >= CHUNK_OCTETS {
+            let open = OpenRow { names: Arc::clone(columns.names()), row, bytes, root: false, scope: None };
+            self.chunk.push((open, draft, Payload::bytes(content)));
+            self.chunk_bytes = self.chunk_bytes.saturating_add(bytes);
+            if self.chunk.len() >= CHUNK_ROWS || self.chunk_bytes >= CHUNK_BYTES {
                 self.flush(interrupts)?;
             }
         }
@@ -229,7 +211,7 @@ impl Sender {
         self.announced(interrupts)
     }
 
-    /// What the next entity says as all do.
+    /// Return what the next entity says as all do.
     fn common(&mut self) -> &BTreeMap<String, String> {
         match &mut self.owned {
             Some((metadata, left)) if *left > 0 => {
@@ -240,62 +222,62 @@ impl Sender {
         }
     }
 
-    /// Lets the row's document be the one whose rows come.
-    fn enter(&mut self, columns: &Columns, row: usize, interrupts: &Interrupts) -> Result<(), Stop> {
+    /// Let the row's document be the one whose rows come.
+    fn enter(&mut self, columns: &EntityColumns, row: usize, interrupts: &dyn Interrupts) -> Result<()> {
         let document = columns.names().document(row);
         if self.document.as_ref().is_some_and(|(open, _)| open.as_deref() == document) {
             return Ok(());
         }
         self.leave(interrupts)?;
-        let sent = Sent { names: Arc::clone(columns.names()), row, octets: 0, root: true, scope: None };
-        let draft = document_draft(document, columns.document(row).map_err(Stop::Rows)?, self.common());
+        let open = OpenRow { names: Arc::clone(columns.names()), row, bytes: 0, root: true, scope: None };
+        let draft = document_draft(document, columns.document(row)?, self.common());
         self.account.open(1, 0);
         let answer = wait(self.session.send(draft, Payload::empty()), interrupts)?;
         let key = answer.as_ref().map(|ticket| ticket.key).map_err(Clone::clone);
-        self.account.announced(sent, answer);
+        self.account.announced(open, answer);
         self.document = Some((document.map(str::to_owned), key?));
         Ok(())
     }
 
-    /// No more rows of the document.
-    fn leave(&mut self, interrupts: &Interrupts) -> Result<(), Stop> {
+    /// End the document: it has no more rows.
+    fn leave(&mut self, interrupts: &dyn Interrupts) -> Result<()> {
         self.flush(interrupts)?;
         self.announced(interrupts)?;
         let Some((_, key)) = self.document.take() else { return Ok(()) };
         Ok(wait(self.session.end_children(key), interrupts)??)
     }
 
-    /// Has the chunk announced, once there is room for it and the one before it was announced.
-    fn flush(&mut self, interrupts: &Interrupts) -> Result<(), Stop> {
+    /// Have the chunk announced, once there is room for it and the one before it was announced.
+    fn flush(&mut self, interrupts: &dyn Interrupts) -> Result<()> {
         if self.chunk.is_empty() {
             return Ok(());
         }
         self.announced(interrupts)?;
-        let (chunk, octets) = (std::mem::take(&mut self.chunk), std::mem::take(&mut self.chunk_octets));
+        let (chunk, bytes) = (std::mem::take(&mut self.chunk), std::mem::take(&mut self.chunk_bytes));
         let rows = OPEN_ROWS.saturating_sub(chunk.len());
-        wait(self.account.room(rows, OPEN_OCTETS.saturating_sub(octets)), interrupts)?.map_err(over)?;
-        self.account.open(chunk.len(), octets);
+        wait(self.account.room(rows, OPEN_BYTES.saturating_sub(bytes)), interrupts)?.map_err(closed)?;
+        self.account.open(chunk.len(), bytes);
         self.announcing = Some(runtime::spawn(announce(self.session.clone(), chunk))?);
         Ok(())
     }
 
-    /// Waits until the chunk that is on its way was announced.
-    fn announced(&mut self, interrupts: &Interrupts) -> Result<(), Stop> {
+    /// Wait until the chunk that is on its way was announced.
+    fn announced(&mut self, interrupts: &dyn Interrupts) -> Result<()> {
         let Some(announcing) = &mut self.announcing else { return Ok(()) };
         let answers = wait(announcing, interrupts)?;
         self.announcing = None;
-        for (sent, answer) in answers.unwrap_or_default() {
-            self.account.announced(sent, answer);
+        for (open, answer) in answers.unwrap_or_default() {
+            self.account.announced(open, answer);
         }
         Ok(())
     }
 
-    /// Gives the Merkle root over the root scope.
-    fn finish(&mut self, interrupts: &Interrupts) -> Result<Option<String>, Stop> {
+    /// Return the Merkle root over the root scope.
+    fn finish(&mut self, interrupts: &dyn Interrupts) -> Result<Option<String>> {
         self.leave(interrupts)?;
-        wait(self.account.room(0, 0), interrupts)?.map_err(over)?;
+        wait(self.account.room(0, 0), interrupts)?.map_err(closed)?;
         wait(self.account.take_digests(&self.session), interrupts)?;
-        kept::sweep();
+        arrow_buffers::release_unused();
         if !self.layered {
             return Ok(None);
         }
@@ -305,17 +287,17 @@ impl Sender {
             session.wait_released(ScopeKey { scope: 0, scope_use: 0 }).await
         };
         let digest = wait(released, interrupts)??.digest;
-        Ok(Some(penstock_io::hex::encode(&digest.merkle_root)))
+        Ok(Some(hex::encode(digest.merkle_root)))
     }
 }
 
 async fn announce(session: SessionHandle, chunk: Chunk) -> Answers {
-    let (sent, items): (Vec<_>, Vec<_>) =
-        chunk.into_iter().map(|(sent, draft, payload)| (sent, (draft, payload))).unzip();
-    sent.into_iter().zip(session.send_many(items).await).collect()
+    let (rows, items): (Vec<_>, Vec<_>) =
+        chunk.into_iter().map(|(open, draft, payload)| (open, (draft, payload))).unzip();
+    rows.into_iter().zip(session.send_many(items).await).collect()
 }
 
-/// Takes the outcomes as they come, until the session is over.
+/// Take the outcomes as they come, until the session is over.
 async fn collect(session: SessionHandle, account: Arc<Account>) {
     loop {
         let outcomes = session.resolutions(CHUNK_ROWS).await.unwrap_or_default();
@@ -329,19 +311,21 @@ async fn collect(session: SessionHandle, account: Arc<Account>) {
     account.close(session.is_closed().ok().flatten().unwrap_or_else(ending));
 }
 
-fn wait<F: Future>(future: F, interrupts: &Interrupts) -> Result<F::Output, Stop> {
+fn wait<F: Future>(future: F, interrupts: &dyn Interrupts) -> Result<F::Output> {
     runtime::wait(future, None, &mut || interrupts.check()).map_err(|error| match error {
         WaitError::Runtime(error) => error.into(),
-        WaitError::Deadline | WaitError::Interrupted => Stop::Interrupted,
+        WaitError::Deadline | WaitError::Interrupted => Error::Interrupted("the rows were interrupted"),
     })
 }
 
-fn over(reason: Reason) -> Stop {
-    Stop::Session(penstock_pipestream_net::Error::Closed(reason))
+fn closed(reason: Reason) -> Error {
+    Error::Session(penstock_pipestream_net::Error::Closed(reason))
 }
 
-/// The error about a row without content, which says what to do.
-fn null(columns: &Columns, row: usize) -> String {
+/// Return the error about a row without content, which says what to do.
+fn null(columns: &EntityColumns, row: usize) -> Error {
     let name = columns.names().document(row).map_or(String::new(), |document| format!(" of the document {document}"));
-    format!("a row{name} has no content (null); filter such rows, or coalesce their content to an empty one")
+    let message =
+        format!("a row{name} has no content (null); filter such rows, or coalesce their content to an empty one");
+    Error::Value(message)
 }

@@ -53,11 +53,6 @@ impl Interrupts {
         })
     }
 
-    /// The check of [`penstock_io::runtime::wait`], which calls it at its own pace.
-    pub(crate) fn check(&self) -> Result<(), Interrupted> {
-        self.poll().map_err(|_| Interrupted)
-    }
-
     /// Keeps an error that is no matter of one part.
     pub(crate) fn keep(&self, error: PyErr) {
         self.state().error.get_or_insert(error);
@@ -78,6 +73,16 @@ impl Interrupts {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl penstock_ingest::Interrupts for Interrupts {
+    fn pending(&self) -> bool {
+        self.pending()
+    }
+
+    fn check(&self) -> Result<(), Interrupted> {
+        self.poll().map_err(|_| Interrupted)
     }
 }
 

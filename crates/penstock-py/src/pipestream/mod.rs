@@ -14,8 +14,6 @@ pub(crate) mod keys;
 mod limits;
 pub(crate) mod manifest;
 pub(crate) mod options;
-#[path = "../../../penstock-ingest/src/owner_column.rs"]
-pub(crate) mod owners;
 pub(crate) mod payload;
 pub(crate) mod pipe_doc;
 pub(crate) mod reader;

@@ -8,14 +8,13 @@ use arrow_array::builder::{
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use penstock_ingest::{OwnerColumnBuilder, owner_fields};
 use penstock_io::DriverError as _;
 use penstock_pipestream::OwnershipContext;
 use penstock_pipestream_net::reading::{Batch, Line};
 use penstock_pipestream_net::{Error, Result};
 use pyo3::prelude::*;
 use pyo3_arrow::PySchema;
-
-use super::owners::{Owners, owner_fields};
 
 /// The columns of a row.
 pub(super) fn schema() -> SchemaRef {
@@ -89,7 +88,7 @@ pub(super) struct Columns {
     attempts: Int32Builder,
     claim: StringBuilder,
     doc_id: StringBuilder,
-    owner: Owners,
+    owner: OwnerColumnBuilder,
 }
 
 impl Default for Columns {
@@ -115,7 +114,7 @@ impl Default for Columns {
             attempts: Int32Builder::new(),
             claim: StringBuilder::new(),
             doc_id: StringBuilder::new(),
-            owner: Owners::default(),
+            owner: OwnerColumnBuilder::default(),
         }
     }
 }

@@ -1,0 +1,144 @@
+//! The account of one part: what was announced of it, where it lies, and how it ended.
+
+use penstock_documents::Part;
+use penstock_pipestream_net::{EntityKey, ScopeDigest, ScopeKey, Status};
+
+use crate::previous::PreviousPart;
+use crate::privacy::Padding;
+
+/// Where something lies in the ledger's spool: its offset and its length.
+pub(crate) type Span = (u64, usize);
+
+/// One part, or the document itself.
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// The container that it lies in; none for the document itself.
+    pub(crate) parent: Option<usize>,
+    pub(crate) name: String,
+    pub(crate) media_type: String,
+    pub(crate) sha256: Option<[u8; 32]>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) depth: u32,
+    /// Its own bytes do not travel: its children stand for them.
+    pub(crate) hollow: bool,
+    pub(crate) status: Status,
+    /// Why it is not COMPLETE.
+    pub(crate) reason: Option<String>,
+    /// It failed, and nobody gave another reason than that a part of it is not COMPLETE.
+    pub(crate) failed_by_parts: bool,
+    /// What it was announced as; none if it never was.
+    pub(crate) key: Option<EntityKey>,
+    /// How often it was sent, where it was.
+    pub(crate) attempts: u32,
+    /// The claim check under which it was set aside, here or, if it is not DEFERRED, in an earlier session.
+    pub(crate) claim: Option<u64>,
+    /// The scope of its children.
+    pub(crate) scope: Option<ScopeKey>,
+    pub(crate) digest: Option<ScopeDigest>,
+    /// The entities that were sent beside its children.
+    pub(crate) padding: Vec<Padding>,
+    pub(crate) children: u64,
+    pub(crate) incomplete: u64,
+    pub(crate) text: Option<Span>,
+    pub(crate) content: Option<Span>,
+    /// Where it lies since an earlier session; then it is not sent in this one.
+    pub(crate) previous: Option<Box<PreviousPart>>,
+    /// Which child of the ledger's first record it is, or lies in, counted from 1.
+    pub(crate) place: u64,
+}
+
+impl Record {
+    /// Make the account of a part that was not announced yet.
+    pub(crate) fn new(part: &Part, parent: Option<usize>, hollow: bool, place: u64) -> Self {
+        Self {
+            parent,
+            name: part.path.last().cloned().unwrap_or_default(),
+            media_type: part.media_type.clone(),
+            sha256: part.sha256,
+            bytes: part.bytes,
+            depth: part.depth,
+            hollow,
+            status: Status::Pending,
+            reason: None,
+            failed_by_parts: false,
+            key: None,
+            attempts: 1,
+            claim: None,
+            scope: None,
+            digest: None,
+            padding: Vec::new(),
+            children: 0,
+            incomplete: 0,
+            text: None,
+            content: None,
+            previous: None,
+            place,
+        }
+    }
+
+    /// Return how often it was sent. Nothing is sent again below layer 2.
+    pub(crate) fn attempts(&self) -> u32 {
+        let here = if self.key.is_some() { self.attempts } else { 0 };
+        self.previous.as_ref().map_or(here, |previous| previous.attempts)
+    }
+
+    /// Return the claim check under which it was set aside, as receipts have it.
+    pub(crate) fn claim(&self) -> Option<String> {
+        self.claim.map(|claim| format!("{claim:016x}"))
+    }
+
+    /// Return the session that has it.
+    pub(crate) fn session<'a>(&'a self, own: &'a str) -> &'a str {
+        self.previous.as_ref().map_or(own, |previous| &previous.session)
+    }
+
+    /// Return its scope and its own ID there.
+    pub(crate) fn ids(&self) -> Option<(u16, u32)> {
+        match &self.previous {
+            Some(previous) => Some(previous.ids),
+            None => self.key.map(|key| (key.scope, key.entity)),
+        }
+    }
+
+    /// Return where the sink has its bytes, below its folder: what is COMPLETE is there, and what failed only because a part
+    /// of it did. The bytes of a container stay behind.
+    pub(crate) fn file(&self, session: &str) -> Option<String> {
+        if let Some(previous) = &self.previous {
+            return previous.file.clone();
+        }
+        let arrived = self.status == Status::Complete || self.failed_by_parts;
+        let key = self.key.filter(|_| arrived && !self.hollow)?;
+        Some(file_of(key, session))
+    }
+}
+
+/// Return the name of an entity's payload below the sink.
+pub(crate) fn file_of(key: EntityKey, session: &str) -> String {
+    let (scope, entity) = (component(key.scope.into(), key.scope_use), component(key.entity, key.entity_use));
+    format!("{session}/{scope}/{entity}")
+}
+
+/// Return why a part is not COMPLETE, where nobody has said it: a receiver that sets aside, or leaves out, keeps its reason
+/// in its own list.
+pub(crate) fn default_reason(status: Status) -> &'static str {
+    match status {
+        Status::Deferred => "set aside by the receiver",
+        Status::Skipped => "left out by the receiver",
+        Status::Unspecified
+        | Status::Pending
+        | Status::Processing
+        | Status::Complete
+        | Status::Failed
+        | Status::Checkpoint
+        | Status::Dehydrating
+        | Status::Rehydrating
+        | Status::Yielded
+        | Status::Retrying
+        | Status::Abandoned => "no reason was given",
+    }
+}
+
+/// Return an ID as a name of a file: from its second use on with a number.
+fn component(id: u32, uses: u32) -> String {
+    if uses == 0 { id.to_string() } else { format!("{id}.{uses}") }
+}

@@ -1,0 +1,142 @@
+//! Documents whose parts have all been announced: their outcomes are taken as they come, then the account is closed.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use penstock_io::DriverError as _;
+use penstock_io::runtime::{self, WaitError};
+use penstock_pipestream_net::{EntityKey, ErrorCode, Reason, Resolution, ScopeKey, SessionHandle, Status};
+
+use crate::interrupts::Interrupts;
+use crate::ledger::Ledger;
+use crate::outcome::DocumentOutcome;
+use crate::sender::lock;
+use crate::{Result, digests};
+
+/// A document whose parts have all been announced. Clones are the same document.
+///
+/// ```text
+///   Settling ── every part has ended ──► Done
+///      └─────── the account cannot be closed ──► Broken
+/// ```
+#[derive(Clone)]
+pub struct SentDocument(Arc<Mutex<State>>);
+
+enum State {
+    Settling(Box<Settlement>),
+    Done(Arc<DocumentOutcome>),
+    /// The account could not be closed, and the error was given once.
+    Broken,
+}
+
+impl SentDocument {
+    pub(crate) fn new(session: SessionHandle, ledger: Ledger) -> Self {
+        let settlement = Settlement { session, ledger, next: 0, heard_before: Vec::new() };
+        Self(Arc::new(Mutex::new(State::Settling(Box::new(settlement)))))
+    }
+
+    /// Return whether nothing of it is to come any more. While somebody waits for it, it is not done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.0.try_lock().is_ok_and(|state| !matches!(*state, State::Settling(_)))
+    }
+
+    /// Wait until every part has ended; `None` when the time is over, and when `interrupts` end the wait, whose owner knows
+    /// why. Another call goes on with the wait.
+    ///
+    /// # Errors
+    ///
+    /// The runtime's, and the protocol's where the account cannot be closed.
+    pub fn wait(&self, deadline: Option<Instant>, interrupts: &dyn Interrupts) -> Result<Option<Arc<DocumentOutcome>>> {
+        let mut state = lock(&self.0);
+        if let State::Settling(settlement) = &mut *state {
+            match runtime::wait(settlement.settle(), deadline, &mut || interrupts.check()) {
+                Ok(()) => {}
+                Err(WaitError::Deadline | WaitError::Interrupted) => return Ok(None),
+                Err(WaitError::Runtime(error)) => return Err(error.into()),
+            }
+        }
+        let outcome = match std::mem::replace(&mut *state, State::Broken) {
+            State::Settling(settlement) => Arc::new(DocumentOutcome::new(settlement.ledger)?),
+            State::Done(outcome) => outcome,
+            State::Broken => {
+                let message = "the document's account could not be closed".to_owned();
+                return Err(penstock_pipestream_net::Error::misuse(message).into());
+            }
+        };
+        *state = State::Done(Arc::clone(&outcome));
+        Ok(Some(outcome))
+    }
+}
+
+impl fmt::Debug for SentDocument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SentDocument").field("done", &self.is_done()).finish()
+    }
+}
+
+/// Takes the outcomes of a document's parts, one after the other. It may be stopped and gone on with at any time.
+struct Settlement {
+    session: SessionHandle,
+    ledger: Ledger,
+    next: usize,
+    /// Containers whose digests an earlier process of the session has heard.
+    heard_before: Vec<usize>,
+}
+
+impl Settlement {
+    async fn settle(&mut self) {
+        while let Some(record) = self.ledger.records.get(self.next) {
+            let (key, scope, settled) = (record.key, record.scope, record.status != Status::Pending);
+            if let Some(key) = key.filter(|_| !settled) {
+                let resolution = self.resolution(key).await;
+                self.ledger.settle(self.next, resolution);
+            }
+            self.settle_padding().await;
+            // A scope is released before its parent ends.
+            if let Some(scope) = scope {
+                self.hear_digest(scope).await;
+            }
+            self.next += 1;
+        }
+        digests::recall(&mut self.ledger, &std::mem::take(&mut self.heard_before));
+    }
+
+    async fn settle_padding(&mut self) {
+        let keys = |ledger: &Ledger, at: usize| -> Vec<(usize, EntityKey)> {
+            let padding = ledger.records.get(at).map(|record| record.padding.iter().enumerate());
+            let open = padding.into_iter().flatten().filter(|(_, padding)| padding.status == Status::Pending);
+            open.map(|(index, padding)| (index, padding.key)).collect()
+        };
+        for (index, key) in keys(&self.ledger, self.next) {
+            let status = self.resolution(key).await.status;
+            let record = self.ledger.records.get_mut(self.next);
+            if let Some(padding) = record.and_then(|record| record.padding.get_mut(index)) {
+                padding.status = status;
+            }
+        }
+    }
+
+    /// Return the outcome of an entity; an entity of which the session says nothing has failed.
+    async fn resolution(&self, key: EntityKey) -> Resolution {
+        self.session.wait_resolved(key).await.unwrap_or_else(|error| Resolution {
+            status: Status::Failed,
+            attempts: 1,
+            claim: None,
+            reason: Some(Reason { code: error.code().unwrap_or(ErrorCode::InternalError), message: error.to_string() }),
+        })
+    }
+
+    /// Take the digest of a scope. There is none if the session ended before the scope was released.
+    async fn hear_digest(&mut self, scope: ScopeKey) {
+        match self.session.wait_released(scope).await {
+            Ok(released) => {
+                if let Some(record) = self.ledger.records.get_mut(self.next) {
+                    record.digest = Some(released.digest);
+                }
+            }
+            Err(penstock_pipestream_net::Error::Closed(_)) => {}
+            Err(_) => self.heard_before.push(self.next),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What Python says of documents that are sent, out of the attributes of its dataclasses.
+
+use bytes::Bytes;
+use penstock_ingest::{DocumentPolicy, Identity, Privacy, PrivacyOptions};
+use penstock_pipestream::messages::CompletionPolicy;
+use pyo3::prelude::*;
+
+use crate::error::IntoPyErr;
+use crate::pipestream::fields::PolicyFields;
+use crate::pipestream::pipe_doc::OwnerFields;
+
+/// What Python says of a document.
+#[derive(Debug, Default, FromPyObject)]
+pub(crate) struct IdentityFields {
+    doc_id: Option<String>,
+    owner: Option<OwnerFields>,
+}
+
+impl TryFrom<IdentityFields> for Identity {
+    type Error = PyErr;
+
+    fn try_from(fields: IdentityFields) -> PyResult<Self> {
+        Self::new(fields.doc_id, fields.owner.map(Into::into)).map_err(IntoPyErr::into_py_err)
+    }
+}
+
+/// What Python says of privacy.
+#[derive(FromPyObject)]
+pub(crate) struct PrivacyFields {
+    pad_children: u64,
+    opaque_types: bool,
+    pseudonym_key: Option<Bytes>,
+    by_reference: Option<String>,
+}
+
+impl TryFrom<PrivacyFields> for Privacy {
+    type Error = PyErr;
+
+    fn try_from(fields: PrivacyFields) -> PyResult<Self> {
+        let PrivacyFields { pad_children, opaque_types, pseudonym_key, by_reference } = fields;
+        let options = PrivacyOptions { pad_children, opaque_types, pseudonym_key, by_reference };
+        Self::new(options).map_err(IntoPyErr::into_py_err)
+    }
+}
+
+/// Reads a `penstock.pipestream.CompletionPolicy`, whose text is what receipts have.
+pub(super) fn document_policy(policy: &Bound<'_, PyAny>) -> PyResult<DocumentPolicy> {
+    let text = policy.str()?.extract()?;
+    let message = CompletionPolicy::from(policy.extract::<PolicyFields>()?);
+    DocumentPolicy::new(message, text).map_err(IntoPyErr::into_py_err)
+}

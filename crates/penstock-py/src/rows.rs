@@ -1,0 +1,74 @@
+//! Rows of Arrow that become entities, for Python: `penstock_ingest` sends them, and no row crosses into Python.
+
+use std::collections::BTreeMap;
+
+use penstock_ingest::{RowFailure, RowOptions, RowTotals};
+use pyo3::prelude::*;
+use pyo3_arrow::PyRecordBatch;
+
+use crate::documents::Interrupts;
+use crate::error::IntoPyErr;
+use crate::pipestream::session::Session;
+
+type FailureTuple = (Option<String>, Option<String>, u64, String, String);
+
+/// Sends rows into one session, which nobody else sends into.
+#[pyclass(frozen, name = "RowSender", module = "penstock._core")]
+pub(crate) struct RowSender(penstock_ingest::RowSender);
+
+/// How the rows ended.
+#[derive(IntoPyObject)]
+pub(crate) struct Totals {
+    rows: u64,
+    octets: u64,
+    scopes: u64,
+    failed: u64,
+    /// Rows that are not COMPLETE, under a policy.
+    left_out: u64,
+    /// Document, path as JSON, code, the code's name and message of the first rows that failed.
+    failures: Vec<FailureTuple>,
+    /// The Merkle root over the root scope; none at layer 0, and before `finish`.
+    merkle_root: Option<String>,
+}
+
+#[pymethods]
+impl RowSender {
+    /// `metadata` is that of every entity; with `scopes`, each run of rows of one document is a scope. `tolerant`: the
+    /// session's policy says which rows may be left out, and only documents fail.
+    #[new]
+    #[pyo3(signature = (session, metadata, scopes, tolerant = false))]
+    fn new(session: &Session, metadata: BTreeMap<String, String>, scopes: bool, tolerant: bool) -> PyResult<Self> {
+        let options = RowOptions { metadata, scopes, tolerant };
+        penstock_ingest::RowSender::new(session.handle.clone(), options).map(Self).map_err(IntoPyErr::into_py_err)
+    }
+
+    /// Sends a batch; returns when all of it was handed over. Waits while too much is on its way.
+    fn send(&self, py: Python<'_>, batch: PyRecordBatch) -> PyResult<()> {
+        let batch = batch.into_inner();
+        let interrupts = Interrupts::default();
+        let sent = py.detach(|| self.0.send(&batch, &interrupts));
+        interrupts.result()?;
+        sent.map_err(IntoPyErr::into_py_err)
+    }
+
+    /// Waits until every row has ended and the digests of all scopes have matched.
+    fn finish(&self, py: Python<'_>) -> PyResult<Totals> {
+        let interrupts = Interrupts::default();
+        let finished = py.detach(|| self.0.finish(&interrupts));
+        interrupts.result()?;
+        let merkle_root = finished.map_err(IntoPyErr::into_py_err)?;
+        Ok(Totals { merkle_root, ..self.totals() })
+    }
+
+    /// How the rows ended, as far as it is known.
+    fn totals(&self) -> Totals {
+        let RowTotals { rows, bytes, scopes, failed, left_out } = self.0.totals();
+        let failures = self.0.failures().into_iter().map(failure_tuple).collect();
+        Totals { rows, octets: bytes, scopes, failed, left_out, failures, merkle_root: None }
+    }
+}
+
+fn failure_tuple(failure: RowFailure) -> FailureTuple {
+    let RowFailure { document, path, code, message } = failure;
+    (document, path, code.code(), code.name().to_owned(), message)
+}
