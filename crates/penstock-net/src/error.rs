@@ -54,7 +54,7 @@ impl Error {
     }
 
     /// A task ended without an answer.
-    pub(crate) fn task(why: &impl fmt::Display) -> Self {
+    pub fn task(why: &impl fmt::Display) -> Self {
         Self::Task(why.to_string())
     }
 

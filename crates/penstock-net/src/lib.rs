@@ -18,6 +18,7 @@ pub mod runtime;
 pub mod storage;
 mod tcp;
 pub mod tls;
+mod unix;
 pub mod vgi;
 
 pub use admission::{ConnectionLimits, Descriptors, IDLE_TIMEOUT, provide_descriptors};

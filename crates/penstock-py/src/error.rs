@@ -5,9 +5,15 @@
 //! survive a pickle, and so the way back from a Spark worker.
 
 use pyo3::PyErr;
+use tokio::task::JoinHandle;
 
 mod python {
     pyo3::import_exception!(penstock.errors, PipeStreamError);
+}
+
+/// What a task has given; an error where it died.
+pub(crate) async fn joined<T>(task: JoinHandle<penstock_net::Result<T>>) -> penstock_net::Result<T> {
+    task.await.unwrap_or_else(|died| Err(penstock_net::Error::task(&died)))
 }
 
 /// What an error of a core is in Python.

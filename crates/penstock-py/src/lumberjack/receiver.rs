@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::options::ReceiveOptions;
 use super::{raised, wait};
+use crate::error::joined;
 use crate::pipestream::options::place;
 use crate::pipestream::waiting::{Timeout, wait_or_not};
 use crate::spool::writer::Spool as PySpool;
@@ -158,8 +159,8 @@ impl LumberjackReceiver {
         let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
         let mut result = self.receiver.shutdown(grace).await;
         if let Some(spool) = self.spool.clone() {
-            let closed = runtime::spawn_blocking(move || spool.close())?.await;
-            result = result.and(closed.unwrap_or_else(|died| Err(Error::Misuse(died.to_string()))));
+            let closing = runtime::spawn_blocking(move || spool.close())?;
+            result = result.and(joined(closing).await);
         }
         self.closed.send_replace(true);
         result

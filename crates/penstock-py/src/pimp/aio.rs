@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_net::{Error, runtime};
+use penstock_net::runtime;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -12,17 +12,14 @@ use super::job::PimpJob;
 use super::options::{ReachOptions, ServeOptions};
 use super::raised;
 use super::sender::{PieceArgument, PimpSender};
+use crate::error::joined;
 use crate::pipestream::aio::{Futures, Operation};
-
-fn died(error: &tokio::task::JoinError) -> PyErr {
-    raised(&Error::Misuse(error.to_string()))
-}
 
 /// Begins to listen.
 #[pyfunction]
 pub(crate) fn pimp_listen(futures: &Futures, listen: String, options: ServeOptions) -> PyResult<Operation> {
     let bound = runtime::spawn_blocking(move || PimpBuffer::bind(&listen, options)).map_err(|error| raised(&error))?;
-    Ok(futures.start(async move { bound.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
+    Ok(futures.start(async move { joined(bound).await.map_err(|error| raised(&error)) }))
 }
 
 /// Takes no more connections, and ends.
@@ -35,7 +32,7 @@ pub(crate) fn pimp_close(futures: &Futures, buffer: Py<PimpBuffer>, grace: f64) 
 #[pyfunction]
 pub(crate) fn pimp_open(futures: &Futures, url: String, options: ReachOptions) -> PyResult<Operation> {
     let opened = runtime::spawn_blocking(move || PimpJob::open(&url, &options)).map_err(|error| raised(&error))?;
-    Ok(futures.start(async move { opened.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
+    Ok(futures.start(async move { joined(opened).await.map_err(|error| raised(&error)) }))
 }
 
 /// Makes a job.

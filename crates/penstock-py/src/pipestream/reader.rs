@@ -21,7 +21,7 @@ use super::fields::ClaimRowFields;
 use super::options::{ReaderOptions, place};
 use super::rows::{Columns, record_batch};
 use super::waiting::{Timeout, wait};
-use crate::error::IntoPyErr;
+use crate::error::{IntoPyErr, joined};
 
 /// Sessions and pieces that are asked for at a time.
 const ITEMS: usize = 4_096;
@@ -198,9 +198,7 @@ impl SinkRows {
                 };
                 reading
             };
-            let (batch, next) = wait(py, Timeout::NEVER, async {
-                reading.await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
-            })?;
+            let (batch, next) = wait(py, Timeout::NEVER, joined(reading))?;
             {
                 let mut state = lock(&self.state);
                 state.next = next;
@@ -385,11 +383,11 @@ fn session_tuple(session: ClosedSession) -> SessionTuple {
 
 /// Runs on the IO thread, so that it ends there even if the caller does not wait for it.
 async fn background<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    runtime::spawn(work)?.await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+    joined(runtime::spawn(work)?).await
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.unwrap_or_else(|died| Err(Error::Misuse(died.to_string())))
+    joined(spawn_blocking(work)).await
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -345,6 +345,10 @@ impl Target for Broken {
         self.target.write(segment, at, octets, durable)
     }
 
+    fn end(&mut self, segment: u64, at: u64, footer: &[u8]) -> Result<()> {
+        self.target.end(segment, at, footer)
+    }
+
     fn is_whole(&self) -> bool {
         self.target.is_whole()
     }
@@ -536,5 +540,7 @@ fn an_object_store_keeps_the_same_spool() {
     assert!(elsewhere.commit("query", end).is_err());
 }
 
+mod claims;
 mod earlier;
+mod failures;
 mod recovery;

@@ -30,6 +30,7 @@ pub(super) const SERVING: Serving = Serving {
 /// A buffer that listens.
 #[derive(Debug)]
 pub struct Buffer {
+    service: Arc<Service>,
     server: HttpServer,
     metrics: Option<Endpoint>,
 }
@@ -80,7 +81,7 @@ impl Buffer {
                 () = stopping.told() => {}
             }
         });
-        Ok(Self { server, metrics })
+        Ok(Self { service: Arc::clone(service), server, metrics })
     }
 
     /// Where it listens.
@@ -100,6 +101,7 @@ impl Buffer {
 
     /// Takes no more connections, answers the polls that are held open, waits for the requests that run, so long at most, and ends.
     pub fn close(&self, grace: Duration) -> Result<()> {
+        self.service.stop();
         self.server.close_within(grace)?;
         if let Some(metrics) = &self.metrics {
             metrics.stop();

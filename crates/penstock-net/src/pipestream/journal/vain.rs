@@ -60,8 +60,11 @@ impl Waiting {
             let (session, done) = opened.await.map_err(|died| Error::task(&died))??;
             session.observe(events).await;
             drop(session);
-            // The thread ends by a panic only.
-            let _ = done.await;
+            // Its records are what the next start tries it with.
+            done.await.map_err(|_| Error::Io {
+                context: "the list has no last line".to_owned(),
+                message: "the disk has refused it".to_owned(),
+            })?;
         }
         self.journal.remove().await.map_err(|error| Error::io("cannot remove its records", &error))
     }
