@@ -101,3 +101,36 @@ def test_cores_touch_no_file_socket_thread_or_clock(repository, manifests, saw):
                 assert not hit, f"{source.relative_to(repository)}:{number} uses {hit and hit[0]}"
             files += 1
     saw(files, "source files of cores", at_least=20)
+
+
+# Below tracing-subscriber alone, and small: the tests' proptest wants all of it.
+SMALL = {"regex-syntax"}
+
+
+def _features(repository: Path, *options: str) -> dict[str, set[str]]:
+    """The features of each package, by name and version, in a tree of dependencies."""
+    tree = subprocess.run(
+        ["cargo", "tree", "--locked", *options, "--prefix", "none", "--format", "{p}|{f}"],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, set[str]] = {}
+    for line in tree.stdout.splitlines():
+        package, _, features = line.removesuffix(" (*)").partition("|")
+        found.setdefault(" ".join(package.split()[:2]), set()).update(filter(None, features.split(",")))
+    return found
+
+
+def test_extension_and_tests_share_one_build(repository, saw):
+    """Where one feature of libc differs, a cold `make test` compiles tokio, rustls, arrow and our crates twice."""
+    extension = _features(repository, "-p", "penstock-py", "-e", "normal,build")
+    workspace = _features(repository, "--workspace", "-e", "normal,build,dev")
+    differ = {
+        package: sorted(workspace[package] - features)
+        for package, features in extension.items()
+        if package.split()[0] not in SMALL and workspace[package] - features
+    }
+    assert not differ, "choose these features in [workspace.dependencies], too"
+    saw(len(extension), "packages below the extension", at_least=200)

@@ -6,6 +6,7 @@ import resource
 import ssl
 import struct
 import threading
+import time
 import urllib.request
 import zlib
 from decimal import Decimal
@@ -247,6 +248,23 @@ def test_octets_of_all_connections_together_are_bounded():
         for writer in writers:
             assert writer.ack() == (2, 1)
             writer.socket.close()
+
+
+def test_what_is_inflated_of_half_a_frame_counts():
+    text = b"".join(b"%d" % number for number in range(200_000))
+    frames = window(1) + compressed(json_frame(1, b'"%s"' % text))
+    assert len(frames) < len(text) // 2
+    with Receiver() as receiver, Writer(receiver.address) as writer:
+        writer.send(frames[:-50])
+        deadline = time.monotonic() + 20
+        while receiver.counters.held_octets < len(text) // 10 * 9:
+            assert time.monotonic() < deadline, receiver.counters.held_octets
+            time.sleep(0.01)
+        writer.send(frames[-50:])
+        batch = receiver.receive(20)
+        assert batch is not None
+        batch.ack()
+        assert writer.ack() == (2, 1)
 
 
 def test_a_connection_too_many_is_closed(taking):

@@ -360,6 +360,30 @@ def test_a_spool_in_an_object_store_is_acknowledged_when_the_store_has_it(s3: S3
     assert json.loads(s3.get("logs/spool/readers.json"))["nightly"][0] > 0
 
 
+def test_who_opens_a_spool_in_an_object_store_shuts_out_who_wrote_it_before(s3: S3, kept: Spool):
+    with Receiver(spool=kept) as receiver, Sender(receiver.address) as sender:
+        sender.send([{"n": 0}], timeout=60)
+        with Spool(s3.uri("logs/spool"), storage=s3.storage, linger=0.02) as second, Receiver(spool=second) as other:
+            with Writer(receiver.address) as writer:
+                writer.send(window(1) + json_frame(1, b'{"n":1}'))
+                assert writer.rest() == b""
+            with pytest.raises(LumberjackError, match="another receiver has opened this spool since"):
+                kept.commit("nightly", Position(1, 1))
+            with Sender(other.address) as moved:
+                moved.send([{"n": 1}], timeout=60)
+            second.commit("nightly", second.end())
+            assert kept.counters().refused == 1
+    assert numbers(s3.uri("logs/spool"), storage=s3.storage) == [0, 1]
+    assert len([name for name in s3.list("logs/spool/") if "writer-" in name]) == 1
+
+
+def test_a_reader_cannot_commit_what_is_not_there(tmp_path: Path):
+    with Spool(tmp_path / "spool", ack="commit") as spool:
+        for beyond in (Position(1, 1), Position(2, 0), Position(9, 9)):
+            with pytest.raises(LumberjackError, match=r"'?\"nightly\"'? commits row \d+ of segment \d+"):
+                spool.commit("nightly", beyond)
+
+
 def test_a_segment_ends_at_its_age(tmp_path: Path):
     with Spool(tmp_path / "spool", segment_seconds=0.01) as spool, Receiver(spool=spool) as receiver:
         deadline, sent = time.monotonic() + 60, 0

@@ -1,8 +1,10 @@
 """What follows a refused request of vgi or of metrics: a connection that is usable, or an end that is announced."""
 
 import http.client
+import re
 import socket
 import ssl
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from worker import Service, ServiceImpl
 from penstock.lumberjack import Receiver
 from penstock.tls import write_certificates
 from penstock.vgi import AuthContext, RpcServer
-from penstock.vgi.http import HttpServer, bearer_authenticate_static
+from penstock.vgi.http import HttpServer, bearer_authenticate_static, make_sync_client
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -100,3 +102,39 @@ def test_the_endpoint_for_metrics_announces_the_end_of_each_connection() -> None
             assert _ask(connection, method, path, b"x" * 4_096) == (status, True)
             # An end, and no reset, follows.
             assert connection.sock is None
+
+
+def test_every_request_that_no_method_saw_is_counted_once_whoever_has_refused_it() -> None:
+    authenticate = bearer_authenticate_static(tokens={"good": AuthContext("bearer", True, "caller")})
+    server = RpcServer(Service, ServiceImpl())
+    metrics = server.core.metrics("127.0.0.1:0")
+
+    def refused() -> int:
+        with urllib.request.urlopen(f"http://{metrics.address}/metrics") as page:
+            found = re.search(r"^penstock_vgi_refused_total (\d+)$", page.read().decode(), re.MULTILINE)
+        assert found is not None
+        return int(found[1])
+
+    good = {"Content-Type": ARROW, "Authorization": "Bearer good"}
+    asked = [
+        (401, "POST", "/vgi/add", b"", {"Content-Type": ARROW}),
+        (404, "POST", "/elsewhere", b"", good),
+        (405, "PUT", "/vgi/add", b"", good),
+        (415, "POST", "/vgi/add", b"", {**good, "Content-Type": "text/plain"}),
+        (413, "POST", "/vgi/add", bytes(1_001), good),
+        (400, "POST", "/vgi/add", b"no Arrow", good),
+        (404, "POST", "/vgi/no_such_method", b"", good),
+    ]
+    try:
+        with HttpServer(server, authenticate=authenticate, max_request_bytes=1_000) as running:
+            for count, (status, method, path, body, headers) in enumerate(asked, 1):
+                connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
+                assert _ask(connection, method, path, body, **headers)[0] == status
+                connection.close()
+                assert refused() == count, (status, path)
+        client = make_sync_client(server, authenticate=authenticate, max_request_bytes=1_000)
+        for count, (status, method, path, body, headers) in enumerate(asked, 1 + len(asked)):
+            answer = client.request(method, path, content=body, headers=headers)
+            assert (answer.status_code, refused()) == (status, count), path
+    finally:
+        metrics.close()

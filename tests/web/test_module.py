@@ -151,3 +151,23 @@ def test_an_evil_buffer_is_found_out(read, evil):
     codes = [code for code, _, _ in CASES] + ["TOO_LARGE"]
     for code, case, outcome in zip(codes, jobs, read(*jobs), strict=True):
         assert (outcome.get("name"), outcome.get("code")) == ("PimpError", code), (case, outcome)
+
+
+def test_a_buffer_that_takes_larger_jobs_is_read_by_who_says_so(read, evil):
+    url, answers = evil
+    limits = {"job": 1 << 30, "chunks": 5_000, "value": 300_000}
+    cases = [
+        (262_145, {}, "TOO_LARGE"),
+        (262_145, {"limits": limits}, None),
+        (262_145, {"limits": limits | {"job": 1_000}}, "TOO_LARGE"),
+        (1, {"limits": {"chunks": 1}}, "TOO_LARGE"),
+    ]
+    jobs = []
+    for length, options, _ in cases:
+        identity = str(uuid.uuid4())
+        chunks = [first(identity), envelope(identity, 1, "x" * length, done=True)]
+        answers[identity] = (200, json.dumps({"chunks": chunks, "nextIndex": 2}).encode())
+        jobs.append({"url": f"{url}/pimp/{identity}", "options": {"wait": 0} | options})
+    for (length, options, code), outcome in zip(cases, read(*jobs), strict=True):
+        assert outcome.get("code") == code, (options, outcome)
+        assert code or outcome["payload"] == b"x".hex() * length

@@ -15,6 +15,7 @@ pub mod runtime;
 pub mod storage;
 pub mod tcp;
 pub mod tls;
+pub mod unix;
 
 pub use admission::{ConnectionLimits, Descriptors, IDLE_TIMEOUT, provide_descriptors};
 pub use error::{DriverError, Error, Result};

@@ -1,8 +1,8 @@
 //! `--metrics`: what a server counts, for Prometheus, and whether it is well. For every protocol.
 //!
 //! `GET /metrics` gives OpenMetrics text, which Prometheus reads, `GET /healthz` 200, or 503 from the moment at which
-//! the server is told to stop. Counting costs whoever counts an atomic addition; everything else is done when somebody
-//! asks.
+//! the server is told to stop, and while its store fails. Counting costs whoever counts an atomic addition; everything
+//! else is done when somebody asks.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -50,6 +50,11 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
 
     /// Whether it takes work.
     fn is_healthy(&self) -> bool;
+
+    /// Why it takes none although nobody told it to stop.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The metrics of one scrape.
@@ -176,7 +181,10 @@ fn respond(request: &Request<RequestBody>, source: &Arc<dyn Source>) -> Response
             |text| answer(StatusCode::OK, OPEN_METRICS, text),
         ),
         "/healthz" if source.is_healthy() => answer(StatusCode::OK, PLAIN, "ok\n".to_owned()),
-        "/healthz" => answer(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "stopping\n".to_owned()),
+        "/healthz" => {
+            let why = source.trouble().unwrap_or_else(|| "stopping".to_owned());
+            answer(StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{why}\n"))
+        }
         _ => answer(StatusCode::NOT_FOUND, PLAIN, "there are /metrics and /healthz\n".to_owned()),
     }
 }

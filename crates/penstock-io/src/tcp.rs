@@ -4,7 +4,8 @@ use std::net::{SocketAddr, TcpListener};
 
 use socket2::{Domain, Socket, Type};
 
-const BACKLOG: i32 = 1_024;
+/// Connections that wait to be accepted.
+pub const BACKLOG: i32 = 1_024;
 
 /// A socket that takes IPv4 as well where it is of IPv6, and whose port is free again at once.
 pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {

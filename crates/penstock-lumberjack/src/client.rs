@@ -14,7 +14,7 @@ use crate::{Accepts, Ack, Data, Decoder, Error, Frame, Json, Pair, Result, Versi
 pub enum Sequence {
     /// From 1 in every window, as Beats do: understood by receivers that acknowledge numbers and by those that count.
     Window,
-    /// On and on over windows and connections, past 2^32 - 1 to 0.
+    /// On and on over windows and connections, past 2^32 - 1 to 1.
     Continue,
 }
 
@@ -201,7 +201,10 @@ impl Client {
         let start = u32::try_from(self.open.frames.len()).map_err(|_| Error::misuse("a window has 4 GiB or more"))?;
         encode(&mut self.open.frames)?;
         self.open.starts.push(start);
-        let full = self.open.count() >= self.config.window || self.open.frames.len() >= self.config.window_octets;
+        // No event has the number 0, which keeps alive: where it would come, the next window begins, with 1.
+        let full = self.open.count() >= self.config.window
+            || self.open.frames.len() >= self.config.window_octets
+            || self.next_sequence() == 0;
         if full {
             self.flush();
         }
@@ -221,7 +224,7 @@ impl Client {
     fn first(&self) -> u32 {
         match self.config.sequence {
             Sequence::Window => 1,
-            // 0 says that the reader is still there: no window begins with it, so a window of one is not taken for that.
+            // 0 says that the reader is still there.
             Sequence::Continue => self.last_sequence.wrapping_add(1).max(1),
         }
     }
@@ -348,5 +351,30 @@ impl Client {
         self.decoder = Decoder::new(Accepts::Reader, Limits::default());
         self.heard = now;
         self.failed = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_go_on_leave_out_the_one_that_keeps_alive() {
+        let now = Instant::now();
+        let config =
+            ClientConfig { sequence: Sequence::Continue, window: 4, compression: 0, ..ClientConfig::default() };
+        let mut client = Client::new(now, config).expect("legal");
+        client.last_sequence = u32::MAX - 2;
+        client.open.first = client.first();
+        (0..4).for_each(|_| client.send_json(b"{}").expect("fits"));
+        client.flush();
+        let mut out = BytesMut::new();
+        while client.poll_transmit(now, &mut out).expect("fits") {}
+        let ack = |sequence: u32| [b"1A".as_slice(), &sequence.to_be_bytes()].concat();
+        assert_eq!(client.handle_input(now, &ack(0)), Ok(Acknowledged(0)));
+        assert_eq!(client.handle_input(now, &ack(u32::MAX)), Ok(Acknowledged(2)));
+        assert_eq!(client.handle_input(now, &ack(0)), Ok(Acknowledged(2)));
+        assert_eq!(client.handle_input(now, &ack(2)), Ok(Acknowledged(4)));
+        assert_eq!(client.unacknowledged(), 0);
     }
 }

@@ -7,6 +7,9 @@ use crate::{Error, Frame, Result};
 
 /// How much is inflated at a time: what a compressed frame costs in memory, beside a frame that is larger.
 const INFLATE: usize = 64 << 10;
+/// The memory of a frame that is larger is given back with it, even where the next one has begun: a peer could keep it for
+/// ever.
+const LARGE: usize = 1 << 20;
 /// Below so many inflated octets the ratio says nothing.
 const RATIO_FROM: u64 = 64 << 10;
 
@@ -118,9 +121,10 @@ impl Decoder {
         }
     }
 
-    /// Octets that have arrived and belong to no frame given so far.
+    /// Octets that have arrived and belong to no frame given so far, with those that were inflated of it.
     pub fn waiting(&self) -> usize {
-        self.input.len().saturating_sub(self.given)
+        let inflated = self.inflating.as_ref().map_or(0, |inflating| inflating.waiting());
+        self.input.len().saturating_sub(self.given) + inflated
     }
 
     /// Whether a frame has begun that is not whole. A compressed frame is one.
@@ -221,11 +225,19 @@ impl Decoder {
     fn drop_given(&mut self) {
         let given = std::mem::take(&mut self.given);
         self.advance(given);
+        give_back(given, &mut self.input);
     }
 
     fn advance(&mut self, octets: usize) {
         self.input.advance(octets.min(self.input.len()));
         self.offset += octets as u64;
+    }
+}
+
+/// Leaves the memory of large frames that were given, with a copy of the little that is behind them.
+fn give_back(given: usize, octets: &mut BytesMut) {
+    if given > LARGE {
+        *octets = BytesMut::from(octets.as_ref());
     }
 }
 
@@ -236,9 +248,15 @@ enum Inflated {
 }
 
 impl Inflating {
+    /// Inflated octets that belong to no frame given so far.
+    fn waiting(&self) -> usize {
+        self.output.len().saturating_sub(self.given)
+    }
+
     fn find(&mut self, input: &mut BytesMut, accepts: Accepts, limits: &Limits) -> Result<Inflated> {
         let given = std::mem::take(&mut self.given);
         self.output.advance(given.min(self.output.len()));
+        give_back(given, &mut self.output);
         loop {
             match self.scan.scan(&self.output, accepts, limits)? {
                 Some(Found::Frame(length)) => return Ok(Inflated::Frame(length)),
@@ -303,5 +321,30 @@ impl Inflating {
             return Err(Error::malformed("a compressed frame ends inside of a frame"));
         }
         Ok(Inflated::End)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Json, Version, encoder};
+
+    #[test]
+    fn the_memory_of_a_large_inflated_frame_is_given_back_while_its_compressed_frame_goes_on() {
+        let (mut frames, mut out) = (BytesMut::new(), BytesMut::new());
+        for payload in [&vec![b'x'; 8 << 20], b"{}".as_slice(), b"{}".as_slice()] {
+            Json { version: Version::V2, sequence: 1, payload }.encode(&mut frames).expect("fits");
+        }
+        encoder::compress(Version::V2, &frames, 3, &mut out);
+        let mut decoder = Decoder::new(Accepts::Writer, Limits::default());
+        // What is missing is the checksum of the stream.
+        decoder.push(out.get(..out.len() - 4).unwrap_or_default());
+        let mut given = 0;
+        while decoder.next_frame().expect("legal").is_some() {
+            given += 1;
+        }
+        let capacity = decoder.inflating.as_ref().map(|inflating| inflating.output.capacity());
+        assert_eq!(given, 3);
+        assert!(capacity.is_some_and(|capacity| capacity < 1 << 20), "{capacity:?}");
     }
 }

@@ -23,7 +23,7 @@ pub struct ServerConfig {
     pub idle_timeout: Option<Duration>,
     /// How often a writer of version 2 is told that the reader is still there, while the application is slow: 3 s.
     pub keepalive: Duration,
-    /// Whether a writer of version 1 has its last acknowledgement repeated instead. Default: no.
+    /// Whether a writer of version 1 has its last acknowledgement repeated instead, where its numbers go on. Default: no.
     pub repeat_ack: bool,
     /// After so long a pause between frames, what has been taken of a window is acknowledged: 1 s.
     pub pause: Duration,
@@ -169,7 +169,7 @@ impl Server {
         self.decoder.offset()
     }
 
-    /// Octets that have arrived and belong to no event handed over.
+    /// Octets that have arrived and belong to no event handed over, with what was inflated of it.
     pub fn waiting(&self) -> usize {
         self.decoder.waiting()
     }
@@ -401,14 +401,33 @@ impl Server {
         Ok(())
     }
 
+    /// Tells the writer to wait on, unless it could take that for the acknowledgement of events that are not safe.
     fn keep_alive(&mut self, now: Instant) {
         let ack = match self.runs.back().map(|run| run.version) {
-            Some(version @ Version::V2) => Some(Ack { version, sequence: 0 }),
-            Some(Version::V1) => self.last_ack,
+            Some(version @ Version::V2) => Some(Ack { version, sequence: 0 }).filter(|_| !self.is_expected(0)),
+            Some(Version::V1) => self.last_ack.filter(|last| self.goes_on_behind(last.sequence)),
             None => None,
         };
         self.transmits.extend(ack);
         self.last_transmit = now;
+    }
+
+    /// Whether an event that is not acknowledged has a number, or one that the open window still lacks will have it.
+    fn is_expected(&self, sequence: u32) -> bool {
+        let lacking = self.windows.back().map_or(0, |window| window.left);
+        let ends = self.runs.iter().skip(1).map(|next| next.position).chain([self.received + u64::from(lacking)]);
+        self.runs.iter().zip(ends).any(|(run, end)| {
+            let begin = run.position.max(self.acknowledged);
+            u64::from(sequence.wrapping_sub(run.sequence_at(begin))) < end.saturating_sub(begin)
+        })
+    }
+
+    /// Whether all events that are not acknowledged go on behind a number. Of a writer that begins anew in each window it
+    /// would acknowledge the next one.
+    fn goes_on_behind(&self, sequence: u32) -> bool {
+        self.runs.back().is_some_and(|run| {
+            run.position <= self.acknowledged && run.sequence_at(self.acknowledged) == sequence.wrapping_add(1)
+        })
     }
 
     /// The writer has finished its stream. What was taken of an open window is acknowledged now or when it is taken.

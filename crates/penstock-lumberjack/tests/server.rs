@@ -220,6 +220,72 @@ fn version_1_hears_nothing_unless_its_last_acknowledgement_is_to_be_repeated() {
 }
 
 #[test]
+fn an_acknowledgement_is_not_repeated_where_the_writer_may_take_it_for_a_later_window() {
+    // Numbers that begin anew, in a window of the same size, of a larger one, and of a smaller one.
+    for second in [2, 3, 1] {
+        let mut dialogue = Dialogue::with(Version::V1, ServerConfig { repeat_ack: true, ..ServerConfig::default() });
+        dialogue.window(2).events([1, 2]).arrive().expect("legal");
+        dialogue.take_all();
+        assert_eq!(dialogue.acks(), [('1', 2)]);
+        // The rest of the window may be on its way, and the writer knows its numbers.
+        dialogue.window(second).events([1]).arrive().expect("legal");
+        dialogue.pass(7.0).expect("no time-out");
+        assert_eq!(dialogue.acks(), []);
+        dialogue.events(2..=second).arrive().expect("legal");
+        dialogue.take_all();
+        assert_eq!(dialogue.acks(), [('1', second)]);
+    }
+}
+
+#[test]
+fn nobody_is_told_to_wait_on_by_the_number_of_an_event() {
+    for received in [1, 2] {
+        let mut dialogue = Dialogue::new(Version::V2);
+        dialogue.window(3).events([u32::MAX, 0, 1].into_iter().take(received)).arrive().expect("legal");
+        dialogue.pass(7.0).expect("no time-out");
+        assert_eq!(dialogue.acks(), [], "0 is an event of this window");
+        dialogue.events([u32::MAX, 0, 1].into_iter().skip(received)).arrive().expect("legal");
+        dialogue.take_all();
+        assert_eq!(dialogue.acks(), [('2', 1)]);
+        dialogue.window(1).events([2]).arrive().expect("legal");
+        dialogue.pass(4.0).expect("no time-out");
+        assert_eq!(dialogue.acks(), [('2', 0)]);
+    }
+}
+
+#[test]
+fn what_is_inflated_of_a_frame_that_is_not_whole_is_waiting() {
+    // Text of which zlib makes a tenth or so.
+    let payload: Vec<u8> = (0_u32..600_000).flat_map(|number| number.to_string().into_bytes()).collect();
+    let mut frames = BytesMut::new();
+    Json { version: Version::V2, sequence: 1, payload: &payload }.encode(&mut frames).expect("fits");
+    let mut dialogue = Dialogue::new(Version::V2);
+    encoder::compress(Version::V2, &frames, 9, &mut dialogue.out);
+    let last = dialogue.out.split_off(dialogue.out.len() - 100);
+    assert!(dialogue.out.len() < payload.len() / 2);
+    assert_eq!(dialogue.arrive(), Ok(0));
+    let waiting = dialogue.server.waiting();
+    assert!((payload.len() / 10 * 9..payload.len()).contains(&waiting), "{waiting} of {}", payload.len());
+    dialogue.out = last;
+    assert_eq!(dialogue.arrive(), Ok(1));
+    assert_eq!(dialogue.server.waiting(), 0);
+}
+
+#[test]
+fn the_memory_of_a_large_frame_is_given_back_though_the_next_one_has_begun() {
+    let mut dialogue = Dialogue::new(Version::V2);
+    let payload = vec![b'x'; 8 << 20];
+    Json { version: Version::V2, sequence: 1, payload: &payload }.encode(&mut dialogue.out).expect("fits");
+    dialogue.out.extend_from_slice(b"2");
+    assert_eq!(dialogue.arrive(), Ok(1));
+    assert_eq!(dialogue.server.waiting(), 1);
+    // What a read reserves.
+    dialogue.server.input().reserve(8 << 10);
+    let capacity = dialogue.server.input().capacity();
+    assert!(capacity < 1 << 20, "{capacity}");
+}
+
+#[test]
 fn a_frame_that_does_not_arrive_in_30_seconds_is_too_late_and_silence_between_frames_is_not() {
     let mut dialogue = Dialogue::new(Version::V2);
     dialogue.window(5).events([1]).arrive().expect("legal");

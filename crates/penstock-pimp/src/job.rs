@@ -244,6 +244,11 @@ impl Job {
         self.lost = true;
     }
 
+    /// Whether its buffer has all of it, as far as it knows.
+    pub const fn is_intact(&self) -> bool {
+        !self.lost
+    }
+
     /// Whether it was deleted. Who keeps jobs keeps no chunks of it.
     pub const fn is_deleted(&self) -> bool {
         self.deleted

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_io::DriverError as _;
-use penstock_pipestream::messages::CompletionPolicy;
-use penstock_pipestream::messages::StoppingPointValidation;
+use penstock_pipestream::messages::{CompletionPolicy, StoppingPointValidation};
 use penstock_pipestream::reference::check_no_data_key;
 use penstock_pipestream::yield_token::StoppingPoint;
 use penstock_pipestream::{

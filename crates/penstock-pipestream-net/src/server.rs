@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use penstock_io::DriverError as _;
-use penstock_io::ReadKey;
 use penstock_io::admission::{Admission, Config, IDLE_TIMEOUT, Permit};
-use penstock_io::metrics;
 use penstock_io::runtime::{PerProcess, Runtime};
 use penstock_io::tls::{ClientCertificates, Fingerprint, ServerTls};
+use penstock_io::{DriverError as _, ReadKey, metrics};
 use penstock_pipestream::{ErrorCode, Role, Status};
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, Incoming, ServerConfig};

@@ -12,9 +12,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use penstock_io::DriverError as _;
-use penstock_io::hex;
 use penstock_io::runtime::{ProcessLocal, Runtime};
+use penstock_io::{DriverError as _, hex};
 use penstock_pipestream::{ErrorCode, Reason};
 use quinn::congestion::CubicConfig;
 use quinn::crypto::{CryptoError, HmacKey};

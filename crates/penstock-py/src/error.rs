@@ -4,13 +4,20 @@
 //! Python class; here they are only raised. Each takes its fields as positional arguments, which is what makes it
 //! survive a pickle, and so the way back from a Spark worker.
 
+use penstock_io::DriverError;
 use penstock_pipestream::ErrorCode;
 use penstock_wire::ErrorKind;
 use pyo3::PyErr;
 use pyo3::exceptions::{PyOSError, PyValueError};
+use tokio::task::JoinHandle;
 
 mod python {
     pyo3::import_exception!(penstock.errors, PipeStreamError);
+}
+
+/// What a task has given; an error where it died.
+pub(crate) async fn joined<T, E: DriverError>(task: JoinHandle<Result<T, E>>) -> Result<T, E> {
+    task.await.unwrap_or_else(|died| Err(E::task(&died)))
 }
 
 /// What an error of a core is in Python.

@@ -216,12 +216,12 @@ impl World {
             files.entry(segment).or_default().extend_from_slice(torn);
         }
         let mut recovery = Recovery::default();
-        for octets in files.values() {
-            recovery.scan(octets).expect("ours");
+        for (number, octets) in &files {
+            recovery.scan(*number, octets).expect("ours");
         }
         let mut held = Model::new();
-        for octets in files.values() {
-            for (task, content) in recovery.content(octets) {
+        for (number, octets) in &files {
+            for (task, content) in recovery.content(*number, octets) {
                 assert_eq!(task.verdict, task.dead.as_ref().is_some_and(|reason| reason.len() > 20));
                 held.insert(task.id.0, (task.order, task.attempts, task.dead.clone(), content.to_vec()));
             }
@@ -301,17 +301,46 @@ fn what_is_damaged_in_a_journal_is_named_and_costs_no_other_task() {
     broken[60] ^= 4;
     world.files.insert(number, broken);
     let mut recovery = Recovery::default();
-    world.files.values().for_each(|octets| assert!(recovery.scan(octets).is_ok()));
+    world.files.iter().for_each(|(number, octets)| assert!(recovery.scan(*number, octets).is_ok()));
     let [damage] = recovery.damage() else { panic!("{:?}", recovery.damage()) };
     assert_eq!((damage.segment, damage.cut, damage.octets), (1, false, 32));
     assert!((16..=60).contains(&damage.offset) && damage.behind > 0);
     assert_eq!(recovery.tasks().len(), 19);
-    let found: usize = world.files.values().map(|octets| recovery.content(octets).count()).sum();
+    let found: usize = world.files.iter().map(|(number, octets)| recovery.content(*number, octets).count()).sum();
     assert_eq!(found, 19);
     // An end that is missing is nothing of that kind.
     let mut recovery = Recovery::default();
-    assert!(recovery.scan(&octets[..octets.len() - 5]).is_ok());
+    assert!(recovery.scan(number, &octets[..octets.len() - 5]).is_ok());
     assert!(recovery.damage().iter().all(|damage| damage.cut && damage.octets == 27));
+}
+
+#[test]
+fn whatever_bit_of_a_segment_flips_all_tasks_but_one_are_readable_and_all_where_it_is_in_the_header() {
+    const HEADER: usize = 16;
+    let mut journal = Journal::new(1 << 20, []);
+    for number in 1..=5 {
+        let (content, order) = ([b"\x01a".as_slice(), &[number; 20]].concat(), u64::from(number));
+        let record = Record::Submit { id: TaskId(number.into()), order, attempts: 0, content: &content, once: false };
+        journal.append(&record, true);
+    }
+    let Some(Write::Append { segment, octets: whole, .. }) = journal.poll_write() else { panic!("nothing to write") };
+    for bit in 0..whole.len() * 8 {
+        let mut flipped = whole.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let mut recovery = Recovery::default();
+        assert_eq!(recovery.scan(segment, &flipped), Ok(true), "bit {bit}");
+        let readable = recovery.content(segment, &flipped).count();
+        let told: Vec<_> = recovery.damage().iter().map(|damage| (damage.is_header(), damage.behind)).collect();
+        if bit >= HEADER * 8 {
+            assert_eq!((readable, told.len()), (4, 1), "bit {bit}");
+            assert!(!told[0].0, "bit {bit}");
+        } else if matches!(flipped[7], 1 | 2) {
+            // Format 3 has become an older one, which is read in the same way.
+            assert_eq!((readable, told), (5, vec![]), "bit {bit}");
+        } else {
+            assert_eq!((readable, told), (5, vec![(true, 5)]), "bit {bit}");
+        }
+    }
 }
 
 #[test]
@@ -320,7 +349,7 @@ fn a_journal_that_does_not_fit_names_the_pool_it_needs() {
     (0..100).for_each(|_| world.submit(&[7; 1_000]));
     world.write();
     let mut recovery = Recovery::default();
-    world.files.values().for_each(|octets| assert!(recovery.scan(octets).is_ok()));
+    world.files.iter().for_each(|(number, octets)| assert!(recovery.scan(*number, octets).is_ok()));
     let needed = PoolConfig::default().bytes_for(vec![1_000; 100]).expect("valid");
     let error = recovery.check(&PoolConfig::with_bytes(needed - 1)).expect_err("too small");
     assert!(error.to_string().contains(&format!("100 tasks need a pool of {needed} octets")), "{error}");

@@ -67,6 +67,8 @@ pub struct Channel {
     exact: bool,
     peer: Peer,
     timeout: Option<Duration>,
+    /// Until when the answer that is waited for must be there, if it has a time.
+    deadline: Option<Instant>,
     /// Until when the first byte must have come, the handshake of TLS included. `None` once it has.
     first_byte: Option<Instant>,
     /// How long the peer may be silent while it is read, and take nothing while it is written to.
@@ -88,7 +90,7 @@ impl Channel {
 
     /// Anything else. With `exact` nothing is read beyond what is needed next.
     pub fn new(source: Box<dyn Source>, sink: Box<dyn Sink>, exact: bool, peer: Peer) -> Self {
-        Self { source, sink, exact, peer, timeout: None, first_byte: None, idle: None }
+        Self { source, sink, exact, peer, timeout: None, deadline: None, first_byte: None, idle: None }
     }
 
     /// The process at the other end.
@@ -111,9 +113,21 @@ impl Channel {
         self.source.received()
     }
 
-    /// How long one read or write may take; `None` is for ever.
-    pub const fn set_timeout(&mut self, timeout: Option<Duration>) {
+    /// How long an answer may take from [`begin`](Self::begin) on, however many reads and writes it is; `None` is for ever.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
+        self.begin();
+    }
+
+    /// Something is asked: the time of its answer begins.
+    pub fn begin(&mut self) {
+        self.deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    }
+
+    /// The time of the answer is over.
+    #[cfg(test)]
+    pub(super) fn expire(&mut self) {
+        self.deadline = Some(Instant::now());
     }
 
     /// Fails the first read with a deadline error where no byte comes within the limit, from now on.
@@ -133,7 +147,7 @@ impl Channel {
 
     /// Reads what is there, at least one octet. `false`: the peer has closed its end.
     pub fn fill(&mut self, decoder: &mut Decoder, check: Check<'_>) -> Result<bool> {
-        let asked = [self.deadline(), self.first_byte].into_iter().flatten().min();
+        let asked = [self.deadline, self.first_byte].into_iter().flatten().min();
         let deadline = asked.into_iter().chain(self.idle_deadline()).min();
         self.source.set_deadline(deadline);
         let filled = self.fill_until(decoder, deadline, asked.is_some(), check);
@@ -177,7 +191,7 @@ impl Channel {
         if output.is_empty() {
             return Ok(());
         }
-        let total = self.deadline();
+        let total = self.deadline;
         let mut deadline = total.into_iter().chain(self.idle_deadline()).min();
         let pieces = output.take();
         let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
@@ -209,20 +223,19 @@ impl Channel {
     }
 
     fn late(&self) -> Error {
-        let message = match (self.first_byte, self.idle) {
-            (Some(_), _) => "the peer has not finished its handshake and sent a first byte in time".to_owned(),
-            (None, Some(idle)) => format!("the peer has sent or taken nothing for {} s", idle.as_secs_f64()),
-            (None, None) => "the peer has not answered within the time-out".to_owned(),
+        let message = match (self.first_byte, self.idle, self.timeout) {
+            (Some(_), _, _) => "the peer has not finished its handshake and sent a first byte in time".to_owned(),
+            (None, Some(idle), _) => format!("the peer has sent or taken nothing for {} s", idle.as_secs_f64()),
+            (None, None, Some(timeout)) => {
+                format!("the peer has not answered within the time-out of {} s", timeout.as_secs_f64())
+            }
+            (None, None, None) => "the peer has not answered in time".to_owned(),
         };
         Error::new(ErrorKind::Deadline, message)
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
         self.idle.and_then(|idle| Instant::now().checked_add(idle))
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        self.timeout.and_then(|timeout| Instant::now().checked_add(timeout))
     }
 
     /// Waits until the system can read or write, or until the time is over.

@@ -53,8 +53,9 @@ impl ClientConnection {
         Ok(Self { machine: Client::new(limits), channel, beside, offer, limit, broken: None })
     }
 
-    /// How long the server may take for one answer; `None` is for ever.
-    pub const fn set_timeout(&mut self, timeout: Option<Duration>) {
+    /// How long the server may take for one answer, from the request to its last byte; `None` is for ever. Messages in front
+    /// of it do not prolong it.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.channel.set_timeout(timeout);
     }
 
@@ -65,8 +66,7 @@ impl ClientConnection {
 
     /// Calls a unary method; its answer is to be waited for.
     pub fn call(&mut self, method: &str, params: Batch, metadata: Metadata, check: Check<'_>) -> Result<()> {
-        self.unbroken()?;
-        self.abandon(check)?;
+        self.begin(check)?;
         let metadata = self.advertise(metadata)?;
         self.machine.call(method, params, metadata)?;
         self.send_all(check)
@@ -81,8 +81,7 @@ impl ClientConnection {
         header: bool,
         check: Check<'_>,
     ) -> Result<()> {
-        self.unbroken()?;
-        self.abandon(check)?;
+        self.begin(check)?;
         let metadata = self.advertise(metadata)?;
         self.machine.open(method, params, metadata, header)?;
         self.send_all(check)
@@ -91,6 +90,7 @@ impl ClientConnection {
     /// Sends the stream's next input, a tick without one; its answer is to be waited for.
     pub fn send(&mut self, batch: Option<&Batch>, check: Check<'_>) -> Result<()> {
         self.unbroken()?;
+        self.channel.begin();
         match batch {
             Some(batch) => match (&mut self.beside, &self.offer) {
                 (Some(beside), Offer::Open | Offer::Over) => self.machine.send(&beside.share(batch.clone())?)?,
@@ -104,6 +104,11 @@ impl ClientConnection {
     /// Ends the stream; what the server still writes is dropped, messages apart.
     pub fn close(&mut self, cancel: bool, check: Check<'_>, on_answer: &mut dyn FnMut(Answer)) -> Result<()> {
         self.unbroken()?;
+        self.channel.begin();
+        self.end(cancel, check, on_answer)
+    }
+
+    fn end(&mut self, cancel: bool, check: Check<'_>, on_answer: &mut dyn FnMut(Answer)) -> Result<()> {
         if !self.machine.is_streaming() {
             return Ok(());
         }
@@ -137,6 +142,11 @@ impl ClientConnection {
                         beside.answered();
                         beside.resolve(batch).map(Answer::Batch)
                     }
+                    // As the empty batch that it looks like it would be wrong data.
+                    (Answer::Batch(batch), None) if Segment::is_pointer(&batch) => Err(Error::new(
+                        ErrorKind::Violation,
+                        "the server has answered with a pointer into shared memory, and this connection has none",
+                    )),
                     (answer, _) => Ok(answer),
                 };
             }
@@ -187,9 +197,11 @@ impl ClientConnection {
         }
     }
 
-    /// A stream that nobody has closed.
-    fn abandon(&mut self, check: Check<'_>) -> Result<()> {
-        self.close(false, check, &mut drop)
+    /// Something is called: first a stream ends that nobody has closed, in the time of the call.
+    fn begin(&mut self, check: Check<'_>) -> Result<()> {
+        self.unbroken()?;
+        self.channel.begin();
+        self.end(false, check, &mut drop)
     }
 
     fn send_all(&mut self, check: Check<'_>) -> Result<()> {
@@ -206,3 +218,6 @@ impl ClientConnection {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

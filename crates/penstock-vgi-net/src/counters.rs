@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use penstock_io::Result;
 use penstock_io::metrics::{Endpoint, Page, Source};
+use penstock_io::{Result, admission};
 
 /// Counters of one server, whatever its calls come over.
 #[derive(Debug, Default)]
@@ -16,6 +16,8 @@ pub struct Counters {
     octets: AtomicU64,
     failures: AtomicU64,
     refused: AtomicU64,
+    /// Connections over HTTP that were closed before they were served.
+    admission: Arc<admission::Counters>,
     stopping: AtomicBool,
 }
 
@@ -40,9 +42,33 @@ impl Counters {
         add(&self.failures, 1);
     }
 
-    /// A request over HTTP that no method saw, or a connection that was closed before a call.
+    /// A request that no method saw, or a connection that was closed before one.
     pub fn refused(&self) {
-        add(&self.refused, 1);
+        self.refused_by(1);
+    }
+
+    /// A request over HTTP that was answered without a method. Who asks with OPTIONS what there is was refused nothing.
+    pub fn answered(&self, method: &str, status: u16) {
+        if status >= 400 && method != "OPTIONS" {
+            self.refused();
+        }
+    }
+
+    /// So many of them.
+    pub(super) fn refused_by(&self, count: u64) {
+        if count > 0 {
+            add(&self.refused, count);
+        }
+    }
+
+    /// How many there were, connections over HTTP included that were closed before they were served.
+    pub fn refusals(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed).saturating_add(self.admission.not_served())
+    }
+
+    /// Where connections over HTTP are counted.
+    pub(super) const fn admission(&self) -> &Arc<admission::Counters> {
+        &self.admission
     }
 }
 
@@ -55,8 +81,8 @@ impl Source for Counters {
         page.counter("penstock_vgi_failures", "Calls and streams that failed.", read(&self.failures))?;
         page.counter(
             "penstock_vgi_refused",
-            "Requests over HTTP that no method saw, and connections closed before a call.",
-            read(&self.refused),
+            "Requests that no method saw, and connections closed before a request.",
+            self.refusals(),
         )
     }
 

@@ -3,10 +3,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use penstock_vgi::road::End;
-use penstock_vgi::{Batch, Error, Event, Failure, Metadata, Protocol, Result, Server, ServerConfig, key};
+use penstock_vgi::{Batch, Error, ErrorKind, Event, Failure, Metadata, Protocol, Result, Server, ServerConfig, key};
 
 use super::beside::Beside;
 use super::channel::{Channel, Check};
+use super::counters::Counters;
 use super::segment::Segment;
 
 /// A server's end: the machine and its channel.
@@ -18,6 +19,7 @@ pub struct ServerConnection {
     beside: Option<Beside>,
     /// Why the segment is not used that the client has named.
     refused: Option<Error>,
+    counters: Arc<Counters>,
 }
 
 impl fmt::Debug for ServerConnection {
@@ -33,13 +35,14 @@ impl ServerConnection {
         config: ServerConfig,
         channel: Channel,
         segment: Option<Arc<Segment>>,
+        counters: Arc<Counters>,
     ) -> Result<Self> {
         if let Some(segment) = &segment {
             segment.share_with(channel.peer())?;
         }
         let limit = config.limits.body;
         let beside = segment.map(|segment| Beside::new(segment, End::Server, limit));
-        Ok(Self { machine: Server::new(protocol, config), channel, limit, beside, refused: None })
+        Ok(Self { machine: Server::new(protocol, config), channel, limit, beside, refused: None, counters })
     }
 
     /// The machine, for answers; [`flush`](Self::flush) sends them.
@@ -48,7 +51,20 @@ impl ServerConnection {
     }
 
     /// What the client wants next; `None` when it has closed its end. A call that was left without an answer gets one.
+    ///
+    /// Counts requests that no method sees, and a connection that breaks before its first request: by a handshake that fails or
+    /// takes too long, for instance.
     pub fn next_event(&mut self, check: Check<'_>) -> Result<Option<Event>> {
+        let mut interrupted = false;
+        let mut watched = || check().inspect_err(|_| interrupted = true);
+        let next = self.resolved_event(&mut watched);
+        if next.is_err() && !interrupted && !self.machine.was_asked() {
+            self.counters.refused();
+        }
+        next
+    }
+
+    fn resolved_event(&mut self, check: Check<'_>) -> Result<Option<Event>> {
         let event = self.wait_for_event(check)?;
         if let Some(beside) = &mut self.beside {
             beside.answered();
@@ -78,10 +94,9 @@ impl ServerConnection {
     /// stream that gets a pointer fails.
     fn attach(&mut self, metadata: &Metadata) {
         let passed = self.channel.received();
-        let named = metadata.text(key::SHM_SEGMENT_NAME);
+        let Some(name) = metadata.text(key::SHM_SEGMENT_NAME) else { return };
         let size = metadata.text(key::SHM_SEGMENT_SIZE).and_then(|size| size.parse().ok());
-        let (Some(name), Some(size)) = (named, size) else { return };
-        if let Some(descriptor) = passed
+        if let (Some(descriptor), Some(size)) = (passed, size)
             && self.channel.passes_descriptors()
         {
             match self.adopt(descriptor, name, size) {
@@ -92,7 +107,12 @@ impl ServerConnection {
         if self.beside.as_ref().is_some_and(|beside| beside.segment().name() == name) {
             return;
         }
-        (self.beside, self.refused) = match Segment::attach(name, size, self.channel.peer()) {
+        let sizeless = || {
+            let message = format!("the segment {name} was named without a number of bytes (vgi_rpc.shm_segment_size)");
+            Error::new(ErrorKind::Violation, message)
+        };
+        let attached = size.ok_or_else(sizeless).and_then(|size| Segment::attach(name, size, self.channel.peer()));
+        (self.beside, self.refused) = match attached {
             Ok(segment) => (Some(Beside::new(segment, End::Server, self.limit)), None),
             Err(error) => {
                 tracing::warn!(segment = name, %error, "the client's shared memory is not used");
@@ -128,6 +148,7 @@ impl ServerConnection {
                 return Ok(Some(event));
             }
             let handled = self.machine.handle_input();
+            self.counters.refused_by(self.machine.take_refused());
             // Also after an error, which the client is told.
             let flushed = self.channel.flush(self.machine.output(), check);
             handled?;
@@ -155,3 +176,6 @@ impl ServerConnection {
         self.channel.flush(self.machine.output(), check)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,7 +66,7 @@ fn allocated<T>(work: impl FnOnce() -> T) -> (u64, T) {
 /// Answers one exchange and one call, and gives what each step has allocated.
 fn serve(channel: Channel) -> Vec<(&'static str, u64)> {
     let config = ServerConfig { server_id: "0".repeat(12), description: None, limits: Limits::default(), seed: 1 };
-    let mut server = ServerConnection::new(protocol(), config, channel, None).expect("no segment");
+    let mut server = ServerConnection::new(protocol(), config, channel, None, Arc::default()).expect("no segment");
     let go = &mut || Ok(());
     let blob = |octets| {
         let column = BinaryArray::from_iter_values([vec![7_u8; octets]]);

@@ -46,6 +46,20 @@ impl Batch {
     pub fn class(&self) -> Class {
         classify(self.rows, &self.metadata)
     }
+
+    /// Why this batch cannot be used: it stands for another one, which nobody has put in its place. As the empty batch that it
+    /// looks like it would be wrong data.
+    pub(crate) fn unresolved(&self) -> Option<&'static str> {
+        match self.class() {
+            Class::External => Some(
+                "The batch lies behind a URL (vgi_rpc.location), and this server fetches none: it has no external location",
+            ),
+            Class::Shared => {
+                Some("The batch lies in shared memory (vgi_rpc.shm_offset), and this connection has no segment of it")
+            }
+            Class::Data | Class::Log(_) | Class::Error(_) | Class::State => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -119,29 +119,12 @@ pub fn vgi_connection(input: &[u8]) {
 pub fn vgi_http(input: &[u8]) {
     let (Some(protocol), Some((choice, body))) = (protocol(), input.split_first()) else { return };
     let config = Config {
-        server_id: "fuzz".into(),
         dialect: if choice & 1 == 0 { Dialect::Spec } else { Dialect::V0_10 },
-        description: None,
         limits: limits(),
-        seed: 1,
-        prefix: String::new(),
-        signing_key: b"a key of 16 octets".to_vec(),
         token_ttl: 0,
         max_request_bytes: Some(1 << 16),
-        max_stream_response_bytes: None,
-        fills: false,
-        compression_level: None,
-        cors_origins: Vec::new(),
-        cors_max_age: None,
-        health: true,
-        landing_page: true,
-        describe_page: true,
-        not_found_page: true,
-        repo_url: None,
-        guarded_pages: false,
-        own_pages: Vec::new(),
         upload_urls: true,
-        max_upload_bytes: None,
+        ..Config::new("fuzz", b"a key of 16 octets")
     };
     let Ok(service) = Service::new(protocol, config).map(Arc::new) else { return };
     let path = ["/add", "/nothing", "/count/init", "/count/exchange", "/__upload_url__/init"]

@@ -79,7 +79,8 @@ pub fn parse(protocol: &Protocol, batch: Batch, describe: bool) -> Parsed {
         return reject(Rejected::Method, "AttributeError", &unknown(protocol, &name, describe));
     };
     if batch.rows != 1 && !batch.columns.is_empty() {
-        let message = format!("Expected 1 row in the request batch, got {}", batch.rows);
+        let rows = || format!("Expected 1 row in the request batch, got {}", batch.rows);
+        let message = batch.unresolved().map_or_else(rows, str::to_owned);
         return reject(Rejected::Protocol, "ProtocolError", &message);
     }
     match values(method, &batch) {

@@ -112,6 +112,10 @@ pub struct Server {
     /// The application fetches what lies behind URLs.
     follows: bool,
     requests: u64,
+    /// A request has come, whatever became of it.
+    asked: bool,
+    /// Requests that were answered with an error in place of a method, since somebody asked.
+    refused: u64,
 }
 
 impl Server {
@@ -128,12 +132,24 @@ impl Server {
             leftover: false,
             follows: false,
             requests: 0,
+            asked: false,
+            refused: 0,
         }
     }
 
     /// Requests whose values lie behind a URL become [`Event::Pointer`].
     pub const fn follow_pointers(&mut self) {
         self.follows = true;
+    }
+
+    /// Whether a request has come, or what was taken for one, whatever became of it.
+    pub const fn was_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// How many requests were answered with an error in place of a method since this was called last.
+    pub const fn take_refused(&mut self) -> u64 {
+        std::mem::replace(&mut self.refused, 0)
     }
 
     /// What it serves.
@@ -213,11 +229,14 @@ impl Server {
         let leftover = std::mem::take(&mut self.leftover);
         let Some(batch) = first.filter(|batch| !leftover || is_request(batch)) else {
             if !leftover {
+                self.asked = true;
+                self.refused += 1;
                 let failure = Failure::new("ProtocolError", "A request without a batch");
                 self.write_failure(&Arc::clone(self.protocol.empty_schema()), &failure, "")?;
             }
             return Ok(());
         };
+        self.asked = true;
         let named = batch.metadata.contains(key::METHOD);
         if self.follows && named && batch.class() == Class::External {
             self.state = State::Fetching(batch.metadata.text(key::REQUEST_ID).map(str::to_owned));
@@ -239,6 +258,7 @@ impl Server {
             Parsed::Rejected(_, schema, failure) => {
                 // The client of a stream may send its input before it sees the error.
                 self.leftover = named;
+                self.refused += 1;
                 self.write_failure(&schema, &failure, &request_id)
             }
         }
@@ -253,6 +273,7 @@ impl Server {
             Ok(batch) => self.handle_request(Some(batch)),
             Err(failure) => {
                 self.leftover = true;
+                self.refused += 1;
                 self.write_failure(&Arc::clone(self.protocol.empty_schema()), &failure, &request_id)
             }
         }
@@ -277,9 +298,14 @@ impl Server {
         Ok(())
     }
 
-    /// The batch in the schema that the open stream declares, or the failure that its client gets.
+    /// The batch in the schema that the open stream declares, or the failure that its client gets: for a pointer too that
+    /// nobody has resolved.
     pub fn conform(&mut self, batch: Batch) -> Result<Option<Batch>> {
         let State::Streaming(stream) = &self.state else { return Err(not_open()) };
+        if let Some(why) = batch.unresolved() {
+            self.fail(&Failure::new("ProtocolError", why))?;
+            return Ok(None);
+        }
         let wanted = Arc::clone(&stream.input);
         let came = Arc::clone(&batch.schema);
         if let Some(batch) = conform(batch, &wanted) {
@@ -450,6 +476,8 @@ impl Server {
         let told = match &self.state {
             State::Streaming(_) => self.fail(&failure),
             State::Idle | State::Request(_) => {
+                self.asked = true;
+                self.refused += 1;
                 self.write_failure(&Arc::clone(self.protocol.empty_schema()), &failure, "")
             }
             State::Called(_) | State::Fetching(_) | State::Draining => Ok(()),

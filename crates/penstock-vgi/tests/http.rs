@@ -10,9 +10,9 @@ use penstock_vgi::http::{
     ARROW, Answered, Asked, Begun, Call, Config, Headers, Kind, Request, Response, Service, exchange_body, read_answer,
     request_body,
 };
-use penstock_vgi::ipc::Output;
+use penstock_vgi::ipc::{self, Output};
 use penstock_vgi::{
-    Answer, Batch, Dialect, Failure, Identity, Limits, Log, Metadata, Method, MethodKind, Protocol, Serialized,
+    Answer, Batch, Dialect, Failure, Identity, Limits, Log, Metadata, Method, MethodKind, Protocol, Serialized, key,
 };
 
 const NOW: u64 = 1_000;
@@ -53,29 +53,13 @@ fn configured(dialect: Dialect, change: impl FnOnce(&mut Config)) -> Arc<Service
         method("scale", MethodKind::Stream, Arc::new(Schema::empty())),
     ];
     let mut config = Config {
-        server_id: "0123456789ab".into(),
         dialect,
-        description: None,
-        limits: Limits::default(),
-        seed: 1,
         prefix: "/vgi".into(),
-        signing_key: vec![7; 32],
         token_ttl: 10,
         max_request_bytes: Some(1 << 20),
-        max_stream_response_bytes: None,
-        fills: false,
         compression_level: Some(3),
-        cors_origins: Vec::new(),
-        cors_max_age: None,
-        health: true,
-        landing_page: true,
-        describe_page: true,
-        not_found_page: true,
-        repo_url: None,
-        guarded_pages: false,
-        own_pages: Vec::new(),
         upload_urls: true,
-        max_upload_bytes: None,
+        ..Config::new("0123456789ab", [7; 32])
     };
     change(&mut config);
     let protocol = Protocol::new("Test", methods).expect("distinct names");
@@ -169,6 +153,28 @@ fn an_exchange_goes_on_with_its_token_in_both_dialects() {
         call.open(&values(), &values(), None, false).expect("a call");
         assert!(read(&call.finish(None, NOW).expect("an answer")).token.is_none());
     }
+}
+
+#[test]
+fn an_input_or_an_answer_that_is_a_pointer_which_nobody_resolved_is_an_error() {
+    let service = service(Dialect::Spec);
+    for (place, why) in [(key::LOCATION, "behind a URL"), (key::SHM_OFFSET, "in shared memory")] {
+        let mut call = called(&service, post("/vgi/scale/init", begin("scale")));
+        call.open(&values(), &values(), None, false).expect("a call");
+        let token = read(&call.finish(Some(Vec::new()), NOW).expect("an answer")).token.expect("a token");
+        let pointer = || Batch::empty(&values(), [(place, "65536")].into_iter().collect());
+        let body = exchange_body(pointer(), &token, false).expect("writable");
+        let refused = self::call(&service, post("/vgi/scale/exchange", body), NOW).err().expect("no empty batch");
+        let answered = read(&refused);
+        let Some(Answer::Failed(failure)) = answered.answers.front() else { panic!("{answered:?}") };
+        assert!(refused.status == 400 && failure.message.contains(why), "{failure:?}");
+    }
+    let mut out = Output::new();
+    let pointer = Batch::empty(&values(), [(key::SHM_OFFSET, "65536")].into_iter().collect());
+    ipc::stream(&values(), [&pointer], &mut out).expect("writable");
+    let response = Response { status: 200, headers: Headers::new(), body: out.take() };
+    let error = read_answer(&response, Asked::Call, &Limits::default()).expect_err("no empty batch");
+    assert!(error.message().contains("shared memory"), "{error}");
 }
 
 #[test]

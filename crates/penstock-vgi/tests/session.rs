@@ -310,8 +310,39 @@ fn requests_that_break_a_rule_are_answered_with_the_error_of_section_13() {
         ),
     ] {
         assert_eq!(pair.refused(params), expected);
+        assert_eq!(pair.server.take_refused(), 1, "{expected}");
     }
     pair.add_works();
+    assert_eq!(pair.server.take_refused(), 0);
+}
+
+#[test]
+fn an_input_that_is_a_pointer_which_nobody_resolved_fails_its_stream_alone() {
+    let mut pair = Pair::new();
+    for (place, why) in [(key::LOCATION, "behind a URL"), (key::SHM_OFFSET, "in shared memory")] {
+        pair.open("count");
+        pair.serve(None);
+        let pointer = Batch::empty(&schema(&[]), [(place, "65536")].into_iter().collect());
+        pair.client.send(&pointer).expect("open");
+        let Some(Event::Input(batch)) = pair.event() else { panic!("no input") };
+        assert!(pair.server.conform(batch).expect("open").is_none(), "it would be taken for an empty batch");
+        let answers = pair.answers();
+        let [Answer::Failed(failure)] = answers.as_slice() else { panic!("{answers:?}") };
+        assert!(failure.error_type == "ProtocolError" && failure.message.contains(why), "{failure:?}");
+        pair.add_works();
+    }
+}
+
+#[test]
+fn a_request_whose_values_are_elsewhere_is_told_that_nobody_fetches_them() {
+    let mut pair = Pair::new();
+    let params = batch(vec![("a", floats(&[])), ("b", floats(&[]))]);
+    let pointer = [(key::LOCATION, "https://host/object")].into_iter().collect();
+    pair.client.call("add", params, pointer).expect("idle");
+    assert!(pair.event().is_none());
+    let answers = pair.answers();
+    let [Answer::Failed(failure)] = answers.as_slice() else { panic!("{answers:?}") };
+    assert!(failure.message.contains("behind a URL"), "{failure:?}");
 }
 
 #[test]

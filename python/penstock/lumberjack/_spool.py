@@ -193,6 +193,8 @@ class Spool(_Planned):
         A record that was damaged on disk loses its own events and no others (see `SpoolReader.read`). The file
         as it was found is kept beside the segment, as ``.damaged``.
 
+        A spool in an object store is taken over from whoever wrote it before: what that one still gets it refuses.
+
         Args:
             place: A folder, or the URI of a prefix in an object store (``s3://``, ``gs://``, ``abfss://``).
             max_bytes: Octets that are kept; then writers wait until readers commit.
@@ -204,8 +206,8 @@ class Spool(_Planned):
             storage: Options of the object store; by default the environment says it all.
 
         Raises:
-            LumberjackError: Of kind "misuse" where another process writes it, or an option is wrong; "io" where disk or
-                store fail.
+            LumberjackError: Of kind "misuse" where another process writes the folder, or an option is wrong; "io"
+                where disk or store fail.
         """
         options = SpoolOptions(
             place=os.fspath(place),

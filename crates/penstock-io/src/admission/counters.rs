@@ -34,6 +34,11 @@ impl Counters {
         read(&self.full) + read(&self.address) + read(&self.descriptors)
     }
 
+    /// Connections that were closed before they were served: at once, or because nothing came in time.
+    pub fn not_served(&self) -> u64 {
+        self.refused() + read(&self.late)
+    }
+
     /// A handshake or a first byte came too late.
     pub fn late(&self) {
         count(&self.late);

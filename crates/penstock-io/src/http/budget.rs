@@ -17,6 +17,8 @@ const UNIT: u64 = 1 << 10;
 const WAIT: Duration = Duration::from_secs(10);
 /// What of all an address may have: one in so many.
 const SHARE: u64 = 4;
+/// From so many addresses on those are forgotten that hold nothing.
+const ADDRESSES: usize = 64;
 /// What grows beyond this has three quarters of all at most: a few large bodies that do not end leave room for small ones.
 const SMALL: u64 = 1 << 20;
 
@@ -33,11 +35,40 @@ pub struct Budget {
     all: Arc<Semaphore>,
     /// Units of one address.
     share: u32,
-    addresses: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    addresses: Mutex<Addresses>,
     large: Arc<Semaphore>,
     beyond: Arc<Semaphore>,
     /// Octets that need no room.
     free: usize,
+}
+
+/// What addresses may still take.
+#[derive(Debug)]
+struct Addresses {
+    shares: HashMap<IpAddr, Arc<Semaphore>>,
+    /// So many there are before those are forgotten that hold nothing.
+    most: usize,
+}
+
+impl Default for Addresses {
+    fn default() -> Self {
+        Self { shares: HashMap::new(), most: ADDRESSES }
+    }
+}
+
+impl Addresses {
+    /// The share of an address, a new one of so many units if it has none.
+    ///
+    /// There are never more than [`ADDRESSES`], or twice as many as hold something: who looks costs nothing in the mean, and no
+    /// server has to.
+    fn share(&mut self, address: IpAddr, units: u32) -> Arc<Semaphore> {
+        if self.shares.len() >= self.most && !self.shares.contains_key(&address) {
+            self.shares.retain(|_, share| Arc::strong_count(share) > 1);
+            self.most = self.shares.len().saturating_mul(2).max(ADDRESSES);
+        }
+        let fresh = || Arc::new(Semaphore::new(units as usize));
+        Arc::clone(self.shares.entry(address).or_insert_with(fresh))
+    }
 }
 
 /// Room for octets; it is given back when this is dropped.
@@ -85,13 +116,12 @@ impl Budget {
         self
     }
 
-    fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Semaphore>>> {
+    fn addresses(&self) -> MutexGuard<'_, Addresses> {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn share(&self, peer: IpAddr) -> Option<Arc<Semaphore>> {
-        let fresh = || Arc::new(Semaphore::new(self.share as usize));
-        (!peer.is_loopback()).then(|| Arc::clone(self.addresses().entry(network(peer)).or_insert_with(fresh)))
+        (!peer.is_loopback()).then(|| self.addresses().share(network(peer), self.share))
     }
 
     /// Room for so many octets, or for as many as there can be. Fails with [`Busy`] where none becomes free in 10 s.
@@ -107,11 +137,6 @@ impl Budget {
             Ok(Room { all, share, most: self.share, beyond: None, last, large: None, for_large, free: self.free })
         };
         timeout(WAIT, waiting).await.unwrap_or(Err(Busy))
-    }
-
-    /// Forgets the addresses that hold nothing.
-    pub fn clean(&self) {
-        self.addresses().retain(|_, share| Arc::strong_count(share) > 1);
     }
 
     /// Return how many bytes may still be taken.
@@ -218,8 +243,19 @@ mod tests {
         assert_eq!(budget.free(), KIB);
         drop((octets, two, here));
         assert_eq!(budget.free(), 6 * KIB);
-        budget.clean();
-        assert!(budget.addresses().is_empty());
+    }
+
+    #[test]
+    fn addresses_that_hold_nothing_are_forgotten_and_those_that_hold_something_are_not() {
+        let budget = Budget::new(1 << 20, KIB);
+        let of = |number: u32| (0xC000_0200 + number).to_be_bytes();
+        let held: Vec<_> = (0..100).map(|number| room(&budget, of(number), KIB)).collect();
+        for number in 100..10_000 {
+            drop(room(&budget, of(number), KIB));
+            let known = budget.addresses().shares.len();
+            assert!(known <= 200, "{known} addresses");
+        }
+        assert!(held.len() == 100 && (0..100).all(|number| budget.addresses().shares.contains_key(&of(number).into())));
     }
 
     #[test]

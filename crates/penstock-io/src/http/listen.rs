@@ -71,6 +71,9 @@ pub trait Answers: Send + Sync + 'static {
         request: Request<RequestBody>,
         peer: SocketAddr,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// A handshake failed, or what came is no HTTP: the connection ended without a request that could be answered.
+    fn broke(&self) {}
 }
 
 /// Every request has it among its extensions: who holds an answer back learns that the server ends.
@@ -244,7 +247,10 @@ async fn connection<A: Answers>(stream: TcpStream, peer: SocketAddr, shared: &Sh
     let Some(acceptor) = shared.secured.acceptor() else { return serve(stream, peer, shared, permit).await };
     match permit.in_time(acceptor.accept(stream)).await {
         Some(Ok(stream)) => serve(stream, peer, shared, permit).await,
-        Some(Err(error)) => tracing::warn!(%peer, %error, "a caller's handshake failed"),
+        Some(Err(error)) => {
+            shared.answers.broke();
+            tracing::warn!(%peer, %error, "a caller's handshake failed");
+        }
         None => tracing::warn!(%peer, "a caller's handshake took too long"),
     }
 }
@@ -290,6 +296,9 @@ where
         }
     };
     if let Err(error) = ended {
+        if error.is_parse() {
+            shared.answers.broke();
+        }
         tracing::debug!(%peer, %error, "a connection broke");
     }
     goodbye(connection.into_parts().io.into_inner(), unread.load(Ordering::Relaxed)).await;

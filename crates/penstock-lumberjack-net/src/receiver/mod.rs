@@ -17,12 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use penstock_io::DriverError as _;
 use penstock_io::admission::{Admission, Config, FirstByte, IDLE_TIMEOUT, Permit};
-use penstock_io::metrics;
 use penstock_io::runtime::{PerProcess, Runtime};
 use penstock_io::tcp::listen;
 use penstock_io::tls::{Acceptor, ClientCertificates, Fingerprint, ServerTls};
+use penstock_io::{DriverError as _, metrics};
 use penstock_lumberjack::{ErrorKind, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep, sleep_until, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::Shared;
@@ -108,6 +108,7 @@ impl Lane {
     /// One connection; Ok if it ended because there is nothing to send.
     async fn attempt(&self, shared: &Shared, host: usize) -> Result<()> {
         let name = shared.host(host);
+        let due = tokio::time::Instant::now() + CONNECT;
         let late = || Error::deadline(format!("{name} did not answer within {} s", CONNECT.as_secs()));
         let connecting = async {
             let stream = TcpStream::connect(name).await;
@@ -115,12 +116,12 @@ impl Lane {
             stream.set_nodelay(true).map_err(|error| Error::io(name, error))?;
             Ok::<_, Error>(stream)
         };
-        let stream = timeout(CONNECT, connecting).await.unwrap_or_else(|_| Err(late()))?;
+        let stream = timeout_at(due, connecting).await.unwrap_or_else(|_| Err(late()))?;
         let host = Host::new(name, shared.options.tls.as_ref());
         let Some(tls) = &shared.tls else { return self.serve(shared, host, stream).await };
         let connector = TlsConnector::from(Arc::clone(tls));
         let handshake = connector.connect(shared.server_name(name)?, stream);
-        let stream = timeout(CONNECT, handshake).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+        let stream = timeout_at(due, handshake).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
         let stream = stream.map_err(|error| host.refused_the_handshake(&error))?;
         self.serve(shared, host, stream).await
     }

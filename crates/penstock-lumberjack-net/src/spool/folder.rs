@@ -7,9 +7,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use penstock_io::DriverError as _;
 use penstock_io::folder_lock::FolderLock;
-use penstock_io::hex;
+use penstock_io::{DriverError as _, hex};
 
 use super::format::{HeadSeed, MAX_HEADER, SpoolId, read_header, read_record, verify};
 use super::index::{Backing, Index, Segment, next_number};
@@ -26,6 +25,8 @@ const ID: &str = "spool";
 const READERS: &str = "readers.json";
 const LOCK: &str = ".lock";
 const SUFFIX: &str = ".segment";
+/// Bytes that wait for the next sync at most.
+const UNSYNCED: usize = 64 << 10;
 
 pub(super) fn segment_name(number: u64) -> String {
     format!("{number:020}{SUFFIX}")
@@ -70,10 +71,10 @@ pub(super) fn open(folder: &Path, ack: Ack) -> Result<Opened> {
     let next = next_number(numbers.last().copied(), &readers);
     let recent = remember(folder, &segments)?;
     let backing = Box::new(FolderBacking { folder: folder.to_owned() });
-    let index = Index::new(spool, segments, readers, backing);
+    let index = Index::new(spool, (segments, next), readers, backing);
     let shared = Arc::new(Shared { index, counters, ack, parked: Mutex::new(BTreeMap::new()) });
     let store = Arc::new(LiveStore { folder: folder.to_owned(), shared: Arc::clone(&shared) });
-    let target = Box::new(FolderTarget { folder: folder.to_owned(), open: None, _guard: guard });
+    let target = Box::new(FolderTarget { folder: folder.to_owned(), open: None, unsynced: Vec::new(), _guard: guard });
     Ok(Opened { target, shared, store, recent, next })
 }
 
@@ -154,31 +155,70 @@ fn remember(folder: &Path, segments: &BTreeMap<u64, Segment>) -> Result<Recent> 
 struct FolderTarget {
     folder: PathBuf,
     open: Option<(u64, File)>,
+    /// What was written behind the last sync. Where a sync fails the system may forget it, and take it for written.
+    unsynced: Vec<u8>,
     /// Held as long as the spool is written.
     _guard: FolderLock,
 }
 
+impl FolderTarget {
+    fn file(&mut self, segment: u64) -> io::Result<&mut File> {
+        let open = match self.open.take().filter(|(open, _)| *open == segment) {
+            Some(open) => open,
+            None => {
+                let path = path_of(&self.folder, segment);
+                (segment, OpenOptions::new().create(true).truncate(false).write(true).open(path)?)
+            }
+        };
+        Ok(&mut self.open.insert(open).1)
+    }
+
+    fn put(&mut self, segment: u64, at: u64, octets: &[u8], durable: Durable) -> io::Result<()> {
+        let sync = durable == Durable::Now || self.unsynced.len() + octets.len() > UNSYNCED;
+        let file = self.file(segment)?;
+        let written = file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(octets));
+        let written = written.and_then(|()| if sync { file.sync_data() } else { Ok(()) });
+        if written.is_err() {
+            // Frees the space that the half of it took. Where that fails too, the end of the segment does it.
+            let _ = file.set_len(at);
+            return written;
+        }
+        if sync {
+            self.unsynced.clear();
+        } else {
+            self.unsynced.extend_from_slice(octets);
+        }
+        if at == 0 { sync_folder(&self.folder) } else { Ok(()) }
+    }
+
+    fn put_footer(&mut self, segment: u64, at: u64, footer: &[u8]) -> io::Result<()> {
+        let again = [self.unsynced.as_slice(), footer].concat();
+        let from = at.saturating_sub(self.unsynced.len() as u64);
+        let file = self.file(segment)?;
+        file.set_len(at).and_then(|()| file.seek(SeekFrom::Start(from)))?;
+        file.write_all(&again).and_then(|()| file.sync_data())?;
+        self.unsynced.clear();
+        Ok(())
+    }
+
+    fn remove(&mut self, segment: u64) -> io::Result<()> {
+        self.open = None;
+        match fs::remove_file(path_of(&self.folder, segment)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => sync_folder(&self.folder),
+        }
+    }
+}
+
 impl Target for FolderTarget {
     fn write(&mut self, segment: u64, at: u64, octets: &[u8], durable: Durable) -> Result<()> {
-        let path = path_of(&self.folder, segment);
-        let failed = |error: io::Error| Error::file("cannot write", &path, error);
-        let fresh = self.open.as_ref().is_none_or(|(open, _)| *open != segment);
-        if fresh {
-            let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
-            self.open = Some((segment, file));
-        }
-        let Some((_, file)) = &mut self.open else { return Ok(()) };
-        let written = file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(octets));
-        let written = written.and_then(|()| if durable == Durable::Now { file.sync_data() } else { Ok(()) });
-        if let Err(error) = written {
-            // Frees the space that the half of it took. Where that fails too, the next write takes its place.
-            let _ = file.set_len(at);
-            return Err(failed(error));
-        }
-        if at == 0 {
-            sync_folder(&self.folder).map_err(failed)?;
-        }
-        Ok(())
+        let written = self.put(segment, at, octets, durable);
+        written.map_err(|error| Error::file("cannot write", &path_of(&self.folder, segment), error))
+    }
+
+    fn end(&mut self, segment: u64, at: u64, footer: &[u8]) -> Result<()> {
+        let ended = if at == 0 { self.remove(segment) } else { self.put_footer(segment, at, footer) };
+        ended.map_err(|error| Error::file("cannot end", &path_of(&self.folder, segment), error))
     }
 
     fn is_whole(&self) -> bool {

@@ -61,23 +61,33 @@ pub(super) struct State {
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) readers: BTreeMap<String, Position>,
     octets: u64,
+    /// How far a reader can have come. What comes later lies behind it.
+    reach: Position,
     closed: bool,
 }
 
 impl Index {
+    /// `next` is the number of the next segment.
     pub(super) fn new(
         spool: SpoolId,
-        segments: BTreeMap<u64, Segment>,
+        (segments, next): (BTreeMap<u64, Segment>, u64),
         readers: BTreeMap<String, Position>,
         backing: Box<dyn Backing>,
     ) -> Self {
         let octets = segments.values().map(|segment| segment.octets).sum();
-        let state = State { segments, readers, octets, closed: false };
+        let reach = Position { segment: next, row: 0 };
+        let state = State { segments, readers, octets, reach, closed: false };
         Self { spool, state: Mutex::new(state), room: Condvar::new(), backing }
     }
 
     pub(super) fn octets(&self) -> u64 {
         lock(&self.state).octets
+    }
+
+    /// Rows are about to be written up to a position, and may be read before the writer knows that they are there.
+    pub(super) fn extend(&self, to: Position) {
+        let mut state = lock(&self.state);
+        state.reach = state.reach.max(to);
     }
 
     pub(super) fn with<T>(&self, look: impl FnOnce(&State) -> T) -> T {
@@ -120,15 +130,21 @@ impl Index {
     }
 
     /// A reader has committed a position; gives what all of them have.
+    ///
+    /// Fails as a misuse where the spool does not reach to it: rows that nobody has read would be acknowledged when they come.
     pub(super) fn commit(&self, reader: &str, position: Position) -> Result<Position> {
         if reader.is_empty() || reader.len() > 128 {
             return Err(Error::misuse("a reader's name has 1 to 128 octets".into()));
         }
         let (oldest, surplus) = {
             let mut state = lock(&self.state);
-            let end = state.end();
-            if position > end && position.segment > end.segment.saturating_add(1) {
-                return Err(Error::misuse(format!("{position:?} is committed, and the spool ends at {end:?}")));
+            if position > state.reach {
+                let Position { segment, row } = state.reach;
+                return Err(Error::misuse(format!(
+                    "the reader {reader:?} commits row {} of segment {}, and the spool does not reach beyond row {row} of \
+                     segment {segment}: is it the spool that was read?",
+                    position.row, position.segment
+                )));
             }
             let known = state.readers.entry(reader.to_owned()).or_default();
             if position < *known {
@@ -169,15 +185,6 @@ impl State {
                 more
             })
             .count()
-    }
-
-    /// Where the spool ends.
-    pub(super) fn end(&self) -> Position {
-        let last = self.segments.last_key_value();
-        last.map_or(Position { segment: 1, row: 0 }, |(number, segment)| Position {
-            segment: *number,
-            row: segment.rows(),
-        })
     }
 
     fn oldest(&self) -> Position {

@@ -12,6 +12,7 @@
 //! on, rows from 0 in each; a [`Position`] names the next row, and what lies between two positions never changes. A
 //! segment is removed when every named reader has committed a position behind it; without readers none is.
 
+mod claim;
 mod earlier;
 mod folder;
 mod format;
@@ -191,7 +192,8 @@ impl Spool {
     /// Opens a spool, or makes one; what a crash has left half-written is cut off, and what was damaged is lost, but no more.
     /// Blocks.
     ///
-    /// Fails where somebody else writes it, or a segment is not of this spool.
+    /// Fails where a segment is not of this spool, and where another process writes a folder. In an object store this one
+    /// takes the spool over, and whoever wrote it before is refused from then on.
     pub fn open(options: SpoolOptions) -> Result<Arc<Self>> {
         let (dedup, max_bytes) = (options.dedup, options.max_bytes);
         let (writer, shared, store) = Writer::open(options)?;

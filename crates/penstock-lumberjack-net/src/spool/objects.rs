@@ -1,5 +1,5 @@
 //! A spool in an object store: the same names and the same octets as in a folder. A segment is written at once, with
-//! its footer, and only if there is none of its name.
+//! its footer, and only if there is none of its name, by whoever has the claim (`claim.rs`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
-use penstock_io::DriverError as _;
-use penstock_io::hex;
 use penstock_io::runtime::block_on;
 use penstock_io::storage::{Place, plain};
+use penstock_io::{DriverError as _, hex};
 
+use super::claim::Claim;
 use super::folder::{parse_id, segment_name, segment_number};
 use super::format::{
     FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_first_header, read_footer, read_header, read_record, verify,
@@ -28,11 +28,11 @@ const READERS: &str = "readers.json";
 /// Requests that are on their way at once.
 const CONCURRENT: usize = 32;
 
-fn failed(place: &Place, doing: &str, name: &str, error: &object_store::Error) -> Error {
+pub(super) fn failed(place: &Place, doing: &str, name: &str, error: &object_store::Error) -> Error {
     Error::io(format!("cannot {doing} {}/{name}", place.uri()), plain(error))
 }
 
-fn get(place: &Place, name: &str) -> Result<Option<Vec<u8>>> {
+pub(super) fn get(place: &Place, name: &str) -> Result<Option<Vec<u8>>> {
     let (store, path) = (Arc::clone(place.store()), place.path(name));
     match block_on(async { store.get(&path).await?.bytes().await })? {
         Ok(octets) => Ok(Some(octets.into())),
@@ -79,6 +79,8 @@ pub(super) fn open(place: &Place, ack: Ack) -> Result<Opened> {
             spool
         }
     };
+    // Everything is read behind the claim, when nobody else is believed any more.
+    let claim = Arc::new(Claim::take(place)?);
     let readers = match get(place, READERS)? {
         None => BTreeMap::new(),
         Some(octets) => serde_json::from_slice::<BTreeMap<String, (u64, u64)>>(&octets)
@@ -95,10 +97,12 @@ pub(super) fn open(place: &Place, ack: Ack) -> Result<Opened> {
     let next = next_number(sizes.last_key_value().map(|(number, _)| *number), &readers);
     let store = ObjectStore { place: place.clone(), seen: Mutex::default() };
     let recent = remember(&store, &sizes)?;
-    let index = Index::new(spool, segments, readers, Box::new(ObjectBacking { place: place.clone() }));
+    let backing = Box::new(ObjectBacking { place: place.clone(), claim: Arc::clone(&claim) });
+    let index = Index::new(spool, (segments, next), readers, backing);
     let shared = Arc::new(Shared { index, counters: Counters::default(), ack, parked: Mutex::new(BTreeMap::new()) });
     let live = Arc::new(LiveStore { store, shared: Arc::clone(&shared) });
-    Ok(Opened { target: Box::new(ObjectTarget { place: place.clone() }), shared, store: live, recent, next })
+    let target = Box::new(ObjectTarget { place: place.clone(), claim });
+    Ok(Opened { target, shared, store: live, recent, next })
 }
 
 /// Reads what was taken lately, for events that are sent again.
@@ -132,11 +136,18 @@ fn remember(store: &ObjectStore, sizes: &BTreeMap<u64, u64>) -> Result<Recent> {
 #[derive(Debug)]
 struct ObjectTarget {
     place: Place,
+    claim: Arc<Claim>,
 }
 
 impl Target for ObjectTarget {
     fn write(&mut self, segment: u64, _at: u64, octets: &[u8], _durable: Durable) -> Result<()> {
-        put(&self.place, &segment_name(segment), octets.to_vec(), PutMode::Create)
+        self.claim.check()?;
+        put(&self.place, &segment_name(segment), octets.to_vec(), PutMode::Create)?;
+        self.claim.check()
+    }
+
+    fn end(&mut self, _segment: u64, _at: u64, _footer: &[u8]) -> Result<()> {
+        Ok(())
     }
 
     fn is_whole(&self) -> bool {
@@ -147,6 +158,7 @@ impl Target for ObjectTarget {
 #[derive(Debug)]
 struct ObjectBacking {
     place: Place,
+    claim: Arc<Claim>,
 }
 
 impl Backing for ObjectBacking {
@@ -154,10 +166,13 @@ impl Backing for ObjectBacking {
         let plain: BTreeMap<&str, (u64, u64)> =
             readers.iter().map(|(name, at)| (name.as_str(), (at.segment, at.row))).collect();
         let octets = serde_json::to_vec(&plain).map_err(|error| Error::misuse(error.to_string()))?;
-        put(&self.place, READERS, octets, PutMode::Overwrite)
+        self.claim.check()?;
+        put(&self.place, READERS, octets, PutMode::Overwrite)?;
+        self.claim.check()
     }
 
     fn remove(&self, segment: u64) -> Result<()> {
+        self.claim.check()?;
         let (store, name) = (Arc::clone(self.place.store()), segment_name(segment));
         let path = self.place.path(&name);
         match block_on(async { store.delete(&path).await })? {

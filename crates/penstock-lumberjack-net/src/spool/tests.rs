@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use object_store::memory::InMemory;
-use penstock_io::DriverError as _;
-use penstock_io::ReadKey;
 use penstock_io::runtime::{block_on, wait};
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
+use penstock_io::{DriverError as _, ReadKey};
 use twox_hash::XxHash3_64;
 
 use super::writer::{Durable, Target};
@@ -346,6 +345,10 @@ impl Target for Broken {
         self.target.write(segment, at, octets, durable)
     }
 
+    fn end(&mut self, segment: u64, at: u64, footer: &[u8]) -> Result<()> {
+        self.target.end(segment, at, footer)
+    }
+
     fn is_whole(&self) -> bool {
         self.target.is_whole()
     }
@@ -537,5 +540,7 @@ fn an_object_store_keeps_the_same_spool() {
     assert!(elsewhere.commit("query", end).is_err());
 }
 
+mod claims;
 mod earlier;
+mod failures;
 mod recovery;

@@ -37,8 +37,12 @@ impl Message {
 /// Where octets become durable.
 pub(super) trait Target: std::fmt::Debug + Send {
     /// Writes octets at a place in a segment, which begins at 0, and makes them durable, unless somebody else may do that
-    /// later. What a failed call has left there may be overwritten.
+    /// later. After a failed call nothing more is written to the segment: [`end`](Self::end) comes next.
     fn write(&mut self, segment: u64, at: u64, octets: &[u8], durable: Durable) -> Result<()>;
+
+    /// Ends a segment, durably: what lies in it from a place on goes, as a failed call may have left it there, and its
+    /// footer takes that place. Where nothing is before that, the segment goes.
+    fn end(&mut self, segment: u64, at: u64, footer: &[u8]) -> Result<()>;
 
     /// Whether a segment is written at once, and never added to.
     fn is_whole(&self) -> bool;
@@ -72,6 +76,9 @@ pub(super) struct Writer {
     length: u64,
     rows: u64,
     began: Option<Instant>,
+    /// Whether a write to it failed. Nobody knows what is there behind its records, so it has to end before anything else
+    /// is written: a shorter record in the same place would leave the rest of a longer one behind it.
+    is_broken: bool,
     /// Added to the numbers of connections, which begin anew in every process.
     epoch: u64,
     /// The octets of a group, whose memory the next one has again: fresh memory costs more than what is copied into it.
@@ -120,6 +127,7 @@ impl Writer {
             length: 0,
             rows: 0,
             began: None,
+            is_broken: false,
             epoch: fastrand::u64(..),
             octets: Vec::new(),
             options,
@@ -187,6 +195,7 @@ impl Writer {
 
     fn commit_into(&mut self, group: Vec<Message>, octets: &mut Vec<u8>) {
         let mut pending: Vec<Pending> = Vec::with_capacity(group.len());
+        let ended = if self.is_broken { self.end_segment() } else { Ok(()) };
         let fresh = self.length == 0;
         if fresh {
             octets.extend_from_slice(&self.encoder.header(&self.shared.index.spool, self.segment));
@@ -210,9 +219,7 @@ impl Writer {
             }
             // That a connection has ended is acknowledged to nobody.
             let durable = if fresh || rows > self.rows { Durable::Now } else { Durable::Later };
-            if let Err(error) = self.write(octets, durable) {
-                // An object that was refused may be there after all, and none is written twice.
-                self.segment += u64::from(self.target.is_whole());
+            if let Err(error) = ended.and_then(|()| self.write(octets, durable, rows)) {
                 self.give_up(pending, &error);
                 return;
             }
@@ -230,7 +237,8 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, octets: &[u8], durable: Durable) -> Result<()> {
+    /// Writes a group, behind which the segment has so many rows.
+    fn write(&mut self, octets: &[u8], durable: Durable, row: u64) -> Result<()> {
         let wanted = octets.len() as u64;
         if wanted > self.options.max_bytes {
             return Err(Error::misuse(format!(
@@ -241,7 +249,13 @@ impl Writer {
         if !self.shared.index.wait_for_room(wanted, self.options.max_bytes) {
             return Err(Error::misuse("the spool was closed".into()));
         }
-        self.target.write(self.segment, self.length, octets, durable)?;
+        self.shared.index.extend(Position { segment: self.segment, row });
+        if let Err(error) = self.target.write(self.segment, self.length, octets, durable) {
+            // At once, so that nobody reads what was refused; where that fails, before the next group.
+            self.is_broken = true;
+            self.seal();
+            return Err(error);
+        }
         Counters::add(&self.shared.counters.syncs, u64::from(durable == Durable::Now));
         self.length += wanted;
         self.began.get_or_insert_with(Instant::now);
@@ -368,23 +382,34 @@ impl Writer {
 
     /// Ends the open segment; the next group begins another one.
     fn seal(&mut self) {
-        if self.length == 0 {
-            return;
+        if (self.length > 0 || self.is_broken)
+            && let Err(error) = self.end_segment()
+        {
+            tracing::warn!(%error, segment = self.segment, "a segment cannot be ended, and nothing is taken before it is");
         }
-        if !self.target.is_whole() {
-            let entries = self.shared.index.with(|state| {
-                state.segments.get(&self.segment).map(|segment| segment.entries.clone()).unwrap_or_default()
+    }
+
+    /// Where it fails, the segment is broken, and is ended before anything else is written: only the last segment of a spool
+    /// may lack its footer.
+    fn end_segment(&mut self) -> Result<()> {
+        // Not tried again before something comes.
+        (self.is_broken, self.began) = (true, None);
+        let entries = self
+            .shared
+            .index
+            .with(|state| state.segments.get(&self.segment).map(|segment| segment.entries.clone()).unwrap_or_default());
+        let octets = footer(&entries);
+        self.target.end(self.segment, self.length, &octets)?;
+        if self.length > 0 && !self.target.is_whole() {
+            self.shared.index.update(self.segment, |segment| {
+                segment.octets += octets.len() as u64;
+                segment.sealed = true;
             });
-            let octets = footer(&entries);
-            if let Err(error) = self.target.write(self.segment, self.length, &octets, Durable::Now) {
-                // Its records are durable; whoever reads it looks through them.
-                tracing::warn!(%error, segment = self.segment, "a segment has no index");
-            } else {
-                self.shared.index.update(self.segment, |segment| segment.octets += octets.len() as u64);
-            }
-            self.shared.index.update(self.segment, |segment| segment.sealed = true);
         }
-        (self.segment, self.length, self.rows, self.began) = (self.segment + 1, 0, 0, None);
+        // An object that was refused may be there after all, and no number is used twice.
+        (self.segment, self.length, self.rows, self.is_broken) = (self.segment + 1, 0, 0, false);
+        self.shared.index.extend(Position { segment: self.segment, row: 0 });
+        Ok(())
     }
 }
 

@@ -3,6 +3,8 @@
 //! What is decided is decided again where another process was faster: buffers may share a store.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Body;
@@ -11,7 +13,7 @@ use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use penstock_io::DriverError as _;
 use penstock_io::http::{Room, read_body_within};
-use penstock_io::runtime::spawn_blocking;
+use penstock_io::runtime::{spawn, spawn_blocking};
 use penstock_pimp::{Answer, Batch, Code, Creation, Envelope, Error, Job, JobId, Now, Settings, verify_jwt};
 use penstock_wire::Limit;
 
@@ -27,6 +29,8 @@ const SETTINGS: Limit = Limit::new("the length of the body", 16 << 10);
 const HERE: usize = 256 << 10;
 /// How often a change is decided again before the store is said to have failed.
 const TRIES: usize = 100;
+/// So far the clocks of a buffer and its store may differ: what expires in less is not taken for lost.
+const SKEW: Duration = Duration::from_secs(10);
 
 type Result<T> = std::result::Result<T, Refused>;
 type Answered = Result<Response<Octets>>;
@@ -35,20 +39,34 @@ type Next = (Option<Job>, Vec<(u32, Bytes)>);
 
 impl Service {
     /// Changes a job as it is decided by what is known of it, in its turn. What is decided must say the same of the same job.
+    ///
+    /// `held` is what the change takes of the memory, until the store has it.
     async fn change<T>(
         &self,
         id: JobId,
+        held: Option<Room>,
         decide: impl Fn(Option<Job>, Now) -> Result<(Option<Next>, T)> + Send,
     ) -> Result<T> {
         let live = self.live(id);
-        let _turn = live.turn.lock().await;
+        let mut turn = (Arc::clone(&live.turn).lock_owned().await, held);
         for _ in 0..TRIES {
             let (was, now) = (self.store.load(id).await?, now());
             let known = was.clone().filter(|job| now.unix_millis() < job.forgotten_at());
             let (next, answer) = decide(known, now)?;
             let Some((job, chunks)) = next else { return Ok(answer) };
-            if self.store.commit(id, Change { was, job, chunks }).await? {
-                live.tell();
+            let (store, live) = (Arc::clone(&self.store), Arc::clone(&live));
+            // A task of its own: when the client goes, this future is dropped, and the store goes on. The next change must see what
+            // came of this one, and the memory is taken until then.
+            let committing = spawn(async move {
+                let stored = store.commit(id, Change { was, job, chunks }).await;
+                if stored.as_ref().is_ok_and(|stored| *stored) {
+                    live.tell();
+                }
+                (stored, turn)
+            })?;
+            let (stored, back) = committing.await.map_err(ended)?;
+            turn = back;
+            if stored? {
                 return Ok(answer);
             }
         }
@@ -73,7 +91,7 @@ impl Service {
         B: Body<Data = Bytes> + Unpin,
     {
         let writer = key.ok_or_else(Error::unauthorized)?;
-        let (body, _room) = self.body(parts, body, SETTINGS, peer).await?;
+        let (body, room) = self.body(parts, body, SETTINGS, peer).await?;
         // Many may have begun before the first was counted, and end together.
         self.check_guesses(peer)?;
         if !body.is_empty() {
@@ -84,7 +102,7 @@ impl Service {
         if if_match.is_none() && creation.write_key.is_some() {
             return Err(Error::new(Code::Malformed, "writeKey without If-Match").into());
         }
-        self.change(id, |known, now| {
+        self.change(id, Some(room), |known, now| {
             // One that was deleted may be made again, by who says with which keys.
             let known = known.filter(|job| !job.is_deleted());
             let (status, job, key, changed) = match (known, if_match) {
@@ -150,11 +168,11 @@ impl Service {
         }
         Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
         // What is read and stored of it takes as much again, as long as it takes.
-        let (body, _room) = self.body(parts, body, self.limits().body(), peer).await?;
+        let (body, room) = self.body(parts, body, self.limits().body(), peer).await?;
         let body = Bytes::from(body);
         let batch = self.decode(id, &body).await?;
         let answer = self
-            .change(id, |known, now| {
+            .change(id, Some(room), |known, now| {
                 let mut job = known.map_or_else(|| self.created_by_token(id, writer, now), Ok)?;
                 let renewed = self.renew(id, &mut job, key, now);
                 let written = job.handle_write(now, key, &batch, self.limits())?;
@@ -178,20 +196,57 @@ impl Service {
         Ok(decoding.await.map_err(ended)??)
     }
 
+    /// What is said of a chunk that a job had when it was loaded, and that its store did not find.
+    ///
+    /// The job has ended meanwhile, or its store has lost the chunk, as a Redis that evicts does: then the job is LOST.
+    pub(super) async fn missing(&self, id: JobId, index: u32) -> Refused {
+        let is_lost = async {
+            let has = |job: &Job, now: Now| {
+                job.indices().contains(index) && !job.is_deleted() && job.time_left(now) > SKEW && job.is_intact()
+            };
+            let Some(before) = self.store.load(id).await?.filter(|job| has(job, now())) else { return Ok(false) };
+            if !self.store.read(id, vec![index], 0).await?.is_empty() {
+                return Ok(false);
+            }
+            self.change(id, None, |known, now| {
+                // The same job as before had it all the time.
+                let same = known.filter(|job| job.created_at() == before.created_at() && has(job, now));
+                let Some(mut job) = same else { return Ok((None, false)) };
+                job.set_lost();
+                Ok((Some((Some(job), Vec::new())), true))
+            })
+            .await
+        };
+        match is_lost.await {
+            Err(refused) => refused,
+            Ok(false) => Refused::Busy,
+            Ok(true) => {
+                tracing::error!(job = %id, index, "the store has lost a chunk that was answered for: the job is refused with 410");
+                Error::new(
+                    Code::Lost,
+                    format!("the buffer's store has lost chunk {index} of the job, which cannot go on"),
+                )
+                .into()
+            }
+        }
+    }
+
     pub(super) async fn cancel(&self, id: JobId, key: Option<&str>) -> Answered {
         key.ok_or_else(Error::unauthorized)?;
-        let cancelled = self.change(id, |known, now| {
-            let mut job = known.ok_or_else(Error::not_found)?;
+        let cancelled = self.change(id, None, |known, now| {
+            let known = known.ok_or_else(Error::not_found)?;
+            let mut job = known.clone();
             self.renew(id, &mut job, key, now);
             let cancelled = job.handle_cancel(now, key)?;
-            Ok((Some((Some(job), Vec::new())), cancelled))
+            // Said again, or of a job that has ended, it changes nothing: nothing is written, and nobody who waits is woken.
+            Ok(((job != known).then_some((Some(job), Vec::new())), cancelled))
         });
         Ok(answer::json(StatusCode::OK, &serde_json::json!({"cancelled": cancelled.await?})))
     }
 
     pub(super) async fn delete(&self, id: JobId, key: Option<&str>) -> Answered {
         key.ok_or_else(Error::unauthorized)?;
-        let deleted = self.change(id, |known, now| {
+        let deleted = self.change(id, None, |known, now| {
             let mut job = known.ok_or_else(Error::not_found)?;
             self.renew(id, &mut job, key, now);
             job.handle_delete(now, key)?;

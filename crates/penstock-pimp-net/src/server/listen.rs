@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::{Request, Response};
-use penstock_io::ConnectionLimits;
-use penstock_io::DriverError as _;
 use penstock_io::http::{Answers, HttpServer, RequestBody, Secured, Serving};
 use penstock_io::metrics::{Endpoint, Source};
 use penstock_io::runtime::Runtime;
 use penstock_io::tls::{Fingerprint, ServerTls};
+use penstock_io::{ConnectionLimits, DriverError as _};
 
 use super::Service;
 use super::body::Octets;
@@ -32,6 +31,7 @@ pub(super) const SERVING: Serving = Serving {
 /// A buffer that listens.
 #[derive(Debug)]
 pub struct Buffer {
+    service: Arc<Service>,
     server: HttpServer,
     metrics: Option<Endpoint>,
 }
@@ -82,7 +82,7 @@ impl Buffer {
                 () = stopping.told() => {}
             }
         });
-        Ok(Self { server, metrics })
+        Ok(Self { service: Arc::clone(service), server, metrics })
     }
 
     /// Where it listens.
@@ -102,6 +102,7 @@ impl Buffer {
 
     /// Takes no more connections, answers the polls that are held open, waits for the requests that run, so long at most, and ends.
     pub fn close(&self, grace: Duration) -> Result<()> {
+        self.service.stop();
         self.server.close_within(grace)?;
         if let Some(metrics) = &self.metrics {
             metrics.stop();

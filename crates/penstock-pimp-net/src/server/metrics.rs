@@ -59,12 +59,19 @@ impl Source for Service {
         let usage = self.store.usage();
         let damaged = "Stretches of the store that were found damaged at the start.";
         page.counter("penstock_pimp_damaged", damaged, usage.damaged)?;
+        let failing = "1 while the store takes no writes, as /healthz says then.";
+        page.gauge("penstock_pimp_store_failing", failing, u64::from(self.store.failing().is_some()))?;
         page.gauge("penstock_pimp_jobs", "Jobs known, those that have expired included.", usage.jobs)?;
         page.gauge("penstock_pimp_chunk_octets", "Octets of chunks stored.", usage.chunk_octets)?;
         page.gauge("penstock_pimp_disk_octets", "Octets on the disk.", usage.disk_octets)
     }
 
     fn is_healthy(&self) -> bool {
-        true
+        !self.is_stopping() && self.store.failing().is_none()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let why = self.store.failing().filter(|_| !self.is_stopping())?;
+        Some(format!("the store takes no writes: {why}"))
     }
 }

@@ -9,8 +9,8 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
-use penstock_io::hex;
-use penstock_io::tls;
+use penstock_io::{hex, tls};
+use penstock_pimp::Limits;
 
 use super::answer::{self, Refused};
 use super::body::Octets;
@@ -26,9 +26,11 @@ const FILES: [(&str, &str, &str); 4] = [
 ];
 /// What stands in the page in the place of the number.
 const NONCE: &str = "NONCE";
+/// And in the place of what this buffer takes: the page is not to refuse what was written.
+const LIMITS: &str = "LIMITS";
 
 /// Answers a request for the page or one of its files; `None`: the path is another one's.
-pub(super) fn respond(parts: &Parts) -> Option<Result<Response<Octets>, Refused>> {
+pub(super) fn respond(parts: &Parts, limits: &Limits) -> Option<Result<Response<Octets>, Refused>> {
     let path = parts.uri.path();
     let file = FILES.iter().find(|(name, _, _)| *name == path);
     if file.is_none() && path != "/" {
@@ -37,12 +39,14 @@ pub(super) fn respond(parts: &Parts) -> Option<Result<Response<Octets>, Refused>
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return Some(Err(Refused::Method("GET, HEAD")));
     }
-    Some(file.map_or_else(page, |(_, kind, text)| Ok(whole(kind, (*text).to_owned()))))
+    Some(file.map_or_else(|| page(limits), |(_, kind, text)| Ok(whole(kind, (*text).to_owned()))))
 }
 
-fn page() -> Result<Response<Octets>, Refused> {
+fn page(limits: &Limits) -> Result<Response<Octets>, Refused> {
     let nonce = nonce()?;
-    let mut response = whole("text/html; charset=utf-8", PAGE.replace(NONCE, &nonce));
+    let Limits { job, chunks, value, .. } = limits;
+    let limits = serde_json::json!({"job": job, "chunks": chunks, "value": value}).to_string();
+    let mut response = whole("text/html; charset=utf-8", PAGE.replace(NONCE, &nonce).replace(LIMITS, &limits));
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src blob:; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

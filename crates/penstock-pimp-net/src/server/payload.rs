@@ -206,7 +206,8 @@ impl Going {
                 if self.chunks.are_read() {
                     return Ok(None);
                 }
-                if self.room.is_none() {
+                // Chunks before the range take the room of those before them: who waits for more holds nothing meanwhile.
+                if self.room.is_none() && room.is_none() {
                     room = Some(self.chunks.room().await?);
                 }
                 self.unpacker.chunks.extend(self.chunks.read().await?);

@@ -49,14 +49,14 @@ impl Chunks {
         Ok(self.service.answers.room(self.peer, PIECE.max(largest(self.service.limits()))).await?)
     }
 
-    /// The next of them; none behind the last. Fails where they are gone, since the job is.
+    /// The next of them; none behind the last. Fails where they are gone, since the job is or the store has lost them.
     pub(super) async fn read(&mut self) -> Result<Vec<Bytes>, Refused> {
         let rest = self.indices.get(self.read..).unwrap_or_default();
         let asked = rest.get(..CHUNKS).unwrap_or(rest).to_vec();
-        let wanted = !asked.is_empty();
+        let wanted = asked.first().copied();
         let chunks = self.service.store.read(self.id, asked, PIECE).await?;
-        if wanted && chunks.is_empty() {
-            return Err(Refused::Busy);
+        if let Some(index) = wanted.filter(|_| chunks.is_empty()) {
+            return Err(self.service.missing(self.id, index).await);
         }
         self.read += chunks.len();
         Ok(chunks)

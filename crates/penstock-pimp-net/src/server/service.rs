@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -91,7 +92,7 @@ fn is_origin(text: &HeaderValue) -> bool {
 #[derive(Debug)]
 pub(super) struct Live {
     /// One change at a time, of this process.
-    pub(super) turn: Turn<()>,
+    pub(super) turn: Arc<Turn<()>>,
     /// Grows with each change.
     news: watch::Sender<u64>,
 }
@@ -122,6 +123,8 @@ pub struct Service {
     /// Payloads that are read to their end.
     pub(super) reading: Semaphore,
     payloads: Mutex<HashMap<Name, Known>>,
+    /// It was told to stop.
+    stopping: AtomicBool,
 }
 
 impl std::fmt::Debug for Service {
@@ -167,6 +170,7 @@ impl Service {
             answers,
             reading: Semaphore::new(READING),
             payloads: Mutex::default(),
+            stopping: AtomicBool::new(false),
         })
     }
 
@@ -179,8 +183,6 @@ impl Service {
                     tracing::error!(%error, "what has expired could not be deleted");
                 }
                 locked(&self.live).retain(|_, live| Arc::strong_count(live) > 1);
-                self.answers.clean();
-                self.bodies.clean();
                 let now = now().unix_millis();
                 locked(&self.payloads).retain(|_, (_, until)| now < *until);
             }
@@ -198,12 +200,21 @@ impl Service {
         tokio::join!(cleaning, telling);
     }
 
+    /// From now on it says that it takes no more work.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
     pub(super) const fn limits(&self) -> &Limits {
         &self.limits
     }
 
     pub(super) fn live(&self, id: JobId) -> Arc<Live> {
-        let fresh = || Arc::new(Live { turn: Turn::new(()), news: watch::Sender::new(0) });
+        let fresh = || Arc::new(Live { turn: Arc::default(), news: watch::Sender::new(0) });
         Arc::clone(locked(&self.live).entry(id).or_insert_with(fresh))
     }
 
@@ -276,7 +287,7 @@ impl Service {
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        if let Some(answer) = page::respond(parts) {
+        if let Some(answer) = page::respond(parts, &self.limits) {
             return answer;
         }
         let mut path = parts.uri.path().split('/').skip(1);

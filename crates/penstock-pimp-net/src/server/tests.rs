@@ -20,6 +20,7 @@ use crate::{DiskStore, MemoryStore, Store};
 
 mod hostile;
 mod keys;
+mod odd;
 mod redis;
 mod slow;
 
@@ -387,6 +388,9 @@ fn the_page_runs_its_own_scripts_alone_and_nothing_of_a_job() {
     let nonce = policy.split("script-src 'nonce-").nth(1).and_then(|rest| rest.split('\'').next()).expect("a number");
     let html = String::from_utf8(page.body).expect("text");
     assert_eq!(html.matches(&format!("nonce=\"{nonce}\"")).count(), 2, "{html}");
+    let limits = html.split("name=\"limits\" content='").nth(1).and_then(|rest| rest.split('\'').next()).expect("told");
+    let told: Value = serde_json::from_str(limits).expect("JSON");
+    assert_eq!(told, json!({"job": 50 << 20, "chunks": 4_096, "value": 256 << 10}), "it takes what the buffer does");
     assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
     for (path, kind) in [("/pimp.js", "text/javascript"), ("/page.js", "text/javascript"), ("/page.css", "text/css")] {
         let file = server.get(path, &[]);

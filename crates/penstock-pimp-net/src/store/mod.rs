@@ -68,12 +68,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn read(&self, id: JobId, indices: Vec<u32>, most: u64) -> BoxFuture<'_, Result<Vec<Bytes>>>;
 
     /// Deletes the chunks of jobs that have expired and forgets those that have been expired for long; `now` is in
-    /// milliseconds since the Unix epoch. What they took on the disk is free when this returns.
+    /// milliseconds since the Unix epoch. What they took on the disk is free when this returns. A store that
+    /// [fails](Self::failing) is tried again.
     fn sweep(&self, now: u64) -> BoxFuture<'_, Result<()>>;
 
     /// The next job that was changed, by another process; `None`: any may have been. It waits for ever where no other process can.
     fn changed(&self) -> BoxFuture<'_, Option<JobId>> {
         Box::pin(std::future::pending())
+    }
+
+    /// Why it takes no changes: the last one failed, and none was taken since. `None`: it takes them, as far as it knows.
+    fn failing(&self) -> Option<String> {
+        None
     }
 
     /// How much it holds.

@@ -5,6 +5,7 @@
 //! pimp:ID:chunks  a hash: an index, its envelope; until the job expires
 //! pimp:jobs       a sorted set: the IDs, by when they are forgotten
 //! pimp:news       a channel: the ID of each job that has changed
+//! pimp:trial      what a buffer sets to try a Redis that refused a change; for ten seconds
 //! ```
 //!
 //! A change is one script, which Redis runs alone: it looks whether the job's record is still the one that the change was decided by.
@@ -12,6 +13,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,6 +32,9 @@ use crate::{Error, Result};
 
 const JOBS: &str = "pimp:jobs";
 const NEWS: &str = "pimp:news";
+/// What is set to try a Redis that failed, and for how many milliseconds it stays.
+const TRIAL: &str = "pimp:trial";
+const TRIED: u64 = 10_000;
 /// How long to wait for a connection, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long until news are listened to again.
@@ -74,6 +79,8 @@ pub struct RedisStore {
     read: Script,
     news: Mutex<Option<PubSubStream>>,
     jobs: AtomicU64,
+    /// Why the last request failed, until a change is taken.
+    failing: StdMutex<Option<String>>,
 }
 
 impl fmt::Debug for RedisStore {
@@ -85,10 +92,6 @@ impl fmt::Debug for RedisStore {
 
 fn place(client: &Client) -> String {
     client.get_connection_info().addr().to_string()
-}
-
-fn failed(error: &RedisError) -> Error {
-    Error::io("cannot use the store in Redis", error.to_string())
 }
 
 fn keys(id: JobId) -> [String; 2] {
@@ -120,10 +123,16 @@ impl RedisStore {
                 .query_async(&mut connection)
                 .await
                 .unwrap_or_default();
-            Ok((connection, sync, log))
+            let policy: Vec<String> = redis::cmd("CONFIG")
+                .arg("GET")
+                .arg("maxmemory-policy")
+                .query_async(&mut connection)
+                .await
+                .unwrap_or_default();
+            Ok((connection, sync, log, policy))
         };
         let opened = block_on(opening)?;
-        let (connection, sync, log) = opened.map_err(|error: RedisError| {
+        let (connection, sync, log, policy) = opened.map_err(|error: RedisError| {
             Error::io(format!("cannot use the Redis at {}", place(&client)), error.to_string())
         })?;
         let is = |found: &[String], wanted: &str| found.last().is_some_and(|value| value == wanted);
@@ -132,8 +141,24 @@ impl RedisStore {
                 "a 201 does not mean that it is on disk: this Redis has not appendonly yes and appendfsync always"
             );
         }
+        if let Some(policy) = policy.last().filter(|policy| *policy != "noeviction") {
+            tracing::warn!(
+                %policy,
+                "a 201 does not mean that it stays: this Redis evicts when its memory is full; maxmemory-policy noeviction keeps it"
+            );
+        }
         let (commit, read, jobs) = (Script::new(COMMIT), Script::new(READ), AtomicU64::new(0));
-        Ok(Self { client, connection, commit, read, news: Mutex::new(None), jobs })
+        Ok(Self { client, connection, commit, read, news: Mutex::new(None), jobs, failing: StdMutex::default() })
+    }
+
+    fn failed(&self, error: &RedisError) -> Error {
+        let error = Error::io("cannot use the store in Redis", error.to_string());
+        self.set_failing(Some(error.to_string()));
+        error
+    }
+
+    fn set_failing(&self, why: Option<String>) {
+        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
     async fn listen(&self) -> redis::RedisResult<PubSubStream> {
@@ -148,7 +173,7 @@ impl Store for RedisStore {
         let mut connection = self.connection.clone();
         Box::pin(async move {
             let [job, _] = keys(id);
-            let record: Option<Vec<u8>> = connection.get(job).await.map_err(|error| failed(&error))?;
+            let record: Option<Vec<u8>> = connection.get(job).await.map_err(|error| self.failed(&error))?;
             Ok(record.map(|record| Job::decode(&record)).transpose()?)
         })
     }
@@ -167,7 +192,8 @@ impl Store for RedisStore {
             for (index, chunk) in &change.chunks {
                 script.arg(*index).arg(chunk.as_ref());
             }
-            let done: i64 = script.invoke_async(&mut connection).await.map_err(|error| failed(&error))?;
+            let done: i64 = script.invoke_async(&mut connection).await.map_err(|error| self.failed(&error))?;
+            self.set_failing(None);
             Ok(done == 1)
         })
     }
@@ -181,7 +207,7 @@ impl Store for RedisStore {
             let [_, chunks] = keys(id);
             let mut script = self.read.key(chunks);
             script.arg(most).arg(&indices);
-            script.invoke_async(&mut connection).await.map_err(|error| failed(&error))
+            script.invoke_async(&mut connection).await.map_err(|error| self.failed(&error))
         })
     }
 
@@ -198,8 +224,14 @@ impl Store for RedisStore {
                 .arg(JOBS)
                 .query_async(&mut connection)
                 .await;
-            let (jobs,): (u64,) = counting.map_err(|error: RedisError| failed(&error))?;
+            let (jobs,): (u64,) = counting.map_err(|error: RedisError| self.failed(&error))?;
             self.jobs.store(jobs, Ordering::Relaxed);
+            if self.failing().is_some() {
+                // A Redis without memory still deletes, and refuses this as it refuses a change.
+                let trial = connection.pset_ex::<_, _, ()>(TRIAL, 1, TRIED).await;
+                trial.map_err(|error| self.failed(&error))?;
+                self.set_failing(None);
+            }
             Ok(())
         })
     }
@@ -233,6 +265,10 @@ impl Store for RedisStore {
                 }
             }
         })
+    }
+
+    fn failing(&self) -> Option<String> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn usage(&self) -> Usage {

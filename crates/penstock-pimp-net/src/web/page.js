@@ -20,6 +20,8 @@ const cancel = element("cancel", HTMLButtonElement);
 const again = element("again", HTMLButtonElement);
 const save = element("save", HTMLAnchorElement);
 const form = element("ask", HTMLFormElement);
+/** What this buffer takes, which it says in its page. @type {Partial<import("./pimp.js").Limits>} */
+const limits = JSON.parse(document.querySelector("meta[name=limits]")?.getAttribute("content") ?? "{}");
 
 /** @type {AbortController | undefined} */
 let reading;
@@ -85,7 +87,7 @@ async function start() {
     const keep = await Kept.open().catch(() => undefined);
     const { signal } = controller;
     if (signal.aborted) return;
-    const job = new Job(`/pimp/${id}`, { key: key || undefined, keep, signal });
+    const job = new Job(`/pimp/${id}`, { key: key || undefined, keep, limits, signal });
     cancel.hidden = !key;
     cancel.onclick = () => stop(job, controller);
     await show(job, signal);

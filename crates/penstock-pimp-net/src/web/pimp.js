@@ -48,15 +48,27 @@
  * @property {number} [pollInterval] the first pause between polls that bring nothing, in ms: 500
  * @property {number} [maxPollInterval] what that pause grows to, in ms: 5000
  * @property {number} [stallTimeout] how long nothing new may come, in ms: 30000. Time without a network does not count
+ * @property {Partial<Limits>} [limits] how large a job may be at this buffer: 50 Mi characters, 4096 chunks, 256 Ki characters a value
  * @property {number} [inflated] the most octets of a payload that was compressed: 1 GiB
  * @property {Keep} [keep] where chunks are kept over a reload; nowhere
  * @property {AbortSignal} [signal] ends the reading
  */
 
+/**
+ * How large a job may be, so that an evil buffer cannot fill the memory.
+ * @typedef {object} Limits
+ * @property {number} job characters of all values
+ * @property {number} chunks
+ * @property {number} value characters of one value
+ */
+
 const MIB = 1 << 20;
-/** What a job may hold (decision 3), so that an evil buffer cannot fill the memory. */
-const LIMITS = { job: 50 * MIB, chunks: 4096, value: 256 << 10, answer: 64 * MIB };
-/** Chunks asked for at once: at first, and at most, which is 16 MiB. */
+/** Those of a buffer that was told nothing else (decision 3). @type {Limits} */
+const LIMITS = { job: 50 * MIB, chunks: 4096, value: 256 << 10 };
+/** Bytes of an answer: more only where one value is longer, of which JSON writes a character with up to six bytes. */
+const ANSWER = 64 * MIB;
+const ESCAPED = 6;
+/** Chunks asked for at once: at first, and at most. */
 const AT_ONCE = [8, 64];
 /** An answer that takes longer than so many ms has too many of them, for a line as slow as this. */
 const SLOW = 2_000;
@@ -117,16 +129,16 @@ function readMetadata(value) {
 
 /**
  * Checks an envelope of an answer: a buffer may be evil.
- * @param {unknown} found @param {string} job @returns {Envelope}
+ * @param {unknown} found @param {string} job @param {Limits} limits @returns {Envelope}
  */
-function readEnvelope(found, job) {
+function readEnvelope(found, job, limits) {
   if (!isObject(found)) throw malformed("an envelope is no object");
   const { jobId, index, value, done, error, createdAt, sha256 } = found;
   if (jobId !== job) throw malformed("jobId is another job's");
   if (!isCount(index)) throw malformed("index is none");
-  if (index >= LIMITS.chunks) throw new PimpError("TOO_LARGE", `index is ${index}, the limit is ${LIMITS.chunks - 1}`);
+  if (index >= limits.chunks) throw new PimpError("TOO_LARGE", `index is ${index}, the limit is ${limits.chunks - 1}`);
   if (typeof value !== "string" || isBroken(value)) throw malformed(`value of chunk ${index} is no text`);
-  if (value.length > LIMITS.value) throw new PimpError("TOO_LARGE", `value of chunk ${index} is longer than ${LIMITS.value}`);
+  if (value.length > limits.value) throw new PimpError("TOO_LARGE", `value of chunk ${index} is longer than ${limits.value}`);
   if (typeof done !== "boolean") throw malformed(`done of chunk ${index} is no boolean`);
   if (error !== null && typeof error !== "string") throw malformed(`error of chunk ${index} is no text`);
   if (error !== null && !done) throw malformed(`chunk ${index} has an error and is not done`);
@@ -140,9 +152,9 @@ function readEnvelope(found, job) {
 
 /**
  * Reads a body, as long as it is not too long.
- * @param {Response} response @param {() => void} [alive] called with each piece @returns {Promise<string>}
+ * @param {Response} response @param {number} most bytes @param {() => void} [alive] called with each piece @returns {Promise<string>}
  */
-async function readBody(response, alive) {
+async function readBody(response, most, alive) {
   const reader = response.body?.getReader();
   const decoder = new TextDecoder("utf-8", { fatal: true });
   let [text, octets] = ["", 0];
@@ -151,9 +163,9 @@ async function readBody(response, alive) {
     if (done) break;
     octets += value.length;
     alive?.();
-    if (octets > LIMITS.answer) {
+    if (octets > most) {
       await reader.cancel();
-      throw new PimpError("TOO_LARGE", `the answer is longer than ${LIMITS.answer} octets`);
+      throw new PimpError("TOO_LARGE", `the answer is longer than ${most} bytes`);
     }
     try {
       text += decoder.decode(value, { stream: true });
@@ -232,6 +244,8 @@ export class Job {
   #opened;
   /** @type {Keep | undefined} */
   #keep;
+  /** @type {Limits} */
+  #limits;
 
   /**
    * @param {string | URL} url `https://BUFFER/pimp/JOBID`
@@ -246,6 +260,7 @@ export class Job {
     /** The next index that the payload needs. */
     this.nextIndex = 0;
     this.#keep = options.keep;
+    this.#limits = { ...LIMITS, ...options.limits };
     this.#chunks = this.#read();
   }
 
@@ -367,7 +382,7 @@ export class Job {
     try {
       const response = await fetch(this.url + path, { ...careful, ...init, headers, signal });
       [status, ok] = [response.status, response.ok];
-      text = await readBody(response, alive);
+      text = await readBody(response, Math.max(ANSWER, this.#limits.value * ESCAPED + MIB), alive);
     } catch (error) {
       if (error instanceof PimpError) throw error;
       this.#options.signal?.throwIfAborted();
@@ -405,7 +420,7 @@ export class Job {
       const held = wait > 0 ? `&wait=${Math.min(wait, Math.floor(left))}` : "";
       const { chunks } = await this.#ask(`?from=${from}&limit=${limit}${held}`, { signal: stop.signal }, alive);
       if (!Array.isArray(chunks)) throw malformed("chunks is no array");
-      return chunks.map((chunk) => readEnvelope(chunk, this.id));
+      return chunks.map((chunk) => readEnvelope(chunk, this.id, this.#limits));
     } finally {
       clearTimeout(late);
       signal?.removeEventListener("abort", abort);
@@ -452,7 +467,9 @@ export class Job {
     /** @type {Map<number, Envelope>} */
     const held = new Map((await this.#kept()).map((chunk) => [chunk.index, chunk]));
     let [octets, pause, trouble, heard] = [0, pollInterval, "", performance.now()];
-    let [limit = 1, most = 1] = AT_ONCE;
+    // No more than an answer holds, however long they are.
+    const fit = Math.max(Math.floor((ANSWER - MIB) / (this.#limits.value * ESCAPED)), 1);
+    let [limit = 1, most = 1] = AT_ONCE.map((count) => Math.min(count, fit));
     for (;;) {
       if (isOffline()) {
         await this.#pause(Infinity);
@@ -486,7 +503,7 @@ export class Job {
       await this.#kept(news);
       for (const chunk of news) {
         octets += chunk.value.length;
-        if (octets > LIMITS.job) throw new PimpError("TOO_LARGE", `the job has more than ${LIMITS.job} octets`);
+        if (octets > this.#limits.job) throw new PimpError("TOO_LARGE", `the job has more than ${this.#limits.job} characters`);
         held.set(chunk.index, chunk);
       }
       for (let chunk = held.get(this.nextIndex); chunk && chunk.error === null; chunk = held.get(this.nextIndex)) {

@@ -15,10 +15,9 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use penstock_io::DriverError as _;
 use penstock_io::runtime::{block_on, spawn_blocking};
 use penstock_io::storage::{Place, plain};
-use penstock_io::tls;
+use penstock_io::{DriverError as _, tls};
 use penstock_pipestream::claims::{Claim, ClaimLimits, ClaimRecord, ClaimState, ClaimTerms};
 use penstock_pipestream::{self as core, ClaimResponse, ErrorCode, SessionId, Status};
 use tokio::sync::{Notify, oneshot};

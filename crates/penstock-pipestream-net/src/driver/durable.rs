@@ -4,6 +4,7 @@
 //! entity. So the sink has nothing that the next process's session does not know.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -133,9 +134,12 @@ impl Driver {
             None if last => Bytes::new(),
             None => return false,
         };
-        if ended && let Some(Inlet::Folder(sink)) = self.link.inlet.get() {
-            // The next process's session does not say again how they ended.
-            sink.flush().await;
+        if ended
+            && let Some(Inlet::Folder(sink)) = self.link.inlet.get()
+            && !sink.flush().await
+        {
+            // The next process's session would not say again how they ended.
+            return self.cannot_store("the sink cannot write how its entities have ended");
         }
         durable.closed = last;
         let Err(error) = durable.journal.write(&record, snapshot, end).await else {
@@ -145,8 +149,15 @@ impl Driver {
             }
             return false;
         };
+        self.cannot_store(&error)
+    }
+
+    /// The session ends, and nothing more is written of it. There is more to be polled.
+    fn cannot_store(&mut self, error: impl Display) -> bool {
         tracing::error!(session = %self.link.shared.id(), %error, "the session ends: its records cannot be stored");
-        durable.closed = true;
+        if let Some(durable) = &mut self.durable {
+            durable.closed = true;
+        }
         let message = format!("the session's state cannot be stored: {error}");
         self.session.abort(now(), Reason { code: ErrorCode::InternalError, message });
         true

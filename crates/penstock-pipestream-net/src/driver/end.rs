@@ -28,12 +28,15 @@ impl Drop for Unwinding {
     }
 }
 
-/// Waits until the sink has written what it has in hand.
-pub(super) async fn wait_for_sink(done: Option<oneshot::Receiver<()>>, shared: &Shared) {
-    if let Some(done) = done
-        && timeout(SINK_DONE, done).await.is_err()
-    {
-        tracing::error!(session = %shared.id(), "the sink has not finished; its folder stays open");
+/// Waits until the sink has written what it has in hand. False: the list has no last line yet.
+pub(super) async fn wait_for_sink(done: Option<oneshot::Receiver<()>>, shared: &Shared) -> bool {
+    let Some(done) = done else { return true };
+    match timeout(SINK_DONE, done).await {
+        Ok(finished) => finished.is_ok(),
+        Err(_) => {
+            tracing::error!(session = %shared.id(), "the sink has not finished; its folder stays open");
+            false
+        }
     }
 }
 
@@ -100,9 +103,14 @@ impl Driver {
         let durable = self.durable.take();
         // Commands, held streams and the sink's session go with the driver; whoever waits for them wakes up.
         drop(self);
-        wait_for_sink(sink_done, &shared).await;
-        if let Some(durable) = durable {
-            durable.remove(shared.id()).await;
+        let is_listed = wait_for_sink(sink_done, &shared).await;
+        match durable {
+            Some(durable) if is_listed => durable.remove(shared.id()).await,
+            // The next process closes the list, if the disk lets it.
+            Some(_) => {
+                tracing::warn!(session = %shared.id(), "the session's records stay until its list can be closed")
+            }
+            None => {}
         }
         if let Some(log) = log {
             log.write(shared.id(), vec![LogEvent::closed(&reason)]).await;

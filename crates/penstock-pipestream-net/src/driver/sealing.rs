@@ -7,8 +7,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use penstock_io::DriverError as _;
-use penstock_io::tls;
+use penstock_io::{DriverError as _, tls};
 use penstock_pipestream::header_key::{HeaderKeys, SessionHeaderKeys, refused};
 use penstock_pipestream::{self as core, EntityHeader, ErrorCode, Now, SessionId};
 use tokio::sync::oneshot;

@@ -3,9 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_io::DriverError as _;
-use penstock_io::hex;
-use penstock_io::runtime;
+use penstock_io::{DriverError as _, hex, runtime};
 use penstock_pipestream::claims::ClaimTerms;
 use penstock_pipestream::messages::StoppingPointValidation;
 use penstock_pipestream::yield_token::StoppingPoint;

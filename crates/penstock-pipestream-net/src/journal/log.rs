@@ -114,13 +114,11 @@ impl Log {
         Self { folder, owner, sink_folder: None, number: 0, open: None, length: 0, begun: 0 }
     }
 
-    /// Reads what is in a folder; `None` where no session is. Older files go, and what was being written.
+    /// Reads what is in a folder; `None` where no session is. Older files go, and what was being written. Where the newest
+    /// file is damaged nothing is removed: the older ones may tell an operator more.
     pub(super) fn read(folder: &Path) -> io::Result<Option<(Self, Found)>> {
         let mut numbers = numbers(folder)?;
         let Some(number) = numbers.pop() else { return Ok(None) };
-        for old in numbers {
-            fs::remove_file(path(folder, old))?;
-        }
         let path = path(folder, number);
         let mut file = OpenOptions::new().read(true).write(true).open(&path)?;
         let mut octets = Vec::new();
@@ -132,6 +130,9 @@ impl Log {
             tracing::warn!(path = %path.display(), octets, "what was being written of a session is gone");
             file.set_len(length)?;
             file.sync_all()?;
+        }
+        for old in numbers {
+            fs::remove_file(self::path(folder, old))?;
         }
         file.seek(SeekFrom::Start(length))?;
         let (owner, sink_folder, begun) = (found.owner, found.sink_folder.clone(), octets.len() as u64);
@@ -164,6 +165,8 @@ impl Log {
     /// Writes records that stand for all before them.
     pub(super) fn replace(&mut self, octets: &[u8]) -> io::Result<()> {
         make_folder(&self.folder)?;
+        // A session that had the same ID may have left its records, because its list could not be closed.
+        let before = if self.number > 0 { self.number } else { numbers(&self.folder)?.pop().unwrap_or(0) };
         let new = self.folder.join(NEW);
         let mut file = options().truncate(true).open(&new)?;
         let mut begin = MAGIC.to_vec();
@@ -171,7 +174,7 @@ impl Log {
         if let Some(name) = &self.sink_folder {
             put(Kind::Folder, name.as_bytes(), &mut begin);
         }
-        let number = self.number.saturating_add(1);
+        let number = before.saturating_add(1);
         let place = path(&self.folder, number);
         let written = file
             .write_all(&begin)
@@ -183,9 +186,9 @@ impl Log {
             let _ = fs::remove_file(&new);
             return Err(error);
         }
-        if self.number > 0 {
+        if before > 0 {
             // What is left is not read.
-            let _ = fs::remove_file(path(&self.folder, self.number));
+            let _ = fs::remove_file(path(&self.folder, before));
         }
         self.length = (begin.len() + octets.len()) as u64;
         (self.number, self.open, self.begun) = (number, Some(file), self.length);
@@ -325,6 +328,36 @@ mod tests {
             assert!(error.contains("00000001.session: the record at octet "), "{at}: {error}");
             assert_eq!(fs::read(&file).unwrap(), damaged, "what is damaged stays as it is");
         }
+    }
+
+    #[test]
+    fn beside_a_damaged_file_the_one_before_it_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        written(dir.path());
+        let before = fs::read(path(dir.path(), 1)).unwrap();
+        let (mut log, _) = Log::read(dir.path()).unwrap().unwrap();
+        log.replace(&record(8)).unwrap();
+        // The process was killed before the one before went.
+        fs::write(path(dir.path(), 1), &before).unwrap();
+        let whole = fs::read(path(dir.path(), 2)).unwrap();
+        let mut damaged = whole.clone();
+        damaged[MAGIC.len() + 9] ^= 0x55;
+        fs::write(path(dir.path(), 2), &damaged).unwrap();
+        assert!(Log::read(dir.path()).unwrap_err().to_string().contains("00000002.session"));
+        assert_eq!(fs::read(path(dir.path(), 1)).unwrap(), before);
+        fs::write(path(dir.path(), 2), &whole).unwrap();
+        assert_eq!(Log::read(dir.path()).unwrap().unwrap().1.core, [vec![8; 24]]);
+        assert!(!path(dir.path(), 1).exists());
+    }
+
+    #[test]
+    fn a_session_of_the_same_id_takes_the_place_of_records_that_were_left() {
+        let dir = tempfile::tempdir().unwrap();
+        written(dir.path());
+        let (mut old, _) = Log::read(dir.path()).unwrap().unwrap();
+        old.replace(&record(8)).unwrap();
+        Log::new(dir.path().to_owned(), OWNER).replace(&record(7)).unwrap();
+        assert_eq!(Log::read(dir.path()).unwrap().unwrap().1.core, [vec![7; 21]]);
     }
 
     #[test]

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use penstock_io::DriverError as _;
 use penstock_io::records::sync_folder;
-use penstock_io::tls;
+use penstock_io::{DriverError as _, tls};
 use penstock_pipestream::yield_token::TokenKey;
 use penstock_pipestream::{EntityKey, ErrorCode, Layer2Config, Restored, Role, Session, SessionConfig, SessionId};
 

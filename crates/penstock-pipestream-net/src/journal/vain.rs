@@ -61,8 +61,8 @@ impl Waiting {
             let (session, done) = opened.await.map_err(|died| Error::task(&died))??;
             session.observe(events).await;
             drop(session);
-            // The thread ends by a panic only.
-            let _ = done.await;
+            // Its records are what the next start tries it with.
+            done.await.map_err(|_| Error::io("the list has no last line", "the disk has refused it"))?;
         }
         self.journal.remove().await.map_err(|error| Error::io("cannot remove its records", error))
     }

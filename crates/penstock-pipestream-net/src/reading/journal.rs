@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use penstock_io::DriverError as _;
-use penstock_io::hex;
+use penstock_io::{DriverError as _, hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -164,13 +163,13 @@ impl State {
     }
 
     fn take(&mut self, lines: &[u8]) -> Result<()> {
-        let broken = |error: serde_json::Error| Error::io(format!("cannot read {FILE}"), error);
         for line in lines.split(|octet| *octet == b'\n').filter(|line| !line.is_empty()) {
             if self.id.is_none() {
-                let title: Title = serde_json::from_slice(line).map_err(broken)?;
+                let title: Title = serde_json::from_slice(line).map_err(|error| damaged(0, &error))?;
                 self.id = Some(title.journal);
             } else {
-                self.add(serde_json::from_slice(line).map_err(broken)?);
+                let session = serde_json::from_slice(line).map_err(|error| damaged(self.sessions.len(), &error))?;
+                self.add(session);
             }
         }
         Ok(())
@@ -240,10 +239,24 @@ fn look(store: &dyn Store, session: &str) -> Option<Found> {
     match store.make_durable(session).and_then(|()| look_through(store, session)) {
         Ok(found) => found,
         Err(error) => {
-            tracing::error!(%session, %error, "a closed session cannot be read, and is passed over");
+            tracing::error!(
+                %session, %error,
+                "a closed session cannot be read, and is passed over; once its list is right it is found at the next start"
+            );
             None
         }
     }
+}
+
+/// A journal that cannot be read behind so many sessions.
+fn damaged(known: usize, error: &serde_json::Error) -> Error {
+    Error::io(
+        format!("the order of the sink's sessions is damaged behind the first {known}"),
+        format!(
+            "{error}. It is {FILE} in the sink, .journal in a store: put a copy that is whole into its place. Without it the order \
+             begins anew, and a stream that follows the sink needs a new checkpoint and reads all sessions again"
+        ),
+    )
 }
 
 fn encode(line: &impl Serialize) -> Vec<u8> {

@@ -6,6 +6,7 @@ use penstock_pipestream::OwnershipContext;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
+use super::super::sink::LOG;
 use super::Store;
 use crate::{Error, Result};
 
@@ -215,12 +216,24 @@ impl<'a> Lines<'a> {
         Ok(())
     }
 
-    pub(super) fn wrong(&self, problem: impl fmt::Display) -> Error {
+    fn wrong(&self, problem: impl fmt::Display) -> Error {
         wrong(self.session, problem)
     }
 }
 
-/// A list that is not as sinks write it.
+/// A line of a list that is read from its beginning, and that no sink has written so. Says which file it is in, and where, and
+/// what can be done.
+pub(super) fn damaged(session: &str, offset: u64, problem: impl fmt::Display) -> Error {
+    Error::io(
+        format!("{session}/{LOG} in the sink is damaged at byte {offset}"),
+        format!(
+            "{problem}. Put a copy that is whole into its place, or move {session} out of the sink: then the other sessions \
+             can be read, and the rows of this one are missing"
+        ),
+    )
+}
+
+/// A list, or a range of it that was asked for, that is not as sinks write it.
 pub(super) fn wrong(session: &str, problem: impl fmt::Display) -> Error {
     Error::io(format!("the list of session {session} cannot be read"), problem.to_string())
 }

@@ -2,7 +2,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::super::sink::TRANSACTION;
 use super::journal::ClosedSession;
-use super::line::{Line, Lines, closed, wrong};
+use super::line::{Line, Lines, closed, damaged, wrong};
 use super::transactions::Found;
 use super::{MAX_CONTENT, Store};
 use crate::Result;
@@ -67,7 +67,7 @@ pub(super) fn look_through(store: &dyn Store, session: &str) -> Result<Option<Fo
     let (mut transaction, mut is_sure) = (None, false);
     let mut lines = Lines::new(store, session, 0, end);
     while let Some((offset, octets)) = lines.next()? {
-        let line = Line::parse(octets).map_err(|error| wrong(session, error))?;
+        let line = Line::parse(octets).map_err(|error| damaged(session, offset, error))?;
         if line.is_row() {
             found.rows += 1;
             found.octets = found.octets.saturating_add(content_octets(&line));
@@ -102,7 +102,7 @@ fn supersede(
     let mut superseded = BTreeSet::new();
     let mut lines = Lines::new(store, session, 0, end);
     while let Some((offset, octets)) = lines.next()? {
-        let line = Line::parse(octets).map_err(|error| wrong(session, error))?;
+        let line = Line::parse(octets).map_err(|error| damaged(session, offset, error))?;
         let sha = line.sha256.as_ref().map_or("", AsRef::as_ref);
         if line.status != "COMPLETE" || !keys.contains(&(line.scope, line.entity, sha)) {
             continue;

@@ -3,8 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_io::DriverError as _;
-use penstock_io::{IDLE_TIMEOUT, ReadKey};
+use penstock_io::{DriverError as _, IDLE_TIMEOUT, ReadKey};
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 use serde::Serialize;

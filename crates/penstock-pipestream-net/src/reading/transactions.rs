@@ -85,6 +85,11 @@ pub(super) fn divide(
 }
 
 /// Every closed session that may be read, the one that ended first at the front. Nothing is written.
+///
+/// # Errors
+///
+/// Where a list is damaged: whoever reads a whole sink must not miss the rows of a session without knowing it. The error names
+/// the file.
 pub fn closed_sessions(store: &dyn Store) -> Result<Vec<ClosedSession>> {
     let mut found = Vec::new();
     for name in store.sessions()? {
@@ -109,4 +114,60 @@ pub fn closed_session(store: &dyn Store, session: &str) -> Result<Option<ClosedS
         }
     }
     Ok(Some(found.session))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use super::super::{FolderStore, Journal};
+    use super::*;
+
+    const LINE: &str = "{\"scope\":0,\"entity\":1,\"parent\":null,\"layer\":0,\"content_type\":null,\"bytes\":null,\"sha256\":null,\
+                        \"metadata\":{},\"status\":\"FAILED\",\"reason\":null,\"file\":null}\n";
+    const END: &str = "{\"closed\":0}\n";
+
+    fn ids(sessions: Result<Vec<ClosedSession>>) -> Vec<String> {
+        sessions.unwrap().into_iter().map(|session| session.id).collect()
+    }
+
+    #[test]
+    fn a_damaged_list_fails_the_reading_of_all_and_is_named_and_may_be_moved_away() {
+        let dir = tempfile::tempdir().unwrap();
+        for (session, line) in [("good", LINE), ("bad", "{\"scope\":\0\0\0\0\n"), ("cut", "{\"scope\":0,\"entity\"\n")]
+        {
+            fs::create_dir(dir.path().join(session)).unwrap();
+            fs::write(dir.path().join(session).join("entities.jsonl"), [LINE, line, END].concat()).unwrap();
+        }
+        let store = Arc::new(FolderStore::open(dir.path()).unwrap());
+        for _ in 0..2 {
+            let error = closed_sessions(&*store).unwrap_err().to_string();
+            let named =
+                ["bad", "cut"].into_iter().find(|name| error.contains(&format!("{name}/entities.jsonl"))).unwrap();
+            assert!(error.contains(&format!("is damaged at byte {}: ", LINE.len())), "{error}");
+            assert!(error.contains(&format!("move {named} out of the sink")), "{error}");
+            // Whoever follows gets the others; the server's log names this one.
+            assert_eq!(ids(Ok(Journal::new(store.clone()).unwrap().follow(0, 10).unwrap().sessions)), ["good"]);
+            fs::rename(dir.path().join(named), dir.path().join(format!("{named}.damaged"))).unwrap();
+        }
+        assert_eq!(ids(closed_sessions(&*store)), ["good"]);
+    }
+
+    #[test]
+    fn a_damaged_order_says_what_it_is_and_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("good")).unwrap();
+        fs::write(dir.path().join("good/entities.jsonl"), [LINE, END].concat()).unwrap();
+        let store = Arc::new(FolderStore::open(dir.path()).unwrap());
+        Journal::new(store.clone()).unwrap().follow(0, 10).unwrap();
+        let order = dir.path().join("closed.jsonl");
+        let text = fs::read_to_string(&order).unwrap();
+        fs::write(&order, text.clone() + "{\"session\":\n").unwrap();
+        let error = Journal::new(store.clone()).unwrap().follow(0, 10).unwrap_err().to_string();
+        assert!(error.contains("damaged behind the first 1: ") && error.contains("closed.jsonl"), "{error}");
+        // Half a line is no damage: whoever wrote it was killed.
+        fs::write(&order, text + "{\"session\":").unwrap();
+        assert_eq!(Journal::new(store).unwrap().follow(0, 10).unwrap().length, 1);
+    }
 }

@@ -4,15 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use penstock_io::DriverError as _;
-use penstock_io::hex;
+use penstock_io::{DriverError as _, hex};
 use penstock_pipestream::{EntityKey, Reason};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::super::events::{EventLog, LogEvent};
 use super::counters::SinkCounters;
 use super::disk::Disk;
-use super::entries::Delivery;
+use super::entries::{Delivery, LOG};
 use super::folder::Folder;
 use super::record;
 use super::records::{Records, Standing};
@@ -37,8 +36,8 @@ pub(super) struct Committer {
     /// Sessions of which nothing more can come.
     whole: Vec<u64>,
     ended: Vec<u64>,
-    /// Who waits for the next commit.
-    flushes: Vec<oneshot::Sender<()>>,
+    /// Who waits for the next commit, of which session.
+    flushes: Vec<(u64, oneshot::Sender<bool>)>,
     counters: Arc<SinkCounters>,
 }
 
@@ -71,9 +70,10 @@ impl Committer {
                 self.take(message);
             }
             self.commit();
-            for done in self.flushes.drain(..) {
+            for (session, done) in self.flushes.drain(..) {
+                let durable = self.folders.get(&session).is_some_and(|folder| folder.entries.has_all_lines());
                 // Whoever waited may have given up.
-                let _ = done.send(());
+                let _ = done.send(durable);
             }
             self.room.add_permits(drivers);
         }
@@ -96,7 +96,11 @@ impl Committer {
             }
             Message::Whole { session } => self.whole.push(session),
             Message::Ended { session } => self.ended.push(session),
-            Message::Flush(done) => self.flushes.push(done),
+            Message::Flush { session, done } => {
+                // Lines that were refused before are tried again.
+                self.changed.insert(session);
+                self.flushes.push((session, done));
+            }
         }
     }
 
@@ -218,9 +222,10 @@ impl Committer {
                     for delivery in deliveries {
                         self.give_up(session, delivery.key, error);
                     }
-                    // Nobody knows which lines have reached the disk.
+                    tracing::error!(session, %error, "the list of a session cannot be made durable: the session ends");
+                    // Nobody knows which lines have reached the disk, and a later sync that succeeds does not tell.
                     if let Some(folder) = self.folders.get_mut(&session) {
-                        folder.entries.mark_incomplete();
+                        folder.entries.mark_incomplete(format!("{LOG} cannot be made durable: {error}"));
                     }
                 }
             }
@@ -247,17 +252,31 @@ impl Committer {
     /// Nothing more can come of the session: its last line, if it can be written now.
     fn close_list(&mut self, session: u64) {
         let Some(folder) = self.folders.get_mut(&session).filter(|folder| folder.entries.is_whole()) else { return };
-        // A disk that is full may have room at the end.
-        let closed = folder.append(&[], &self.disk).and_then(|()| folder.close_list(&self.disk));
-        let synced = closed.and_then(|()| self.disk.sync(&folder.take_touched()).into_iter().collect());
-        if let Err::<(), _>(error) = synced {
-            tracing::warn!(session = %folder.id, %error, "the session's log is closed at its end only");
+        let closed = folder.close_list(&self.disk);
+        let synced = closed.and_then(|before| match self.disk.sync(&folder.take_touched()).into_iter().collect() {
+            Ok::<(), _>(()) => Ok(()),
+            Err(error) => {
+                folder.open_list_again(before);
+                Err(error)
+            }
+        });
+        match synced {
+            Ok(()) => folder.entries.note_listed(),
+            // A disk that is full may have room at the end.
+            Err(error) => {
+                tracing::warn!(session = %folder.id, %error, "the session's log is closed at its end only");
+            }
         }
     }
 
-    /// Nobody works for the session any more: its last line. Dropping the folder unlocks it and tells the driver.
+    /// Nobody works for the session any more: its last line. Dropping the folder unlocks it, and tells the driver where there
+    /// is no last line.
     fn end(&mut self, session: u64) {
         let Some(mut folder) = self.folders.remove(&session) else { return };
+        if folder.entries.is_incomplete() {
+            folder.finish();
+            return;
+        }
         // FAILED lines that a full disk refused come first; without them the log must stay open.
         let ended = folder.append(&[], &self.disk).and_then(|()| match folder.entries.ending() {
             Ending::Incomplete | Ending::Listed => Ok(()),
@@ -265,8 +284,9 @@ impl Committer {
             Ending::Prepared(of) => self.prepare(&mut folder, &of),
         });
         let synced = ended.and_then(|()| self.disk.sync(&folder.take_touched()).into_iter().collect());
-        if let Err::<(), _>(error) = synced {
-            tracing::error!(session = %folder.id, %error, "the session's log could not be closed");
+        match synced {
+            Ok::<(), _>(()) => folder.finish(),
+            Err(error) => tracing::error!(session = %folder.id, %error, "the session's log could not be closed"),
         }
     }
 
@@ -282,6 +302,10 @@ impl Committer {
 
 /// Names and lines of one session; gives what is to be told once that is durable.
 fn write_session(folder: &mut Folder, keys: Vec<EntityKey>, disk: &Disk) -> Vec<Delivery> {
+    if folder.entries.is_incomplete() {
+        // The session has been told to end; until it does, nothing more of it is COMPLETE in a list that nobody reads.
+        return Vec::new();
+    }
     let mut lines = Vec::new();
     let mut deliveries = Vec::new();
     for key in keys {

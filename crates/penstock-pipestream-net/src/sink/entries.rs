@@ -269,15 +269,13 @@ impl<S: Verified> Entries<S> {
             }
         });
         let header = entry.map(|entry| entry.header).or(header);
-        self.failed_lines.extend(record::failed(key, end, header.as_deref(), payload.as_ref()));
-        if self.failed_lines.len() > MAX_WAITING_LINES && !self.incomplete {
-            self.incomplete = true;
-            SinkCounters::add(&self.counters.lines_exceeded, 1);
-            let message = format!("{LOG} cannot be written");
-            self.commands.urge(Urgent::Abort(Reason { code: ErrorCode::InternalError, message }));
-        }
         if self.incomplete {
-            self.failed_lines.clear();
+            return;
+        }
+        self.failed_lines.extend(record::failed(key, end, header.as_deref(), payload.as_ref()));
+        if self.failed_lines.len() > MAX_WAITING_LINES {
+            SinkCounters::add(&self.counters.lines_exceeded, 1);
+            self.mark_incomplete(format!("{LOG} cannot be written: {MAX_WAITING_LINES} bytes of FAILED lines wait"));
         }
     }
 
@@ -362,6 +360,13 @@ impl<S: Verified> Entries<S> {
         self.failed_lines.clear();
     }
 
+    /// These FAILED lines are to be written again.
+    pub(super) fn put_back(&mut self, lines: Vec<u8>) {
+        if !self.incomplete {
+            drop(self.failed_lines.splice(0..0, lines));
+        }
+    }
+
     /// Tells the session that entities are safely delivered, or stored to be set aside.
     pub(super) fn tell(&self, deliveries: Vec<Delivery>) {
         let mut complete = Vec::with_capacity(deliveries.len());
@@ -437,9 +442,22 @@ impl<S: Verified> Entries<S> {
         self.commands.urge(Urgent::Fail { attempt: Attempt { key, number }, reason });
     }
 
-    /// The log lacks what should be in it.
-    pub(super) fn mark_incomplete(&mut self) {
-        self.incomplete = true;
+    /// The log may lack what should be in it, so nobody will ever read it: the session ends, and its client sends again.
+    pub(super) fn mark_incomplete(&mut self, why: String) {
+        self.failed_lines.clear();
+        if !std::mem::replace(&mut self.incomplete, true) {
+            self.commands.urge(Urgent::Abort(Reason { code: ErrorCode::InternalError, message: why }));
+        }
+    }
+
+    /// Whether the log lacks what should be in it.
+    pub(super) const fn is_incomplete(&self) -> bool {
+        self.incomplete
+    }
+
+    /// Whether every line is in the log.
+    pub(super) fn has_all_lines(&self) -> bool {
+        self.failed_lines.is_empty() && !self.incomplete
     }
 }
 

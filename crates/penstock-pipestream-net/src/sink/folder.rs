@@ -28,7 +28,15 @@ pub(super) struct Folder {
     scopes: HashSet<ScopeKey>,
     /// Folders whose names changed since the last sync.
     touched: HashSet<PathBuf>,
-    _done: oneshot::Sender<()>,
+    done: oneshot::Sender<()>,
+}
+
+/// What was appended to a list and is not durable.
+pub(super) struct Unsynced {
+    /// The list's length without it.
+    length: u64,
+    /// The FAILED lines.
+    lines: Vec<u8>,
 }
 
 impl Verified for Stored {
@@ -52,12 +60,7 @@ impl Folder {
         let (name, path) = make_session(shared, id)?;
         let path = path.as_path();
         let log = OpenOptions::new().append(true).create_new(true).open(path.join(LOG))?;
-        // Where a file system has no locks, nothing is cleaned up after a crash.
-        if let Err(error) = log.lock()
-            && error.kind() != io::ErrorKind::Unsupported
-        {
-            return Err(error);
-        }
+        lock(&log)?;
         File::open(path)?.sync_all()?;
         File::open(&shared.dir)?.sync_all()?;
         Ok(Self {
@@ -68,7 +71,7 @@ impl Folder {
             log,
             scopes: HashSet::new(),
             touched: HashSet::new(),
-            _done: done,
+            done,
         })
     }
 
@@ -76,7 +79,7 @@ impl Folder {
     pub(super) fn reopen(
         shared: &Shared,
         id: &Arc<str>,
-        found: Found,
+        mut found: Found,
         mut entries: Entries<Stored>,
         done: oneshot::Sender<()>,
     ) -> io::Result<Self> {
@@ -85,26 +88,12 @@ impl Folder {
         if !path.is_dir() {
             return Self::create(shared, id, entries, done);
         }
-        let log = OpenOptions::new().append(true).create(true).open(path.join(LOG))?;
-        if let Err(error) = log.lock()
-            && error.kind() != io::ErrorKind::Unsupported
-        {
-            return Err(error);
-        }
-        // Half a line.
-        log.set_len(found.length)?;
+        let log = OpenOptions::new().read(true).append(true).create(true).open(path.join(LOG))?;
+        lock(&log)?;
         remove_hidden(&path)?;
+        let log = found.mend(&shared.dir, log)?;
         entries.restore(found);
-        Ok(Self {
-            id: Arc::clone(id),
-            name,
-            entries,
-            path,
-            log,
-            scopes: HashSet::new(),
-            touched: HashSet::new(),
-            _done: done,
-        })
+        Ok(Self { id: Arc::clone(id), name, entries, path, log, scopes: HashSet::new(), touched: HashSet::new(), done })
     }
 
     /// Takes what the driver has seen. Gives the entities that have something to be committed now.
@@ -197,24 +186,48 @@ impl Folder {
         Ok(())
     }
 
-    /// The last line of a session of which nothing more can come.
-    pub(super) fn close_list(&mut self, disk: &Disk) -> io::Result<()> {
+    /// FAILED lines that wait and the last line of a session of which nothing more can come. Gives what is to be written again
+    /// where they cannot be made durable.
+    pub(super) fn close_list(&mut self, disk: &Disk) -> io::Result<Unsynced> {
+        let unsynced = Unsynced { length: self.log.metadata()?.len(), lines: self.entries.failed_lines().to_vec() };
         self.append(&record::closed(ErrorCode::NoError), disk)?;
-        self.entries.note_listed();
-        Ok(())
+        Ok(unsynced)
+    }
+
+    /// The last line and those before it may be lost, and no later sync would tell: they are written anew.
+    pub(super) fn open_list_again(&mut self, unsynced: Unsynced) {
+        self.take_back(unsynced.length);
+        self.entries.put_back(unsynced.lines);
     }
 
     /// Removes half a line.
     fn take_back(&mut self, length: u64) {
         if let Err(error) = self.log.set_len(length) {
             tracing::error!(session = %self.id, %error, "{LOG} cannot be mended");
-            self.entries.mark_incomplete();
+            self.entries.mark_incomplete(format!("{LOG} ends in half a line that cannot be cut off: {error}"));
         }
+    }
+
+    /// All is written that the list gets from this process; tells the driver.
+    pub(super) fn finish(self) {
+        let Self { done, log, entries, .. } = self;
+        // Whoever hears of it may take the session over: its temporary files and its lock go first.
+        drop((entries, log));
+        // Whoever waited may have given up.
+        let _ = done.send(());
     }
 
     /// What has to be made durable before anybody is told.
     pub(super) fn take_touched(&mut self) -> Vec<PathBuf> {
         self.touched.drain().collect()
+    }
+}
+
+/// Shows that a server has a session open. Where a file system has no locks, nothing is cleaned up after a crash.
+pub(super) fn lock(log: &File) -> io::Result<()> {
+    match log.lock() {
+        Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

@@ -1,8 +1,9 @@
 //! What a folder has of a session that an earlier process had open.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Status};
 use serde::Deserialize;
 
 use super::entries::LOG;
+use super::folder::lock;
 use super::owner::OWNER;
 use super::record::{self, Placed};
 use super::transaction::Membership;
@@ -45,6 +47,9 @@ pub(crate) struct FoundEntity {
     pub(super) failures: u32,
 }
 
+/// Where the list is put together again, beside it; hidden, so that it goes if nobody finishes it.
+const NEW: &str = ".tmp-list";
+
 /// What is found of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
@@ -53,8 +58,12 @@ pub(crate) struct Found {
     entities: HashMap<EntityKey, FoundEntity>,
     pub(super) membership: Membership,
     /// Octets of its list, without half a line at the end.
-    pub(super) length: u64,
+    length: u64,
     closed: bool,
+    /// Where the lines of entities that are looked for are, each with its end.
+    lines: HashMap<EntityKey, Vec<Range<u64>>>,
+    /// Lines that do not hold, in ascending order.
+    void: Vec<Range<u64>>,
 }
 
 impl Found {
@@ -77,7 +86,8 @@ impl Found {
         self.entities.into_values()
     }
 
-    /// Reads the list in a session's folder for these entities: the last line of each counts.
+    /// Reads the list in a session's folder for these entities, of which nobody has heard that they are terminal: the last line
+    /// of each counts, if its payload is there.
     pub(super) fn read(sink: &Path, folder: String, keys: &HashSet<EntityKey>) -> io::Result<Self> {
         let path = sink.join(&folder).join(LOG);
         let mut found = Self { folder, ..Self::default() };
@@ -92,6 +102,7 @@ impl Found {
             text.clear();
             let count = reader.read_until(b'\n', &mut text)?;
             if text.last() != Some(&b'\n') {
+                found.look_at_payloads(sink);
                 return Ok(found);
             }
             found.closed = text.starts_with(b"{\"closed\":");
@@ -100,10 +111,59 @@ impl Found {
                     let message = format!("{}: the line at octet {}: {error}", path.display(), found.length);
                     io::Error::new(io::ErrorKind::InvalidData, message)
                 })?;
-                found.take(line, keys);
+                let key = found.take(line, keys);
+                let end = found.length.saturating_add(count as u64);
+                if let Some(key) = key {
+                    found.lines.entry(key).or_default().push(found.length..end);
+                }
             }
-            found.length += count as u64;
+            found.length = found.length.saturating_add(count as u64);
         }
+    }
+
+    /// A payload is as long as its line says, or its entity comes again: the file of an entity that has failed goes before the line
+    /// that says so is written, and a disk that fails may lose it. What others have said of these entities does not hold.
+    fn look_at_payloads(&mut self, sink: &Path) {
+        for (key, mut lines) in std::mem::take(&mut self.lines) {
+            if let Some(found) = self.entities.get(&key) {
+                match found.placed.check(sink) {
+                    Ok(()) => drop(lines.pop()),
+                    Err(error) => {
+                        tracing::warn!(folder = self.folder, %error, "what is in the list is not there; it has to come again");
+                        self.entities.remove(&key);
+                    }
+                }
+            }
+            self.void.extend(lines);
+        }
+        self.void.sort_unstable_by_key(|line| line.start);
+    }
+
+    /// Takes from the list half a line at its end, and the lines that do not hold: readers would see an entity twice, or one
+    /// whose payload is not there. Gives what is to be written to.
+    pub(super) fn mend(&mut self, sink: &Path, mut list: File) -> io::Result<File> {
+        list.set_len(self.length)?;
+        // Readers may have a closed list, and keep positions in it.
+        if self.void.is_empty() || self.closed {
+            return Ok(list);
+        }
+        let folder = sink.join(&self.folder);
+        let new = folder.join(NEW);
+        let _ = fs::remove_file(&new);
+        let mut mended = OpenOptions::new().read(true).append(true).create_new(true).open(&new)?;
+        lock(&mended)?;
+        let mut from = 0;
+        for void in self.void.iter().cloned().chain(std::iter::once(self.length..self.length)) {
+            list.seek(SeekFrom::Start(from))?;
+            io::copy(&mut (&list).take(void.start.saturating_sub(from)), &mut mended)?;
+            from = void.end;
+        }
+        mended.sync_all()?;
+        fs::rename(&new, folder.join(LOG))?;
+        File::open(&folder)?.sync_all()?;
+        self.length = mended.metadata()?.len();
+        self.void.clear();
+        Ok(mended)
     }
 
     /// Closes the list of a session of which nothing more can come, unless a transaction has to be waited for.
@@ -112,13 +172,16 @@ impl Found {
             Membership::Unknown | Membership::None => true,
             Membership::Of { .. } => false,
         };
-        if self.closed || !is_alone {
+        let path = sink.join(&self.folder).join(LOG);
+        if self.closed {
+            // Whoever wrote it may have died before it was durable.
+            return File::open(&path)?.sync_all();
+        }
+        if !is_alone {
             return Ok(());
         }
-        let path = sink.join(&self.folder).join(LOG);
-        let mut list = OpenOptions::new().append(true).open(&path)?;
-        // Half a line.
-        list.set_len(self.length)?;
+        let list = OpenOptions::new().read(true).append(true).open(&path)?;
+        let mut list = self.mend(sink, list)?;
         let last = record::closed(ErrorCode::NoError);
         list.write_all(&last)?;
         list.sync_all()?;
@@ -127,7 +190,8 @@ impl Found {
         Ok(())
     }
 
-    fn take(&mut self, line: Line, keys: &HashSet<EntityKey>) {
+    /// Takes a line in. Gives whose it is, if that is looked for.
+    fn take(&mut self, line: Line, keys: &HashSet<EntityKey>) -> Option<EntityKey> {
         let Line { scope, scope_use, entity, entity_use, .. } = line;
         let key = EntityKey { scope, scope_use, entity, entity_use };
         let mut metadata = line.metadata;
@@ -146,7 +210,7 @@ impl Found {
             let _ = self.membership.admit(key, &header);
         }
         if !keys.contains(&key) {
-            return;
+            return None;
         }
         let sha256 = line.sha256.as_deref().and_then(hex::decode);
         match (line.status == Status::Complete.name(), line.bytes.zip(sha256)) {
@@ -159,5 +223,110 @@ impl Found {
             // It failed, and nobody has heard of that yet: it comes again.
             (_, _) => drop(self.entities.remove(&key)),
         }
+        Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FolderSink;
+    use super::*;
+
+    const ID: &str = "11111111111111111111111111111111";
+
+    const fn key(entity: u32) -> EntityKey {
+        EntityKey { scope: 0, scope_use: 0, entity, entity_use: 0 }
+    }
+
+    fn complete(entity: u32, bytes: u64) -> Vec<u8> {
+        let file = Some(format!("{ID}/0/{entity}"));
+        let placed = Placed { file, bytes, sha256: [7; 32], reference: None };
+        record::complete(key(entity), 0, &EntityHeader::default(), &placed)
+    }
+
+    fn failed(entity: u32) -> Vec<u8> {
+        let end = record::End { parent_id: 0, status: Status::Failed, reason: None, failures: 0, claim: None };
+        record::failed(key(entity), &end, None, None)
+    }
+
+    /// A session's folder with these payloads of 6 bytes and these lines.
+    fn sink(payloads: &[u32], lines: &[Vec<u8>]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join(ID).join("0")).unwrap();
+        for entity in payloads {
+            fs::write(dir.path().join(format!("{ID}/0/{entity}")), b"octets").unwrap();
+        }
+        fs::write(dir.path().join(ID).join(LOG), lines.concat()).unwrap();
+        dir
+    }
+
+    fn list(dir: &Path) -> String {
+        fs::read_to_string(dir.join(ID).join(LOG)).unwrap()
+    }
+
+    fn text(lines: &[Vec<u8>]) -> String {
+        String::from_utf8(lines.concat()).unwrap()
+    }
+
+    /// What an earlier process has left: 1 is right, 2 is gone, 3 is too short, 4 has failed; 5 is terminal, so nobody looks.
+    fn left() -> (tempfile::TempDir, HashSet<EntityKey>) {
+        let lines = [
+            complete(1, 6),
+            complete(2, 6),
+            failed(1),
+            complete(3, 7),
+            complete(5, 6),
+            complete(4, 6),
+            failed(4),
+            complete(1, 6),
+            b"{\"scope\":0,\"ent".to_vec(),
+        ];
+        (sink(&[1, 3, 4], &lines), (1..=4).map(key).collect())
+    }
+
+    #[test]
+    fn what_a_list_says_is_there_is_looked_for() {
+        let (dir, keys) = left();
+        let found = Found::read(dir.path(), ID.to_owned(), &keys).unwrap();
+        assert_eq!((1..=5).filter(|entity| found.has(key(*entity))).collect::<Vec<_>>(), [1]);
+        // Looking changes nothing.
+        assert!(list(dir.path()).ends_with("\"ent"));
+    }
+
+    #[test]
+    fn lines_of_what_comes_again_go_before_the_session_goes_on() {
+        let (dir, keys) = left();
+        let sink = FolderSink::open(dir.path(), None).unwrap();
+        let found = sink.find(ID, None, &keys).unwrap();
+        let (commands, _inbox) = crate::driver::inbox();
+        let (session, _ended) = sink.session(&ID.into(), commands, Arc::default(), None, None, Some(found)).unwrap();
+        assert_eq!(list(dir.path()), text(&[complete(5, 6), complete(1, 6)]));
+        // The list is this process's as before: locked, and appended to.
+        let log = File::open(dir.path().join(ID).join(LOG)).unwrap();
+        assert!(log.try_lock().is_err());
+        let names: Vec<_> =
+            fs::read_dir(dir.path().join(ID)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+        drop(session);
+    }
+
+    #[test]
+    fn a_list_that_is_closed_is_never_changed() {
+        let lines = [complete(2, 6), failed(1), record::closed(ErrorCode::NoError)];
+        let dir = sink(&[], &lines);
+        let mut found = Found::read(dir.path(), ID.to_owned(), &[key(1), key(2)].into()).unwrap();
+        assert!(!found.has(key(2)) && found.is_closed());
+        let list_file = OpenOptions::new().read(true).append(true).open(dir.path().join(ID).join(LOG)).unwrap();
+        found.mend(dir.path(), list_file).unwrap();
+        assert_eq!(list(dir.path()), text(&lines));
+    }
+
+    #[test]
+    fn a_list_is_mended_before_its_last_line() {
+        let dir = sink(&[1], &[failed(1), complete(1, 6), b"{\"sc".to_vec()]);
+        let mut found = Found::read(dir.path(), ID.to_owned(), &[key(1)].into()).unwrap();
+        found.close(dir.path()).unwrap();
+        assert_eq!(list(dir.path()), text(&[complete(1, 6), record::closed(ErrorCode::NoError)]));
+        assert_eq!(found.length, list(dir.path()).len() as u64);
     }
 }

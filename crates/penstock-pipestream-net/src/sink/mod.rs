@@ -107,8 +107,8 @@ enum Message {
     Whole { session: u64 },
     /// Driver and workers of the session are done.
     Ended { session: u64 },
-    /// Fires when what was told before is durable.
-    Flush(oneshot::Sender<()>),
+    /// Fires once what was told before was to be made durable: whether all lines of the session are.
+    Flush { session: u64, done: oneshot::Sender<bool> },
 }
 
 /// What a driver tells.
@@ -222,7 +222,8 @@ impl FolderSink {
         found.close(&shared.dir)
     }
 
-    /// A folder for a session, the one of an earlier process where something was `found`. Blocks on the disk. The receiver fires when its last line is written.
+    /// A folder for a session, the one of an earlier process where something was `found`. Blocks on the disk. The receiver
+    /// fires when its last line is written; it hears that its sender has gone where the disk has refused that line.
     pub(crate) fn session(
         &self,
         id: &Arc<str>,
@@ -308,19 +309,20 @@ impl SinkSession {
         }
     }
 
-    /// Waits until the lines of what the driver has told are durable.
-    pub(crate) async fn flush(&self) {
+    /// Waits until the lines of what the driver has told are durable. False: the disk has refused some.
+    pub(crate) async fn flush(&self) -> bool {
         let (done, flushed) = oneshot::channel();
-        self.guard.shared.tell(Message::Flush(done));
-        // The thread ends by a panic only; what it has not written is said again.
-        let _ = flushed.await;
+        self.guard.shared.tell(Message::Flush { session: self.guard.session, done });
+        // The thread ends by a panic only.
+        flushed.await.unwrap_or(false)
     }
 
     /// The list gets its last line now, and is durable when this returns: the client has ended its root scope, everything
     /// in it is terminal, and the session's records say so.
     pub(crate) async fn close_list(&self) {
         self.guard.shared.tell(Message::Whole { session: self.guard.session });
-        self.flush().await;
+        // Where the disk refuses it, it is tried again at the session's end.
+        let _ = self.flush().await;
     }
 
     /// What the session's folder is called.

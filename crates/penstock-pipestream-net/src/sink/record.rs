@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
+use std::{fs, io};
 
 use penstock_io::hex;
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, OwnershipContext, Reason, Status};
@@ -106,6 +108,20 @@ impl Placed {
     pub(super) fn files(&self) -> impl Iterator<Item = String> + use<> {
         let message = self.reference().and_then(|reference| reference.message);
         self.file.clone().into_iter().chain(message)
+    }
+
+    /// Whether its octets are below the sink's folder, as many as there should be.
+    pub(super) fn check(&self, sink: &Path) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let found = fs::symlink_metadata(sink.join(file)).map_err(|error| {
+            let message = format!("{file}: {error}");
+            io::Error::new(error.kind(), message)
+        })?;
+        if found.is_file() && found.len() == self.bytes {
+            return Ok(());
+        }
+        let message = format!("{file}: it has {} bytes, and its line says {}", found.len(), self.bytes);
+        Err(io::Error::new(io::ErrorKind::InvalidData, message))
     }
 
     fn reference(&self) -> Option<ReferenceField<'_>> {

@@ -257,8 +257,15 @@ impl Records {
     pub(super) fn redo(&self) -> io::Result<()> {
         for name in folders(&self.sink.join(FOLDER))? {
             for folder in owners(&name)? {
-                if read_record(&folder)?.is_none() {
-                    continue;
+                match read_record(&folder) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => continue,
+                    // It is one transaction's; whoever asks for that hears of it.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                        tracing::error!(%error, "a transaction cannot be finished");
+                        continue;
+                    }
+                    Err(error) => return Err(error),
                 }
                 match self.settle(&folder) {
                     Ok(()) => {}
@@ -289,7 +296,11 @@ impl Records {
                 continue;
             }
             for folder in owners(&name)? {
-                let Some(Record { transaction, .. }) = read_record(&folder)? else { continue };
+                let record = match read_record(&folder) {
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
+                    record => record?,
+                };
+                let Some(Record { transaction, .. }) = record else { continue };
                 match origin(&transaction) {
                     Origin::MicroBatch { query, number } => {
                         let owner = folder.file_name().filter(|_| folder != name);
@@ -381,19 +392,25 @@ impl Records {
                     // A file system without locks.
                     Err(fs::TryLockError::Error(_)) | Ok(()) => {}
                 }
-                match closed_with(&mut log)? {
+                let open = match closed_with(&mut log)? {
                     None => {
                         remove_half_a_line(&mut log)?;
+                        let length = log.metadata()?.len();
                         self.faults.check(Step::Append, &path)?;
                         log.write_all(&record::closed(code))?;
+                        Some(length)
                     }
                     Some(closed) if code == ErrorCode::NoError && closed != code.code() => {
                         return Err(Refusal::GivenUp);
                     }
-                    Some(_) => {}
+                    Some(_) => None,
+                };
+                let synced = self.faults.check(Step::Sync, &path).and_then(|()| log.sync_data());
+                if let (Err(_), Some(length)) = (&synced, open) {
+                    // It must not look closed when the order is said again: a later sync does not tell of this one.
+                    log.set_len(length)?;
                 }
-                self.faults.check(Step::Sync, &path)?;
-                log.sync_data()?;
+                synced?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 tracing::warn!(session, "a prepared session is not there any more");
@@ -462,8 +479,19 @@ impl Records {
 }
 
 fn read_record(folder: &Path) -> io::Result<Option<Record>> {
-    match fs::read(folder.join(RECORD)) {
-        Ok(octets) => Ok(Some(serde_json::from_slice(&octets)?)),
+    let path = folder.join(RECORD);
+    match fs::read(&path) {
+        Ok(octets) => match serde_json::from_slice(&octets) {
+            Ok(record) => Ok(Some(record)),
+            Err(error) => {
+                let message = format!(
+                    "{} is damaged: {error}; put a copy that is whole into its \
+                     place, or remove it where no session is named beside it",
+                    path.display()
+                );
+                Err(io::Error::new(io::ErrorKind::InvalidData, message))
+            }
+        },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }

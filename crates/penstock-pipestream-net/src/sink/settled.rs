@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::super::claims::ClaimRow;
 use super::super::outcomes::lock;
 use super::FolderSink;
+use super::disk::{Faults, Step};
 
 /// The file's name.
 const SETTLED: &str = "settled.jsonl";
@@ -59,14 +60,14 @@ impl FolderSink {
             let folder = shared.dir.join(session);
             // Whoever has removed a session needs nothing of it.
             if folder.is_dir() {
-                note(&folder.join(SETTLED), lines)?;
+                note(&folder.join(SETTLED), lines, &shared.faults)?;
             }
         }
         Ok(())
     }
 }
 
-fn note(path: &Path, lines: Vec<Line>) -> io::Result<()> {
+fn note(path: &Path, lines: Vec<Line>, faults: &Faults) -> io::Result<()> {
     let octets = match fs::read(path) {
         Ok(octets) => octets,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -87,7 +88,53 @@ fn note(path: &Path, lines: Vec<Line>) -> io::Result<()> {
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;
     // What a process has left that was killed while it wrote.
     file.set_len(whole as u64)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    sync_folder(path)
+    let written = file
+        .write_all(&text)
+        .and_then(|()| faults.check(Step::Sync, path))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| sync_folder(path));
+    if written.is_err() {
+        // What may not be durable must not look as if it were there when it is said again.
+        file.set_len(whole as u64)?;
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_line_that_could_not_be_made_durable_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(SETTLED);
+        let broken = Arc::new(AtomicBool::new(false));
+        let now = Arc::clone(&broken);
+        let faults =
+            Faults::new(
+                move |_, _| {
+                    if now.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+                },
+            );
+        let line = |entity: u32| Line {
+            claim: format!("{entity:016x}"),
+            scope: 0,
+            entity,
+            status: Status::Complete.name().to_owned(),
+            file: None,
+        };
+        note(&path, vec![line(1)], &faults).unwrap();
+        let before = fs::read(&path).unwrap();
+        broken.store(true, Ordering::SeqCst);
+        assert!(note(&path, vec![line(1), line(2)], &faults).is_err());
+        assert_eq!(fs::read(&path).unwrap(), before);
+        broken.store(false, Ordering::SeqCst);
+        for _ in 0..2 {
+            note(&path, vec![line(1), line(2)], &faults).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
+        }
+    }
 }

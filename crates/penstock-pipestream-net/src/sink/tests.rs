@@ -15,6 +15,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::{Client, EntityDraft, Payload, Server, ServerOptions, SessionHandle, SessionOptions};
 
+mod lines;
+
 fn block<F: Future>(future: F) -> F::Output {
     wait(future, Some(Instant::now() + Duration::from_secs(60)), &mut || Ok(())).expect("within a minute")
 }
@@ -194,23 +196,6 @@ fn a_payload_that_cannot_be_made_durable_is_not_complete() {
     assert_eq!(send(&session, 10).0, Status::Complete);
     disk.close(&session);
     assert_eq!(disk.payloads(&session), ["2"]);
-}
-
-#[test]
-fn a_log_that_may_lack_lines_is_never_closed() {
-    let broken = Arc::new(AtomicBool::new(false));
-    let now = Arc::clone(&broken);
-    let disk = Broken::with(broken, move |step, path| {
-        let log = step == Step::Sync && path.ends_with(entries::LOG);
-        if log && now.load(Ordering::SeqCst) { Err(full()) } else { Ok(()) }
-    });
-    let session = disk.connect();
-    disk.set(true);
-    assert_eq!(send(&session, 10).0, Status::Failed);
-    disk.set(false);
-    disk.close(&session);
-    assert!(disk.payloads(&session).is_empty());
-    assert!(disk.log(&session).iter().all(|line| line.get("closed").is_none()));
 }
 
 #[test]

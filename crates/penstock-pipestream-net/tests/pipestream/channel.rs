@@ -1,8 +1,7 @@
 use std::time::{Duration, Instant};
 
 use penstock_io::runtime::{spawn, wait};
-use penstock_pipestream_net::Error;
-use penstock_pipestream_net::{ErrorCode, IncomingSessions, Payload, Reason, SessionHandle, Status, channel};
+use penstock_pipestream_net::{Error, ErrorCode, IncomingSessions, Payload, Reason, SessionHandle, Status, channel};
 
 use crate::raw::{RawClient, header, pending, run};
 use crate::support::{Pair, block, container, draft};

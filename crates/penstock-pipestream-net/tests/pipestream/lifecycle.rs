@@ -1,8 +1,7 @@
 use std::fs;
 use std::time::Duration;
 
-use penstock_pipestream_net::Error;
-use penstock_pipestream_net::{ErrorCode, EventLog, FolderSink, Payload, SessionOptions, Status};
+use penstock_pipestream_net::{Error, ErrorCode, EventLog, FolderSink, Payload, SessionOptions, Status};
 use serde_json::Value;
 
 use crate::raw::{self, RawClient, header, pending, run};

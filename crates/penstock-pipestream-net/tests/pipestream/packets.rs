@@ -1,7 +1,6 @@
 //! Packets of every size that may be asked for carry payloads, and none hangs.
 
-use penstock_pipestream_net::Error;
-use penstock_pipestream_net::{Payload, SessionOptions, Status};
+use penstock_pipestream_net::{Error, Payload, SessionOptions, Status};
 
 use crate::support::{Pair, block, draft};
 

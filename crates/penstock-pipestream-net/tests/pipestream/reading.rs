@@ -12,8 +12,7 @@ use penstock_pipestream_net::reading::{
     Batch, BatchLimits, FolderStore, Journal, Piece, PlanLimits, Refiner, RemoteSink, Selection, Store, examine, plan,
     read_batch,
 };
-use penstock_pipestream_net::{Error, Result};
-use penstock_pipestream_net::{Payload, Reading};
+use penstock_pipestream_net::{Error, Payload, Reading, Result};
 
 use crate::raw::{connect, run};
 use crate::support::{Pair, block, container, draft, eventually, id, log};

@@ -2,8 +2,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::time::Duration;
 
-use penstock_pipestream_net::Error;
-use penstock_pipestream_net::{EntityDraft, ErrorCode, Payload, Reason, Status};
+use penstock_pipestream_net::{EntityDraft, Error, ErrorCode, Payload, Reason, Status};
 
 use crate::support::{Pair, block, container, draft, eventually, files, id, log};
 

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use penstock_io::ReadKey;
 use penstock_io::tls::{ClientCertificates, ClientTls, Fingerprint, Trust, write_certificates};
 use penstock_pipestream_net::reading::{FolderStore, RemoteSink};
-use penstock_pipestream_net::{Client, FolderSink, Reading, SessionOptions};
-use penstock_pipestream_net::{Error, Result};
+use penstock_pipestream_net::{Client, Error, FolderSink, Reading, Result, SessionOptions};
 
 use crate::raw::{connect, run};
 use crate::support::{Pair, block};

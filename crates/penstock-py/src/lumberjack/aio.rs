@@ -1,8 +1,6 @@
 //! What `penstock.aio.lumberjack` awaits: the operations of a receiver and a sender.
 
-use penstock_io::DriverError as _;
 use penstock_io::runtime;
-use penstock_lumberjack_net::Error;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3_arrow::{PyRecordBatch, PySchema};
@@ -11,11 +9,8 @@ use super::options::{ReceiveOptions, SendOptions};
 use super::raised;
 use super::receiver::{Into, Kept, LumberjackReceiver};
 use super::sender::{LumberjackSender, grace_of, json, maps, rows, send};
+use crate::error::joined;
 use crate::pipestream::aio::{Futures, Operation};
-
-fn died(error: &tokio::task::JoinError) -> PyErr {
-    raised(&Error::misuse(error.to_string()))
-}
 
 /// Begins to listen.
 #[pyfunction]
@@ -30,7 +25,7 @@ pub(crate) fn lumberjack_listen(
     let into = Into::new(schema.map(PySchema::into_inner), spool).map_err(|error| raised(&error))?;
     let bound = runtime::spawn_blocking(move || LumberjackReceiver::bind(&listen, &options, into));
     let bound = bound.map_err(|error| raised(&error.into()))?;
-    Ok(futures.start(async move { bound.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
+    Ok(futures.start(async move { joined(bound).await.map_err(|error| raised(&error)) }))
 }
 
 /// The next batch; `None` when the receiver is closed.
@@ -50,7 +45,7 @@ pub(crate) fn lumberjack_shutdown(futures: &Futures, receiver: Py<LumberjackRece
 pub(crate) fn lumberjack_open(futures: &Futures, options: SendOptions) -> PyResult<Operation> {
     let opened = runtime::spawn_blocking(move || LumberjackSender::open(&options));
     let opened = opened.map_err(|error| raised(&error.into()))?;
-    Ok(futures.start(async move { opened.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
+    Ok(futures.start(async move { joined(opened).await.map_err(|error| raised(&error)) }))
 }
 
 /// Sends events of JSON.

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use penstock_io::DriverError as _;
 use penstock_io::tls::{ClientTls, ServerTls};
-use penstock_lumberjack_net::{ClientConfig, Hosts, ReceiverOptions, SenderOptions, Sequence, ServerConfig, Version};
-use penstock_lumberjack_net::{Error, Result};
+use penstock_lumberjack_net::{
+    ClientConfig, Error, Hosts, ReceiverOptions, Result, SenderOptions, Sequence, ServerConfig, Version,
+};
 use pyo3::prelude::*;
 
 use crate::pipestream::address;

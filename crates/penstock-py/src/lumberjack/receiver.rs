@@ -5,19 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use penstock_io::DriverError as _;
-use penstock_io::runtime;
 use penstock_io::storage::StorageOptions;
+use penstock_io::{DriverError as _, runtime};
 use penstock_lumberjack_net::columns::Layout;
 use penstock_lumberjack_net::spool::{Keep, Spool, SpoolOptions};
-use penstock_lumberjack_net::{self as net, Batches, Destination, channel};
-use penstock_lumberjack_net::{Error, Result};
+use penstock_lumberjack_net::{self as net, Batches, Destination, Error, Result, channel};
 use pyo3::prelude::*;
 use pyo3_arrow::{PyRecordBatch, PySchema};
 use tokio::sync::watch;
 
 use super::options::ReceiveOptions;
 use super::{raised, wait};
+use crate::error::joined;
 use crate::pipestream::options::place;
 use crate::pipestream::waiting::{Timeout, wait_or_not};
 use crate::spool::writer::Spool as PySpool;
@@ -160,8 +159,8 @@ impl LumberjackReceiver {
         let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
         let mut result = self.receiver.shutdown(grace).await;
         if let Some(spool) = self.spool.clone() {
-            let closed = runtime::spawn_blocking(move || spool.close())?.await;
-            result = result.and(closed.unwrap_or_else(|died| Err(Error::misuse(died.to_string()))));
+            let closing = runtime::spawn_blocking(move || spool.close())?;
+            result = result.and(joined(closing).await);
         }
         self.closed.send_replace(true);
         result

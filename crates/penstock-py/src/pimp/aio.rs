@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_io::DriverError as _;
 use penstock_io::runtime;
-use penstock_pimp_net::Error;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -14,18 +12,14 @@ use super::job::PimpJob;
 use super::options::{ReachOptions, ServeOptions};
 use super::raised;
 use super::sender::{PieceArgument, PimpSender};
+use crate::error::joined;
 use crate::pipestream::aio::{Futures, Operation};
-
-fn died(error: &tokio::task::JoinError) -> PyErr {
-    raised(&Error::misuse(error.to_string()))
-}
 
 /// Begins to listen.
 #[pyfunction]
 pub(crate) fn pimp_listen(futures: &Futures, listen: String, options: ServeOptions) -> PyResult<Operation> {
-    let bound =
-        runtime::spawn_blocking(move || PimpBuffer::bind(&listen, options)).map_err(|error| raised(&error.into()))?;
-    Ok(futures.start(async move { bound.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
+    let bound = runtime::spawn_blocking(move || PimpBuffer::bind(&listen, options)).map_err(|error| raised(&error.into()))?;
+    Ok(futures.start(async move { joined(bound).await.map_err(|error| raised(&error)) }))
 }
 
 /// Takes no more connections, and ends.
@@ -37,9 +31,8 @@ pub(crate) fn pimp_close(futures: &Futures, buffer: Py<PimpBuffer>, grace: f64) 
 /// Reads the trust.
 #[pyfunction]
 pub(crate) fn pimp_open(futures: &Futures, url: String, options: ReachOptions) -> PyResult<Operation> {
-    let opened =
-        runtime::spawn_blocking(move || PimpJob::open(&url, &options)).map_err(|error| raised(&error.into()))?;
-    Ok(futures.start(async move { opened.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
+    let opened = runtime::spawn_blocking(move || PimpJob::open(&url, &options)).map_err(|error| raised(&error.into()))?;
+    Ok(futures.start(async move { joined(opened).await.map_err(|error| raised(&error)) }))
 }
 
 /// Makes a job.

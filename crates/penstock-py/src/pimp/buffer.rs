@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use penstock_io::DriverError as _;
-use penstock_pimp_net::{Buffer, Service, ServiceConfig, open_store};
-use penstock_pimp_net::{Error, Result};
+use penstock_pimp_net::{Buffer, Error, Result, Service, ServiceConfig, open_store};
 use pyo3::prelude::*;
 
 use super::options::{ServeOptions, first};

@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use penstock_pimp_net::Result;
-use penstock_pimp_net::{Compression, Consumer, ContentEncoding, Metadata, Received};
+use penstock_pimp_net::{Compression, Consumer, ContentEncoding, Metadata, Received, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_pimp_net::Result;
-use penstock_pimp_net::{self as net, JobClient, StatusBody, Trigger, check_url};
+use penstock_pimp_net::{self as net, JobClient, Result, StatusBody, Trigger, check_url};
 use pyo3::prelude::*;
 
 use super::options::ReachOptions;

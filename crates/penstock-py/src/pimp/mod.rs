@@ -10,12 +10,12 @@ pub(crate) mod trigger;
 
 use std::time::Duration;
 
-use penstock_io::DriverError as _;
-use penstock_io::runtime;
+use penstock_io::{DriverError as _, runtime};
 use penstock_pimp_net::Error;
 use pyo3::PyErr;
 use pyo3::prelude::*;
 
+use crate::error::joined;
 use crate::pipestream::waiting::{Timeout, wait_or_not};
 
 mod python {
@@ -38,8 +38,7 @@ pub(crate) async fn closed(
     close: impl FnOnce(Duration) -> Result<(), Error> + Send + 'static,
 ) -> Result<(), Error> {
     let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
-    let closing = runtime::spawn_blocking(move || close(grace))?;
-    closing.await.unwrap_or_else(|died| Err(Error::misuse(died.to_string())))
+    joined(runtime::spawn_blocking(move || close(grace))?).await
 }
 
 /// Waits for a result without the interpreter's lock. A time-out is an error of kind "deadline".

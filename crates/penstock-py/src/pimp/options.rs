@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_io::ConnectionLimits;
-use penstock_io::DriverError as _;
 use penstock_io::tls::{ClientTls, ServerTls, Trust};
-use penstock_pimp_net::{ClientOptions, ConsumerConfig, Encoding, Limits, POLL_LIMIT, SenderConfig};
-use penstock_pimp_net::{Error, Result};
+use penstock_io::{ConnectionLimits, DriverError as _};
+use penstock_pimp_net::{ClientOptions, ConsumerConfig, Encoding, Error, Limits, POLL_LIMIT, Result, SenderConfig};
 use pyo3::prelude::*;
 
 use crate::pipestream::address;

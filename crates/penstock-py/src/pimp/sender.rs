@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock_pimp_net::Result;
-use penstock_pimp_net::{Piece, Sender};
+use penstock_pimp_net::{Piece, Result, Sender};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 

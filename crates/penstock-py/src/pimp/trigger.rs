@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_io::DriverError as _;
-use penstock_pimp_net::{Asked, TriggerServer};
-use penstock_pimp_net::{Error, Result};
+use penstock_pimp_net::{Asked, Error, Result, TriggerServer};
 use pyo3::prelude::*;
 use tokio::sync::watch;
 

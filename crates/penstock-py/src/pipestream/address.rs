@@ -4,8 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use penstock_io::DriverError as _;
-use penstock_pipestream_net::{Client, SessionHandle, SessionOptions};
-use penstock_pipestream_net::{Error, Result};
+use penstock_pipestream_net::{Client, Error, Result, SessionHandle, SessionOptions};
 use tokio::task::JoinSet;
 
 /// How long an address has before the next one of the same host is tried beside it (RFC 8305).

@@ -15,10 +15,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_io::DriverError as _;
-use penstock_io::runtime;
-use penstock_pipestream_net::Error;
-use penstock_pipestream_net::{Client, Payload};
+use penstock_io::{DriverError as _, runtime};
+use penstock_pipestream_net::{Client, Error, Payload};
 use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -33,7 +31,7 @@ use super::payload::make_payload;
 use super::server::{Server, status_of};
 use super::session::{DraftFields, Session, outcome, session_id};
 use crate::documents::SourceArgument;
-use crate::error::IntoPyErr;
+use crate::error::{IntoPyErr, joined};
 
 /// Octets that are hashed on the loop's thread; more goes to the pool.
 const HASHED_HERE: usize = 16 << 10;
@@ -170,12 +168,11 @@ impl Futures {
         let prepared = runtime::spawn_blocking(move || {
             let client = Client::new(&options.tls()?)?;
             let (addresses, host) = address::resolve(&address)?;
-            Ok((client, addresses, options.server_name.clone().unwrap_or(host), options.session()?))
+            Ok::<_, Error>((client, addresses, options.server_name.clone().unwrap_or(host), options.session()?))
         });
         let prepared = prepared.map_err(IntoPyErr::into_py_err)?;
         Ok(self.start(async move {
-            let prepared = prepared.await.unwrap_or_else(|error| Err(Error::misuse(error.to_string())));
-            let (client, addresses, name, session) = prepared.map_err(IntoPyErr::into_py_err)?;
+            let (client, addresses, name, session) = joined(prepared).await.map_err(IntoPyErr::into_py_err)?;
             let connected = address::connect(client, addresses, name, session).await;
             connected.map(|handle| Session { handle, on_disk }).map_err(IntoPyErr::into_py_err)
         }))
@@ -385,10 +382,7 @@ impl Futures {
     fn listen(&self, listen: String, options: ServeOptions) -> PyResult<Operation> {
         let bound = runtime::spawn_blocking(move || Server::bind(&listen, &options));
         let bound = bound.map_err(IntoPyErr::into_py_err)?;
-        Ok(self.start(async move {
-            let bound = bound.await.unwrap_or_else(|error| Err(Error::misuse(error.to_string())));
-            bound.map_err(IntoPyErr::into_py_err)
-        }))
+        Ok(self.start(async move { joined(bound).await.map_err(IntoPyErr::into_py_err) }))
     }
 
     /// The next session; `None` when the server is closed.
@@ -439,9 +433,7 @@ impl Prepared {
     async fn get(self) -> PyResult<Payload> {
         match self {
             Self::Here(payload) => payload,
-            Self::Coming(task) => {
-                task.await.unwrap_or_else(|error| Err(Error::misuse(error.to_string()).into_py_err()))
-            }
+            Self::Coming(task) => task.await.unwrap_or_else(|died| Err(Error::task(&died).into_py_err())),
         }
     }
 }

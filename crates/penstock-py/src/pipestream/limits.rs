@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use penstock_io::DriverError as _;
-use penstock_pipestream_net::{ClaimLimits, SessionOptions};
-use penstock_pipestream_net::{Error, Result};
+use penstock_pipestream_net::{ClaimLimits, Error, Result, SessionOptions};
 use pyo3::prelude::*;
 
 /// The attributes of the dataclass, in its units: bytes and seconds.

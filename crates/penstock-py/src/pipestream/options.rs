@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_io::DriverError as _;
-use penstock_io::ReadKey;
 use penstock_io::storage::{self, Place, StorageOptions};
 use penstock_io::tls::{ClientCertificates, ClientTls, Identity, ServerTls, Trust};
+use penstock_io::{DriverError as _, ReadKey};
 use penstock_pipestream::SessionId;
 use penstock_pipestream::header_key::HeaderKeys;
 use penstock_pipestream_net::reading::Store;
-use penstock_pipestream_net::{Claims, DeferTypes, EventLog, Reading, References, SessionOptions, check_mtu};
-use penstock_pipestream_net::{Error, Result};
+use penstock_pipestream_net::{
+    Claims, DeferTypes, Error, EventLog, Reading, References, Result, SessionOptions, check_mtu,
+};
 use pyo3::prelude::*;
 
 use super::address;

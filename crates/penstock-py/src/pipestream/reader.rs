@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
-use penstock_io::DriverError as _;
-use penstock_io::runtime;
 use penstock_io::storage::{Place, StorageOptions};
+use penstock_io::{DriverError as _, runtime};
 use penstock_pipestream_net::reading::{
     BatchLimits, ClosedSession, FolderStore, Followed, Journal, MAX_CONTENT, ObjectReader, Piece, Plan, PlanLimits,
     Refiner, RemoteSink, Selection, Store, closed_session, closed_sessions, plan, read_batch, read_rows,
 };
-use penstock_pipestream_net::{ClaimRow, read_claims, read_claims_in};
-use penstock_pipestream_net::{Error, Result};
+use penstock_pipestream_net::{ClaimRow, Error, Result, read_claims, read_claims_in};
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatch;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -23,7 +21,7 @@ use super::fields::ClaimRowFields;
 use super::options::{ReaderOptions, place};
 use super::rows::{Columns, record_batch};
 use super::waiting::{Timeout, wait};
-use crate::error::IntoPyErr;
+use crate::error::{IntoPyErr, joined};
 
 /// Sessions and pieces that are asked for at a time.
 const ITEMS: usize = 4_096;
@@ -200,9 +198,7 @@ impl SinkRows {
                 };
                 reading
             };
-            let (batch, next) = wait(py, Timeout::NEVER, async {
-                reading.await.unwrap_or_else(|died| Err(Error::misuse(died.to_string())))
-            })?;
+            let (batch, next) = wait(py, Timeout::NEVER, joined(reading))?;
             {
                 let mut state = lock(&self.state);
                 state.next = next;
@@ -387,11 +383,11 @@ fn session_tuple(session: ClosedSession) -> SessionTuple {
 
 /// Runs on the IO thread, so that it ends there even if the caller does not wait for it.
 async fn background<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    runtime::spawn(work)?.await.unwrap_or_else(|died| Err(Error::misuse(died.to_string())))
+    joined(runtime::spawn(work)?).await
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.unwrap_or_else(|died| Err(Error::misuse(died.to_string())))
+    joined(spawn_blocking(work)).await
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

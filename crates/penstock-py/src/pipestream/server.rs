@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use penstock_io::DriverError as _;
-use penstock_io::tls;
+use penstock_io::{DriverError as _, tls};
 use penstock_pipestream_net::reading::{FolderStore, ObjectReader};
 use penstock_pipestream_net::{
     self as net, FolderSink, IncomingSessions, ObjectSink, ServerOptions, SessionHandle, channel,

@@ -6,8 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock_io::DriverError as _;
 use penstock_pipestream::PipeDoc;
-use penstock_pipestream_net::Error;
-use penstock_pipestream_net::{Client, EntityDraft, Resolution, Role, SessionHandle, SessionId};
+use penstock_pipestream_net::{Client, EntityDraft, Error, Resolution, Role, SessionHandle, SessionId};
 use pyo3::prelude::*;
 
 use super::address;

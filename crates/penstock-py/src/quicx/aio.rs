@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_io::DriverError as _;
 use penstock_io::runtime;
-use penstock_quicx_net::Error;
 use penstock_quicx_net::{Outcome, TaskId};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -14,18 +12,14 @@ use super::options::{ReachOptions, StartOptions};
 use super::producer::{Key, QuicxProducer, answers, batch, one};
 use super::worker::QuicxWorker;
 use super::{raised, stats_tuple};
+use crate::error::joined;
 use crate::pipestream::aio::{Futures, Operation};
-
-fn died(error: &tokio::task::JoinError) -> PyErr {
-    raised(&Error::misuse(error.to_string()))
-}
 
 /// Starts a daemon.
 #[pyfunction]
 pub(crate) fn quicx_start(futures: &Futures, options: StartOptions) -> PyResult<Operation> {
-    let started =
-        runtime::spawn_blocking(move || QuicxDaemon::start(options)).map_err(|error| raised(&error.into()))?;
-    Ok(futures.start(async move { started.await.map_err(|error| died(&error))?.map_err(|error| raised(&error)) }))
+    let started = runtime::spawn_blocking(move || QuicxDaemon::start(options)).map_err(|error| raised(&error.into()))?;
+    Ok(futures.start(async move { joined(started).await.map_err(|error| raised(&error)) }))
 }
 
 /// Stops it; gives how many tasks are left.

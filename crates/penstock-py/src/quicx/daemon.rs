@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use penstock_quicx_net::Daemon;
-use penstock_quicx_net::Result;
+use penstock_quicx_net::{Daemon, Result};
 use pyo3::prelude::*;
 
 use super::options::StartOptions;

@@ -8,8 +8,7 @@ pub(crate) mod producer;
 pub(crate) mod worker;
 
 use penstock_io::DriverError as _;
-use penstock_quicx_net::Error;
-use penstock_quicx_net::StatsResponse;
+use penstock_quicx_net::{Error, StatsResponse};
 use pyo3::PyErr;
 use pyo3::prelude::*;
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use penstock_io::DriverError as _;
 use penstock_io::tls::{ClientTls, ServerTls};
-use penstock_quicx_net::{ConnectOptions, DaemonOptions, Policy, PoolConfig, QueueConfig, Target};
-use penstock_quicx_net::{Error, Result};
+use penstock_quicx_net::{ConnectOptions, DaemonOptions, Error, Policy, PoolConfig, QueueConfig, Result, Target};
 use pyo3::prelude::*;
 
 use crate::pipestream::address;

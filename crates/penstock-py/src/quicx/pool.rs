@@ -1,8 +1,7 @@
 //! PMAD for Python; `penstock.quicx.Pool` wraps it.
 
 use penstock_io::DriverError as _;
-use penstock_quicx_net::Error;
-use penstock_quicx_net::{Block, BlockError, Pool, PoolConfig, SharedPool};
+use penstock_quicx_net::{Block, BlockError, Error, Pool, PoolConfig, SharedPool};
 use pyo3::prelude::*;
 
 use super::{raised, too_much};

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use penstock_io::DriverError as _;
-use penstock_io::runtime;
-use penstock_quicx_net::{self as net, Batch, Outcome, ProducerOptions, Submitted, TaskId};
-use penstock_quicx_net::{Error, Result};
+use penstock_io::{DriverError as _, runtime};
+use penstock_quicx_net::{self as net, Batch, Error, Outcome, ProducerOptions, Result, Submitted, TaskId};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use tokio::sync::{Mutex, mpsc};

@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use penstock_io::DriverError as _;
-use penstock_quicx_net::{self as net, Task, TaskId, WorkerOptions};
-use penstock_quicx_net::{Error, Result};
+use penstock_quicx_net::{self as net, Error, Result, Task, TaskId, WorkerOptions};
 use pyo3::prelude::*;
 
 use super::options::ReachOptions;

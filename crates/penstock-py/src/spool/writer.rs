@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use penstock_io::DriverError as _;
-use penstock_io::ReadKey;
 use penstock_io::tls::{Identity, ServerTls};
+use penstock_io::{DriverError as _, ReadKey};
 use penstock_lumberjack_net::spool::{Ack, Keep, PlanLimits, Service, Spool as NetSpool, SpoolOptions};
 use penstock_lumberjack_net::{Error, Result};
 use pyo3::prelude::*;

@@ -240,7 +240,7 @@ impl VgiClient {
         *lock(&self.shared.timeout)
     }
 
-    /// How many seconds the server may take for one answer; `None` is for ever.
+    /// How many seconds the server may take for one answer, from the request to its last byte; `None` is for ever.
     #[setter]
     fn set_timeout(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
         let timeout = self::timeout(seconds)?;

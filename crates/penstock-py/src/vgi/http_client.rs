@@ -189,7 +189,8 @@ impl VgiHttpClient {
         *lock(&self.shared.timeout)
     }
 
-    /// How many seconds the server may take for one answer; `None` is for ever.
+    /// How many seconds the server may take for the answer to one request, to its last byte and however often it is sent; `None`
+    /// is for ever.
     #[setter]
     fn set_timeout(&self, seconds: Option<f64>) -> PyResult<()> {
         self.shared.client.set_timeout(timeout(seconds)?);

@@ -112,7 +112,10 @@ impl VgiHttp {
         let request = Request { method, path, headers: headers.into_iter().collect(), body: Vec::new() };
         let asked = Asked::new(&request, query, remote);
         let stage = match self.service.begin(request) {
-            Begun::Done(response) => Stage::Done(Some(response)),
+            Begun::Done(response) => {
+                self.counters.answered(&asked.method, response.status);
+                Stage::Done(Some(response))
+            }
             Begun::Call(pending) => Stage::Pending(pending),
         };
         let (counters, external) = (Arc::clone(&self.counters), self.external.clone());
@@ -137,7 +140,8 @@ impl VgiHttp {
         };
         let (addresses, _) = address::resolve(address).map_err(IntoPyErr::into_py_err)?;
         let listen: SocketAddr = *addresses.first().ok_or_else(|| misuse(&format!("{address} has no address")))?;
-        let listener = HttpListener::bind(Arc::clone(&self.service), listen, tls.as_ref(), authenticates);
+        let (service, counters) = (Arc::clone(&self.service), Arc::clone(&self.counters));
+        let listener = HttpListener::bind(service, listen, tls.as_ref(), authenticates, counters);
         let listener = listener.map_err(IntoPyErr::into_py_err)?;
         Ok(VgiHttpServer { listener, counters: Arc::clone(&self.counters), external: self.external.clone() })
     }
@@ -241,13 +245,14 @@ impl VgiHttpCall {
     }
 
     fn answered(&self, stage: &mut Stage, response: Response) {
-        *stage = Stage::Done(match self.judge() {
+        match self.judge() {
             Some(judge) => {
+                // First the call goes, with its body: the judge gives back the room that this takes.
+                *stage = Stage::Done(None);
                 judge(Verdict::Answered(response));
-                None
             }
-            None => Some(response),
-        });
+            None => *stage = Stage::Done(Some(response)),
+        }
     }
 
     fn pending(&self, work: impl FnOnce(Box<Pending>) -> Response) -> PyResult<()> {

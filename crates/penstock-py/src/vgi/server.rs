@@ -86,7 +86,7 @@ impl VgiServer {
         Ok(VgiHttp::new(service, Arc::clone(&self.counters), self.external.clone()))
     }
 
-    /// Counts a connection that was closed before a call.
+    /// Counts a connection that was closed before it was served. One that breaks before its first request counts itself.
     fn refused(&self) {
         self.counters.refused();
     }
@@ -120,7 +120,8 @@ impl VgiServer {
             channel.set_idle(limit(seconds)?);
         }
         let config = ServerConfig { seed: penstock_vgi_net::seed(), ..self.config.clone() };
-        let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment);
+        let counters = Arc::clone(&self.counters);
+        let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment, counters);
         let mut connection = connection.map_err(IntoVgiErr::into_vgi_err)?;
         if self.external.is_some() {
             connection.machine().follow_pointers();

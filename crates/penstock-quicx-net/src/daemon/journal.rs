@@ -46,15 +46,11 @@ impl Folder {
         for (number, file) in segments(path)? {
             let octets = fs::read(&file).map_err(|error| Error::file("cannot read", &file, error))?;
             let named = |error: penstock_quicx::Error| Error::misuse(format!("{}: {error}", file.display()));
-            match recovery.scan(&octets).map_err(named)? {
-                Some(found) if found == number => {
-                    files.insert(number, file);
-                }
-                Some(found) => {
-                    return Err(Error::misuse(format!("{} is segment {found} by its content", file.display())));
-                }
+            if recovery.scan(number, &octets).map_err(named)? {
+                files.insert(number, file);
+            } else {
                 // The process died when it had just made it.
-                None => fs::remove_file(&file).map_err(|error| Error::file("cannot remove", &file, error))?,
+                fs::remove_file(&file).map_err(|error| Error::file("cannot remove", &file, error))?;
             }
         }
         recovery.check(&config.pool)?;
@@ -63,9 +59,10 @@ impl Folder {
         }
         let journal = Journal::new(SEGMENT, recovery.segments());
         let mut queue = Queue::with_journal(now, config.clone(), journal)?;
-        for file in files.values() {
+        queue.count_damage(recovery.damage());
+        for (number, file) in &files {
             let octets = fs::read(file).map_err(|error| Error::file("cannot read", file, error))?;
-            for (task, content) in recovery.content(&octets) {
+            for (task, content) in recovery.content(*number, &octets) {
                 queue.restore(now, task, content)?;
             }
         }
@@ -134,16 +131,19 @@ fn tell(file: &Path, damage: &Damage) {
         );
     }
     let kept = PathBuf::from(format!("{}{DAMAGED}", file.display()));
+    let what = if damage.is_header() {
+        "the header of a segment of the journal is damaged: its number is that of the file's name, and no task is lost by that"
+    } else {
+        "a segment of the journal is damaged: what could be read of it is back, tasks of those octets are lost, or run again"
+    };
     match keep_aside(file, &kept) {
-        Ok(()) => tracing::warn!(
+        Ok(()) => tracing::error!(
             file = %file.display(), offset, octets, records_behind = behind, kept = %kept.display(),
-            "a segment of the journal is damaged: what could be read of it is back, tasks of those octets are lost, or \
-             run again. Check the disk; remove the file that is kept when nobody needs it"
+            "{what}. Check the disk; remove the file that is kept when nobody needs it"
         ),
-        Err(error) => tracing::warn!(
+        Err(error) => tracing::error!(
             file = %file.display(), offset, octets, records_behind = behind, %error,
-            "a segment of the journal is damaged, and no copy could be kept: copy the file before its tasks are done, and \
-             check the disk"
+            "{what}. No copy could be kept: copy the file before its tasks are done, and check the disk"
         ),
     }
 }

@@ -1,9 +1,7 @@
 //! Where connections come in.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,28 +19,18 @@ use super::serve::Connection;
 use super::state::Shared;
 use super::{DaemonOptions, thrown};
 use crate::{Error, Result};
+use penstock_io::unix::{SocketFile, listen as listen_unix};
 
 /// How often the files of the certificate are looked at.
 const RELOAD: Duration = Duration::from_secs(5);
 
-/// Sockets that listen.
+/// Sockets that listen. Nothing is left of them when this is dropped.
 pub(super) struct Listeners {
     pub(super) address: Option<SocketAddr>,
     pub(super) tls_address: Option<(SocketAddr, Fingerprint)>,
     plain: Option<TcpListener>,
     tls: Option<(TcpListener, Arc<Acceptor>)>,
-    unix: Option<(UnixListener, UnixPath)>,
-}
-
-/// The name of a Unix socket, which goes with it.
-#[derive(Debug, Clone)]
-pub(super) struct UnixPath(PathBuf);
-
-impl UnixPath {
-    pub(super) fn remove(&self) {
-        // An error means that it is gone already.
-        let _ = std::fs::remove_file(&self.0);
-    }
+    unix: Option<(UnixListener, SocketFile)>,
 }
 
 impl Listeners {
@@ -72,8 +60,8 @@ impl Listeners {
         })
     }
 
-    /// Takes connections from now on; gives the name of the socket, to be removed at the end.
-    pub(super) fn serve(self, runtime: &Handle, shared: &Arc<Shared>) -> Option<UnixPath> {
+    /// Takes connections from now on; gives the file of the socket, to be removed at the end.
+    pub(super) fn serve(self, runtime: &Handle, shared: &Arc<Shared>) -> Option<SocketFile> {
         if let Some(listener) = self.plain {
             runtime.spawn(accept_plain(listener, Arc::clone(shared)));
         }
@@ -81,9 +69,9 @@ impl Listeners {
             runtime.spawn(keep_certificate(Arc::clone(&acceptor), Arc::clone(shared)));
             runtime.spawn(accept_tls(listener, acceptor, Arc::clone(shared)));
         }
-        let (listener, path) = self.unix?;
+        let (listener, file) = self.unix?;
         runtime.spawn(accept_unix(listener, Arc::clone(shared)));
-        Some(path)
+        Some(file)
     }
 }
 
@@ -94,19 +82,10 @@ fn tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     Ok((TcpListener::from_std(listener).map_err(context)?, address))
 }
 
-/// A socket of this name, for our own user alone. One that a daemon left behind is replaced; one that is in use is not.
-fn unix(path: &Path) -> Result<(UnixListener, UnixPath)> {
-    let context = |error| Error::file("cannot listen on", path, error);
-    if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        if StdUnixStream::connect(path).is_ok() {
-            return Err(Error::misuse(format!("{}: another daemon listens there", path.display())));
-        }
-        std::fs::remove_file(path).map_err(context)?;
-    }
-    let listener = StdUnixListener::bind(path).map_err(context)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(context)?;
-    listener.set_nonblocking(true).map_err(context)?;
-    Ok((UnixListener::from_std(listener).map_err(context)?, UnixPath(path.to_owned())))
+fn unix(path: &Path) -> Result<(UnixListener, SocketFile)> {
+    let (listener, file) = listen_unix(path)?;
+    let listener = UnixListener::from_std(listener).map_err(|error| Error::file("cannot listen on", path, error))?;
+    Ok((listener, file))
 }
 
 /// Takes connections until the daemon stops.

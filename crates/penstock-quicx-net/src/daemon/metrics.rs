@@ -39,6 +39,7 @@ impl Source for Shared {
             ("silent_workers", "Workers cut off because they did not answer.", counters.silent),
             ("silent_producers", "Producers cut off because they did not answer.", counters.silent_producers),
             ("journal_failures", "Writes of the journal that failed.", counters.write_failures),
+            ("journal_damaged", "Damaged places found in the journal at the start.", counters.damaged),
         ] {
             page.counter(&format!("penstock_quicx_{name}"), help, value)?;
         }

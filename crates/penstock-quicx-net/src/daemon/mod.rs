@@ -5,6 +5,8 @@ mod listening;
 mod metrics;
 mod serve;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,19 +15,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use penstock_io::DriverError as _;
 use penstock_io::admission::{Admission, Config, IDLE_TIMEOUT};
-use penstock_io::metrics as endpoint;
 use penstock_io::runtime::{self, PerProcess, Runtime};
 use penstock_io::tls::{Fingerprint, ServerTls};
+use penstock_io::{DriverError as _, metrics as endpoint};
 use penstock_quicx::{Counters, Queue, QueueConfig, StatsResponse};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use self::journal::Folder;
-use self::listening::{Listeners, UnixPath};
+use self::listening::Listeners;
 use self::state::Shared;
 use crate::{Error, Result};
+use penstock_io::unix::SocketFile;
 
 /// How long what is in the journal's buffer may take to reach the disk at the end.
 const FLUSH: Duration = Duration::from_secs(10);
@@ -80,7 +82,7 @@ struct Running {
     address: Option<SocketAddr>,
     tls: Option<(SocketAddr, Fingerprint)>,
     metrics: OnceLock<endpoint::Endpoint>,
-    socket: Option<UnixPath>,
+    socket: Option<Arc<SocketFile>>,
     stopped: AtomicBool,
     /// Resolves when nobody writes the journal any more.
     journal: Mutex<Option<oneshot::Receiver<()>>>,
@@ -119,12 +121,13 @@ impl Daemon {
             let source = Arc::clone(&shared) as Arc<dyn endpoint::Source>;
             drop(metrics.set(endpoint::Endpoint::bind(listen, source)?));
         }
-        runtime.handle().spawn(state::keep_time(Arc::clone(&shared)));
         let start = |folder| journal::start(runtime.handle(), folder, Arc::clone(&shared));
         let journal = folder.map(start).transpose()?;
+        // Nothing fails from here on: a daemon that did not start leaves neither a socket nor a task behind.
+        runtime.handle().spawn(state::keep_time(Arc::clone(&shared)));
         shared.journaled.store(journal.is_some(), Ordering::Relaxed);
         let (address, tls) = (listeners.address, listeners.tls_address);
-        let socket = listeners.serve(runtime.handle(), &shared);
+        let socket = listeners.serve(runtime.handle(), &shared).map(Arc::new);
         let (stopped, journal) = (AtomicBool::new(false), Mutex::new(journal));
         Ok(Self(PerProcess::new(Running { shared, address, tls, metrics, socket, stopped, journal })))
     }
@@ -188,15 +191,16 @@ impl Daemon {
     }
 }
 
-async fn stop(shared: &Arc<Shared>, socket: Option<UnixPath>, drain: Duration) -> usize {
+async fn stop(shared: &Arc<Shared>, socket: Option<Arc<SocketFile>>, drain: Duration) -> usize {
+    // While it still listens, so that it is not taken for one that was left behind.
+    if let Some(socket) = socket {
+        socket.remove();
+    }
     shared.stop.send_replace(true);
     {
         let mut state = shared.lock();
         state.queue.stop();
         shared.settle(&mut state, None);
-    }
-    if let Some(socket) = socket {
-        socket.remove();
     }
     let mut changed = shared.drained.subscribe();
     if timeout(drain, changed.wait_for(|drained| *drained)).await.is_err() {
@@ -241,13 +245,13 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         // In a forked child it is somebody else's.
         if let Ok(running) = self.0.get() {
+            if let Some(socket) = &running.socket {
+                socket.remove();
+            }
             running.shared.stop.send_replace(true);
             running.shared.cut();
             if let Some(metrics) = running.metrics.get() {
                 metrics.stop();
-            }
-            if let Some(socket) = &running.socket {
-                socket.remove();
             }
         }
     }

@@ -1,11 +1,12 @@
 //! The journal: octets to write, and from what was written the tasks again. Who writes them is not known here.
 
+mod header;
 mod record;
 mod recovery;
 
 use std::collections::VecDeque;
 
-use record::encode_segment_header;
+use header::encode_segment_header;
 pub use record::{Damage, Record, Records};
 pub use recovery::{Recovered, Recovery};
 

@@ -1,5 +1,6 @@
 use penstock_wire::{Reader, Truncated, Writer};
 
+use super::header::SEGMENT_HEADER;
 use crate::TaskId;
 
 /// Octets before a record's body: its length and the CRC-32 of length and body.
@@ -11,13 +12,6 @@ const LONGEST: usize = (1 << 20) + 64;
 const SHORTEST: usize = 1 + TaskId::LENGTH;
 /// What may be looked at in search of the next whole record, for each octet of a segment.
 const SEARCH: usize = 64;
-
-/// What a segment begins with: so that neither another file nor another format is taken for one.
-const MAGIC: [u8; 6] = *b"QUICXJ";
-/// Format 1 had no SUBMIT_ONCE, format 2 no FAILED.
-const FORMAT: u16 = 3;
-/// Octets of a segment's header: magic, format, number.
-pub(crate) const SEGMENT_HEADER: usize = 16;
 
 /// What happened to a task.
 ///
@@ -164,36 +158,6 @@ fn checksum(length: [u8; 4], body: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Appends what a segment begins with.
-pub(crate) fn encode_segment_header(number: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&FORMAT.to_be_bytes());
-    out.extend_from_slice(&number.to_be_bytes());
-}
-
-/// Why a file is not a segment that can be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BadSegment {
-    /// It is shorter than a header: the process died while it was made.
-    Short,
-    /// It is something else.
-    Foreign,
-    /// It has another format.
-    Format(u16),
-}
-
-pub(crate) fn decode_segment_header(octets: &[u8]) -> Result<u64, BadSegment> {
-    let mut reader = Reader::new(octets);
-    let (magic, format, number) = (reader.array(), reader.u16(), reader.u64());
-    let begun = octets.iter().zip(MAGIC).all(|(octet, magic)| *octet == magic);
-    match (magic, format, number) {
-        (Ok(MAGIC), Ok(1..=FORMAT), Ok(number)) => Ok(number),
-        (Ok(MAGIC), Ok(format), _) if !(1..=FORMAT).contains(&format) => Err(BadSegment::Format(format)),
-        _ if begun => Err(BadSegment::Short),
-        _ => Err(BadSegment::Foreign),
-    }
-}
-
 /// What could not be read of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
@@ -207,6 +171,18 @@ pub struct Damage {
     pub behind: u64,
     /// It is the segment's end that is missing, as when the process or the power went while it was written. Nothing else is wrong.
     pub cut: bool,
+}
+
+impl Damage {
+    /// The header of a segment, with the records behind it.
+    pub(crate) const fn header(segment: u64, behind: u64) -> Self {
+        Self { segment, offset: 0, octets: SEGMENT_HEADER as u64, behind, cut: false }
+    }
+
+    /// Whether it is the segment's header, which costs no task: the file's name says what was in it.
+    pub const fn is_header(&self) -> bool {
+        self.offset < SEGMENT_HEADER
+    }
 }
 
 /// The records of a segment, in their order. What is damaged is passed over: the next one is wherever a checksum holds.
@@ -334,6 +310,7 @@ fn record_at(segment: &[u8], place: usize) -> Option<(Record<'_>, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::header::{BadSegment, Header, encode_segment_header, read_segment_header};
     use super::*;
 
     fn records() -> [Record<'static>; 7] {
@@ -361,8 +338,8 @@ mod tests {
             .collect();
         for cut in 0..=segment.len() {
             let piece = &segment[..cut];
-            let header = decode_segment_header(piece);
-            assert_eq!(header, if cut < SEGMENT_HEADER { Err(BadSegment::Short) } else { Ok(3) });
+            let header = read_segment_header(piece, 3);
+            assert_eq!(header, if cut < SEGMENT_HEADER { Err(BadSegment::Short) } else { Ok(Header::Whole) });
             let whole = ends.iter().filter(|end| SEGMENT_HEADER + **end <= cut).count().saturating_sub(1);
             let read: Vec<_> = Records::new(piece).collect();
             assert_eq!(read, records()[..whole], "{cut}");
@@ -428,15 +405,5 @@ mod tests {
         let mut read = Records::new(&segment);
         assert_eq!(read.by_ref().count(), 0);
         assert_eq!(read.damage(3).map(|damage| (damage.offset, damage.cut)), Some((SEGMENT_HEADER, false)));
-    }
-
-    #[test]
-    fn another_file_or_format_is_not_a_segment() {
-        assert_eq!(decode_segment_header(b"#!/bin/sh"), Err(BadSegment::Foreign));
-        for format in [1, 2, 3] {
-            let header = [b"QUICXJ\0".as_slice(), &[format], b"\0\0\0\0\0\0\0\x01"].concat();
-            assert_eq!(decode_segment_header(&header), Ok(1));
-        }
-        assert_eq!(decode_segment_header(b"QUICXJ\x00\x04\0\0\0\0\0\0\0\x01"), Err(BadSegment::Format(4)));
     }
 }

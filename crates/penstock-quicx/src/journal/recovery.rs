@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use penstock_pool::PoolConfig;
 use penstock_wire::FastMap;
 
-use super::record::{BadSegment, decode_segment_header};
+use super::header::{BadSegment, Header, read_segment_header};
 use super::{Damage, Record, Records};
 use crate::{Error, Result, TaskId};
 
@@ -41,29 +41,37 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Reads a segment; gives its number. It may be torn or damaged, wherever: what is whole counts, and
-    /// [`damage`](Self::damage) says what is not.
+    /// Reads the segment that has this number by its name. False where the process died when it had just made it: it holds
+    /// nothing. It may be torn or damaged, wherever: what is whole counts, and [`damage`](Self::damage) says what is not.
     ///
-    /// Fails as malformed where it is no segment, or of a format that is not known, or comes out of its order.
-    pub fn scan(&mut self, segment: &[u8]) -> Result<Option<u64>> {
-        let number = match decode_segment_header(segment) {
-            Ok(number) => number,
-            Err(BadSegment::Short) => return Ok(None),
+    /// Fails as malformed where it is no segment, or of a format that is not known; as misuse where it is another one by its
+    /// content, or comes out of its order.
+    pub fn scan(&mut self, number: u64, segment: &[u8]) -> Result<bool> {
+        let header = match read_segment_header(segment, number) {
+            Ok(header) => header,
+            Err(BadSegment::Short) => return Ok(false),
             Err(BadSegment::Foreign) => return Err(Error::malformed("the file is no segment of a journal")),
             Err(BadSegment::Format(format)) => {
                 return Err(Error::malformed(format!("the journal has format {format}; this is for 1 to 3")));
+            }
+            Err(BadSegment::Number(found)) => {
+                return Err(Error::misuse(format!("the file is segment {found} by its content")));
             }
         };
         if self.segments.last_key_value().is_some_and(|(last, _)| *last >= number) {
             return Err(Error::misuse(format!("segment {number} comes behind a later one")));
         }
-        let mut records = Records::new(segment);
+        let (mut records, mut read) = (Records::new(segment), 0);
         while let Some(record) = records.next() {
             self.apply(number, records.at(), &record);
+            read += 1;
+        }
+        if header == Header::Damaged {
+            self.damage.push(Damage::header(number, read));
         }
         self.damage.extend(records.damage(number));
         self.segments.insert(number, segment.len() as u64);
-        Ok(Some(number))
+        Ok(true)
     }
 
     fn apply(&mut self, segment: u64, offset: usize, record: &Record<'_>) {
@@ -119,9 +127,12 @@ impl Recovery {
         self.segments.iter().map(|(number, octets)| (*number, *octets))
     }
 
-    /// The tasks whose content is in a segment, with it.
-    pub fn content<'s>(&'s self, segment: &'s [u8]) -> impl Iterator<Item = (&'s Recovered, &'s [u8])> + 's {
-        let number = decode_segment_header(segment).unwrap_or(0);
+    /// The tasks whose content is in the segment of this number, with it.
+    pub fn content<'s>(
+        &'s self,
+        number: u64,
+        segment: &'s [u8],
+    ) -> impl Iterator<Item = (&'s Recovered, &'s [u8])> + 's {
         let mut records = Records::new(segment);
         std::iter::from_fn(move || records.next().map(|record| (records.at(), record))).filter_map(
             move |(offset, record)| match record {

@@ -24,6 +24,7 @@ impl Queue {
             && lsn <= durable
         {
             self.accepting.pop_front();
+            self.counters.submitted += 1;
             self.start(now, place);
         }
         self.compact();
@@ -51,7 +52,6 @@ impl Queue {
             }
             cancelled.push(task.id);
         }
-        self.counters.submitted -= cancelled.len() as u64;
         let refused = cancelled.len();
         let Some(journal) = &mut self.journal else { return };
         let end = journal.handle_failed(cancelled);

@@ -67,7 +67,7 @@ pub enum Event {
 pub struct Counters {
     /// Connections that came.
     pub connections: u64,
-    /// Tasks that were accepted.
+    /// Tasks that were accepted: said OK to, so with a journal those that are on the disk.
     pub submitted: u64,
     /// Submits for which another task stands (`unique`).
     pub merged: u64,
@@ -99,6 +99,8 @@ pub struct Counters {
     pub silent_producers: u64,
     /// Writes of the journal that failed.
     pub write_failures: u64,
+    /// Damaged places found in the journal when the daemon began, at most two in a segment: its header, and its records.
+    pub damaged: u64,
 }
 
 impl Counters {

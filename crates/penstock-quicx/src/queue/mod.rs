@@ -40,7 +40,9 @@ use penstock_wire::FastMap;
 use task::{State, Task, Tasks, Tick};
 use time::Timer;
 
-use crate::{Accepts, Error, ErrorCode, Failure, Frame, Journal, Lsn, Recovered, Result, StatsResponse, TaskId, Write};
+use crate::{
+    Accepts, Damage, Error, ErrorCode, Failure, Frame, Journal, Lsn, Recovered, Result, StatsResponse, TaskId, Write,
+};
 
 /// A task queue in fixed memory.
 ///
@@ -197,11 +199,20 @@ impl Queue {
             journal.born(task.segment, content.len());
         }
         self.remember_unique(place);
+        let most = self.kinds.get(kind).map_or(u16::MAX, |kind| kind.policy.attempts);
         match &task.dead {
             Some(reason) => self.bury(place, reason, task.verdict),
+            // Its worker's connection has ended with the earlier process (decision 7): a task that takes the daemon down with it
+            // is not delivered for ever.
+            None if task.attempts >= most => self.die(now, place, b"the daemon ended during the last delivery", false),
             None => self.start(now, place),
         }
         Ok(())
+    }
+
+    /// Counts damage that was found in the journal. A cut end is none: nothing there was said OK to.
+    pub fn count_damage(&mut self, found: &[Damage]) {
+        self.counters.damaged += found.iter().filter(|damage| !damage.cut).count() as u64;
     }
 
     /// A connection has come. Whoever is trusted may stop the daemon.

@@ -91,7 +91,6 @@ impl Queue {
     /// OK for a task that is new, at once or when the disk has it.
     fn accepted(&mut self, now: Tick, id: ConnectionId, place: u32) {
         self.remember_unique(place);
-        self.counters.submitted += 1;
         let Some(task) = self.tasks.get_mut(place) else { return };
         let task_id = task.id;
         if let Some(journal) = &mut self.journal
@@ -104,6 +103,7 @@ impl Queue {
             self.accepting.push_back((lsn, place));
             self.accept_when_durable(id, task_id, lsn);
         } else {
+            self.counters.submitted += 1;
             self.answer(id, &Frame::Ok(task_id));
             self.start(now, place);
         }

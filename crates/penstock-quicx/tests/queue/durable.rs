@@ -263,6 +263,54 @@ fn a_dead_task_has_its_workers_reason_after_restarts_and_when_it_is_written_agai
     }
 }
 
+#[test]
+fn what_was_counted_as_accepted_stays_counted_when_the_disk_is_full() {
+    let mut d = journaled();
+    let producer = d.connect();
+    d.send(producer, &[submit("a", b"1")]);
+    assert_eq!(d.queue.counters().submitted, 0, "nobody has heard OK");
+    d.write();
+    assert_eq!(d.queue.counters().submitted, 1);
+    d.send(producer, &[submit("a", b"2"), submit("a", b"3")]);
+    assert_eq!(d.queue.counters().submitted, 1);
+    d.fail();
+    assert_eq!((d.queue.counters().submitted, d.queue.counters().write_failures), (1, 1));
+    d.pass(1.1);
+    d.send(producer, &[submit("a", b"4")]);
+    d.write();
+    assert_eq!(d.queue.counters().submitted, 2);
+    assert_eq!(d.hears(producer).iter().filter(|answer| answer.starts_with("OK")).count(), 2);
+}
+
+#[test]
+fn a_task_whose_last_delivery_was_under_way_in_a_crash_is_dead_and_not_delivered_once_more() {
+    let mut d = journaled();
+    d.config.default = Policy { attempts: 2, ..Policy::default() };
+    let mut d = d.restart();
+    let producer = d.connect();
+    d.send(producer, &[once(7, "a", b"1"), submit("a", b"2")]);
+    d.write();
+    for _ in 0..2 {
+        let worker = d.worker(1);
+        assert_eq!(d.hears(worker), ["TASK 1 a 1"]);
+        d.write();
+        d = d.restart();
+    }
+    let why = "the daemon ended during the last delivery";
+    let dead = Event::Dead { id: TaskId(1), kind: "a".into(), attempts: 2, reason: why.into() };
+    for counted in [1, 0] {
+        assert_eq!((d.queue.tasks(), d.queue.dead(), d.queue.counters().died), (2, 1, counted));
+        assert_eq!(d.queue.poll_event(), (counted == 1).then(|| dead.clone()));
+        let (worker, monitor) = (d.worker(9), d.connect());
+        assert_eq!(d.hears(worker), ["TASK 2 a 2"]);
+        assert_eq!(d.ask(monitor, observe(1)), ["FAILED 1 max attempts"]);
+        assert_eq!(d.ask(monitor, Frame::DeadList), [format!("DEAD_TASKS [1 2 a {why}]")]);
+        d.write();
+        // Once it is on the disk that the task is dead, a later process need not find it out again; its key stays known.
+        d = d.restart();
+    }
+}
+
 /// One answer: DEAD_TASKS.
 const ANSWER: usize = 6 + (512 << 10);
 

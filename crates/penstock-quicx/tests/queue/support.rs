@@ -36,12 +36,12 @@ impl Dialogue {
         let clock = FakeClock::new();
         let mut recovery = Recovery::default();
         // One that was just made when the process died is no segment yet.
-        files.retain(|_, octets| recovery.scan(octets).expect("ours").is_some());
+        files.retain(|number, octets| recovery.scan(*number, octets).expect("ours"));
         recovery.check(&config.pool).expect("fits");
         let journal = Journal::new(bytes, recovery.segments());
         let mut queue = Queue::with_journal(clock.instant(), config.clone(), journal).expect("valid");
-        for octets in files.values() {
-            for (task, content) in recovery.content(octets) {
+        for (number, octets) in &files {
+            for (task, content) in recovery.content(*number, octets) {
                 queue.restore(clock.instant(), task, content).expect("fits");
             }
         }

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use arrow_buffer::Buffer;
 use penstock_io::runtime::{Interrupted, PerProcess, WaitError, wait};
 use penstock_io::tls::{ClientTls, nobody};
-use penstock_vgi::external;
 use penstock_vgi::http::{self as core, Answered, Asked, Headers, Response, StreamToken, UploadUrl};
 use penstock_vgi::ipc::Output;
-use penstock_vgi::{Answer, Batch, Error, ErrorKind, Failure, Limits, Log, Metadata, Result};
+use penstock_vgi::{Answer, Batch, Error, ErrorKind, Failure, Limits, Log, Metadata, Result, external};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::redirect::Policy;
 use reqwest::{Client, Method};
 
 use crate::Check;
@@ -205,7 +205,7 @@ impl HttpClient {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long one answer may take; `None` is for ever.
+    /// How long the answer to one request may take, to its last byte and however often it is sent; `None` is for ever.
     pub fn set_timeout(&self, timeout: Option<Duration>) {
         self.state().timeout = timeout;
     }
@@ -216,7 +216,8 @@ impl HttpClient {
         if let Some(prefix) = self.state().prefix.clone() {
             return Ok(prefix);
         }
-        let answer = self.send("OPTIONS", &format!("{PREFIX}/__capabilities__"), Vec::new(), true, check)?;
+        // A server that sends on from there has nothing there either.
+        let answer = self.sent("OPTIONS", &format!("{PREFIX}/__capabilities__"), Vec::new(), true, check)?;
         let found = if answer.status < 300 { PREFIX } else { "" };
         self.state().prefix = Some(found.to_owned());
         Ok(found.to_owned())
@@ -225,7 +226,7 @@ impl HttpClient {
     /// What the server is capable of: the fields of its answer.
     pub fn capabilities(&self, check: Check<'_>) -> Result<Headers> {
         let prefix = self.prefix(check)?;
-        let answer = self.send("OPTIONS", &format!("{prefix}/__capabilities__"), Vec::new(), true, check)?;
+        let answer = self.sent("OPTIONS", &format!("{prefix}/__capabilities__"), Vec::new(), true, check)?;
         if answer.status < 300 && answer.headers.get("Cache-Control").is_some() {
             return Ok(answer.headers);
         }
@@ -356,7 +357,23 @@ impl HttpClient {
         core::read_answer(&response, Asked::Call, &self.options.limits)
     }
 
+    /// Sends a request. A redirect is an error: the credentials and the body would go where nobody has asked for.
     fn send(&self, method: &str, path: &str, body: Vec<u8>, again: bool, check: Check<'_>) -> Result<Response> {
+        let response = self.sent(method, path, body, again, check)?;
+        match response.headers.get("Location") {
+            Some(location) if (300..400).contains(&response.status) => {
+                let shown: String = location.chars().take_while(|each| !"?#".contains(*each)).take(SHOWN).collect();
+                let message = format!(
+                    "{method} {path}: the server answers with a redirect (HTTP {}) to {shown:?}, which is not followed",
+                    response.status
+                );
+                Err(Error::new(ErrorKind::Violation, message))
+            }
+            Some(_) | None => Ok(response),
+        }
+    }
+
+    fn sent(&self, method: &str, path: &str, body: Vec<u8>, again: bool, check: Check<'_>) -> Result<Response> {
         let (timeout, zstd) = {
             let state = self.state();
             (state.timeout, state.zstd)
@@ -378,11 +395,12 @@ impl HttpClient {
         }
         let retry = self.options.retry.as_ref().filter(|_| again);
         let mut tried = 0;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let in_time = |pause: &Duration| deadline.is_none_or(|deadline| Instant::now() + *pause < deadline);
         loop {
-            let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
             let octets = if retry.is_some() { body.clone() } else { std::mem::take(&mut body) };
             let sent = self.sender.send(method, path, &headers, octets, deadline, check);
-            let Some(pause) = retry.and_then(|retry| retry.pause(&sent, tried)) else {
+            let Some(pause) = retry.and_then(|retry| retry.pause(&sent, tried)).filter(in_time) else {
                 let response = sent?;
                 let mut state = self.state();
                 state.zstd |= response.headers.get("Accept-Encoding").is_some_and(|codings| codings.contains("zstd"));
@@ -477,8 +495,11 @@ impl Wire {
         }
         let config = tls.map_or_else(nobody, |tls| tls.config(b"http/1.1"));
         let config = config.map_err(|error| Error::new(error.kind(), error.to_string()))?;
-        let mut builder =
-            Client::builder().connect_timeout(CONNECT).tcp_nodelay(true).tls_backend_preconfigured(config);
+        let mut builder = Client::builder()
+            .connect_timeout(CONNECT)
+            .tcp_nodelay(true)
+            .redirect(Policy::none())
+            .tls_backend_preconfigured(config);
         let near = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
         if near {
             // What is on this machine is reached by no proxy.
@@ -543,3 +564,6 @@ impl HttpSender for Wire {
         )
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use penstock_vgi::http::{Pending, Response};
 use tokio::sync::oneshot;
 
+use penstock_io::http::Room;
+
 /// What the application knows of a caller that it has let in. It comes back with the body.
 pub type Caller = Box<dyn Any + Send>;
 
@@ -50,6 +52,8 @@ pub struct Waiting {
     pub query: String,
     /// Where the verdict goes.
     verdict: oneshot::Sender<Verdict>,
+    /// What the body takes of the budget.
+    room: Option<Room>,
 }
 
 impl fmt::Debug for Waiting {
@@ -64,16 +68,22 @@ impl Waiting {
         progress: Progress,
         remote: String,
         query: String,
+        room: Option<Room>,
     ) -> (Self, oneshot::Receiver<Verdict>) {
         let (verdict, spoken) = oneshot::channel();
-        (Self { pending, progress, remote, query, verdict }, spoken)
+        (Self { pending, progress, remote, query, verdict, room }, spoken)
     }
 
-    /// The request, how far it has come, and where the verdict goes.
+    /// The request, how far it has come, and where the verdict goes. The room of the body is given back with the verdict, or
+    /// when nobody can give one any more: the request, and what was made of it, is dropped first.
     pub fn into_parts(self) -> (Box<Pending>, Progress, impl FnOnce(Verdict) + Send + use<>) {
-        let verdict = self.verdict;
-        // The caller may be gone.
-        (self.pending, self.progress, move |said| drop(verdict.send(said)))
+        let Self { pending, progress, verdict, room, .. } = self;
+        let judge = move |said| {
+            // The caller may be gone.
+            drop(verdict.send(said));
+            drop(room);
+        };
+        (pending, progress, judge)
     }
 }
 

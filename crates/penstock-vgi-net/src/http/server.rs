@@ -18,6 +18,7 @@ use percent_encoding::percent_decode_str;
 
 use super::pieces::Pieces;
 use super::queue::{Progress, Queue, Verdict, Waiting};
+use crate::Counters;
 
 const SERVING: Serving = Serving {
     what: "HTTP",
@@ -55,26 +56,31 @@ struct Shared {
     service: Arc<Service>,
     queue: Queue,
     bodies: Budget,
+    counters: Arc<Counters>,
     /// Whether callers are looked at, before their bodies are read.
     authenticates: bool,
 }
 
 impl HttpListener {
     /// Listens; port 0 picks a free one. Where the application authenticates callers, it does so before their bodies are read.
+    /// Counts requests that never come to a thread; who takes calls counts those that it refuses itself.
     pub fn bind(
         service: Arc<Service>,
         listen: SocketAddr,
         tls: Option<&ServerTls>,
         authenticates: bool,
+        counters: Arc<Counters>,
     ) -> Result<Self> {
         let most = service.max_body();
+        let admission = Arc::clone(counters.admission());
         let shared = Arc::new(Shared {
             service,
             queue: Queue::new(CALLS),
             bodies: Budget::new(most.saturating_mul(BODIES), most).with_free(SMALL),
+            counters,
             authenticates,
         });
-        let server = HttpServer::bind(Arc::clone(&shared), listen, Secured::of(tls)?, SERVING, Arc::default())?;
+        let server = HttpServer::bind(Arc::clone(&shared), listen, Secured::of(tls)?, SERVING, admission)?;
         Ok(Self { server, shared })
     }
 
@@ -107,6 +113,10 @@ impl Answers for Shared {
     async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Pieces> {
         respond(request, peer, &self).await
     }
+
+    fn broke(&self) {
+        self.counters.refused();
+    }
 }
 
 async fn respond(request: Request<RequestBody>, peer: SocketAddr, shared: &Shared) -> Response<Pieces> {
@@ -117,8 +127,14 @@ async fn respond(request: Request<RequestBody>, peer: SocketAddr, shared: &Share
     let asked = core::Request { method: parts.method.as_str().to_owned(), path, headers, body: Vec::new() };
     let query = parts.uri.query().unwrap_or_default();
     match shared.service.begin(asked) {
-        Begun::Done(response) => converted(response),
-        Begun::Call(pending) => call(pending, body, peer, query, shared).await.unwrap_or_else(|refused| refused),
+        Begun::Done(response) => {
+            shared.counters.answered(parts.method.as_str(), response.status);
+            converted(response)
+        }
+        Begun::Call(pending) => call(pending, body, peer, query, shared).await.unwrap_or_else(|refused| {
+            shared.counters.refused();
+            refused
+        }),
     }
 }
 
@@ -131,42 +147,41 @@ async fn call(
     shared: &Shared,
 ) -> std::result::Result<Response<Pieces>, Response<Pieces>> {
     let mut progress = Progress::Whole;
-    let mut held = None;
+    let mut room = None;
     if !pending.wants_page() {
         if shared.authenticates {
-            match shared.ask(pending, Progress::Head, peer, query).await? {
+            match shared.ask(pending, Progress::Head, peer, query, None).await? {
                 Verdict::Answered(response) => return Ok(converted(response)),
                 Verdict::Admitted(admitted, caller) => (pending, progress) = (admitted, Progress::Admitted(caller)),
             }
         }
-        let (bytes, room) = match shared.read(&pending, body, peer).await {
+        let (bytes, taken) = match shared.read(&pending, body, peer).await {
             Ok(read) => read,
             Err(BodyError::TooLarge(_)) => return Err(converted(pending.too_large())),
             Err(BodyError::Busy) => return Err(unavailable()),
             Err(BodyError::Broken) => return Err(broken(peer, "the body broke off")),
             Err(BodyError::Late(why)) => return Err(broken(peer, &why)),
         };
-        held = Some(room);
+        room = Some(taken);
         pending = pending.receive(bytes).map_err(converted)?;
     }
-    let verdict = shared.ask(pending, progress, peer, query).await?;
-    drop(held);
-    match verdict {
+    match shared.ask(pending, progress, peer, query, room).await? {
         Verdict::Answered(response) => Ok(converted(response)),
         Verdict::Admitted(..) => Err(plain(StatusCode::INTERNAL_SERVER_ERROR, "the call was not answered")),
     }
 }
 
 impl Shared {
-    /// Has a thread look at a call.
+    /// Has a thread look at a call. The room of its body goes with it: the call stays where it is when its client leaves.
     async fn ask(
         &self,
         pending: Box<Pending>,
         progress: Progress,
         peer: SocketAddr,
         query: &str,
+        room: Option<Room>,
     ) -> std::result::Result<Verdict, Response<Pieces>> {
-        let (waiting, verdict) = Waiting::new(pending, progress, peer.ip().to_string(), query.to_owned());
+        let (waiting, verdict) = Waiting::new(pending, progress, peer.ip().to_string(), query.to_owned(), room);
         if !self.queue.push(waiting) {
             return Err(unavailable());
         }
@@ -222,67 +237,4 @@ fn unavailable() -> Response<Pieces> {
 }
 
 #[cfg(test)]
-mod tests {
-    use penstock_vgi::{Dialect, Limits, Protocol};
-
-    use super::*;
-    use penstock_io::runtime::block_on;
-
-    /// A service without methods, whose pages are calls too.
-    fn service() -> Arc<Service> {
-        let config = core::Config {
-            server_id: "0123456789ab".to_owned(),
-            dialect: Dialect::Spec,
-            description: None,
-            limits: Limits::default(),
-            seed: 1,
-            prefix: String::new(),
-            signing_key: vec![7; 32],
-            token_ttl: 10,
-            max_request_bytes: None,
-            max_stream_response_bytes: None,
-            fills: false,
-            compression_level: None,
-            cors_origins: Vec::new(),
-            cors_max_age: None,
-            health: true,
-            landing_page: true,
-            describe_page: true,
-            not_found_page: true,
-            repo_url: None,
-            guarded_pages: true,
-            own_pages: Vec::new(),
-            upload_urls: false,
-            max_upload_bytes: None,
-        };
-        let protocol = Protocol::new("Test", Vec::new()).expect("distinct names");
-        Arc::new(Service::new(Arc::new(protocol), config).expect("a prefix"))
-    }
-
-    #[test]
-    fn a_call_beyond_1024_that_wait_is_told_to_come_again() {
-        let (service, peer) = (service(), SocketAddr::from(([192, 0, 2, 1], 9)));
-        let bodies = Budget::new(1 << 10, 1 << 10);
-        let shared = Shared { service: Arc::clone(&service), queue: Queue::new(CALLS), bodies, authenticates: false };
-        let pending = || {
-            let (method, path) = ("GET".to_owned(), "/".to_owned());
-            match service.begin(core::Request { method, path, headers: Headers::default(), body: Vec::new() }) {
-                Begun::Call(pending) => pending,
-                Begun::Done(response) => panic!("answered with {}", response.status),
-            }
-        };
-        let ask = async {
-            let asked: Vec<_> = (0..1_025).map(|_| shared.ask(pending(), Progress::Whole, peer, "")).collect();
-            let mut refused = Vec::new();
-            for (nth, ask) in asked.into_iter().enumerate() {
-                // Whoever waits is dropped here, and what it asks stays in the queue.
-                if let Ok(answer) = tokio::time::timeout(Duration::ZERO, ask).await {
-                    refused.push((nth, answer.expect_err("nobody answers").status()));
-                }
-            }
-            refused
-        };
-        assert_eq!(block_on(ask).expect("runs"), [(1_024, StatusCode::SERVICE_UNAVAILABLE)]);
-        assert_eq!(unavailable().headers().get(RETRY_AFTER), Some(&HeaderValue::from_static("1")));
-    }
-}
+mod tests;

@@ -6,7 +6,8 @@ use arrow_schema::SchemaRef;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::service::{Config, Service};
+use super::config::Config;
+use super::service::Service;
 use super::uploads::{self, UploadUrl};
 use super::{Request, Response};
 use crate::failure::{Failure, Log};

@@ -120,6 +120,9 @@ pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result
             Item::Batch(batch) if in_header && matches!(batch.class(), Class::Data | Class::External) => {
                 answered.header = Some(batch);
             }
+            Item::Batch(batch) if batch.class() == Class::Shared => {
+                return Err(Error::violation("an answer over HTTP that lies in shared memory, of which there is none"));
+            }
             Item::Batch(batch) => {
                 if !answered.push(batch, asked) {
                     return Ok(answered);

@@ -10,6 +10,7 @@
 mod body;
 mod call;
 mod client;
+mod config;
 mod pages;
 mod service;
 mod uploads;
@@ -19,7 +20,8 @@ use arrow_buffer::Buffer;
 pub use body::{compress, inflate};
 pub use call::{Call, Kind, Resumed};
 pub use client::{Answered, Asked, StreamToken, exchange_body, read_answer, request_body};
-pub use service::{Begun, Config, Pending, Service};
+pub use config::Config;
+pub use service::{Begun, Pending, Service};
 pub use uploads::{UPLOAD_URL, UploadUrl, read_upload_urls, upload_request};
 
 /// The content type of all requests and of all answers that are Arrow.

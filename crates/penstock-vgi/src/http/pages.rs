@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Response;
-use super::service::Config;
+use super::config::Config;
 use crate::protocol::Protocol;
 
 const HTML: &str = "text/html; charset=utf-8";

@@ -1,6 +1,4 @@
 //! What a path is, and what is answered without a method.
-//!
-//! Longer than 600 lines: a request is followed from its path to its call in one place, the fields of its answer beside it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,17 +9,16 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::call::{Call, Kind, Resumed};
+use super::config::Config;
 use super::{
     ARROW, Headers, MAX_REQUEST_BYTES, MAX_UPLOAD_BYTES, REQUEST_ID, RPC_ERROR, Request, Response, UPLOAD_URL,
     UPLOAD_URLS, body, pages, uploads,
 };
 use crate::cast::conform;
 use crate::classify::Class;
-use crate::describe::Description;
 use crate::failure::Failure;
 use crate::ids::id;
 use crate::ipc::{self, Batch, Item, Output};
-use crate::limits::Limits;
 use crate::metadata::{Metadata, key};
 use crate::protocol::{DESCRIBE, Dialect, MethodKind, Protocol};
 use crate::request::{self, Parsed, Rejected};
@@ -34,64 +31,6 @@ const WORTH: usize = 1 << 10;
 const LONGEST_ID: usize = 128;
 /// How long a client may keep what a server is capable of, in seconds.
 const KEEP: &str = "public, max-age=300";
-
-/// What a service over HTTP is made with.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// What names this server in answers: 12 hex digits.
-    pub server_id: String,
-    /// Whose rules it follows.
-    pub dialect: Dialect,
-    /// What `__describe__` answers, if it does.
-    pub description: Option<Arc<Description>>,
-    /// What a batch may have.
-    pub limits: Limits,
-    /// Where the IDs of requests that have none begin; random.
-    pub seed: u64,
-    /// What stands before the methods' names: `/vgi`, or nothing.
-    pub prefix: String,
-    /// The key of tokens; a fleet shares one.
-    pub signing_key: Vec<u8>,
-    /// How many seconds a token is good for; 0 is for ever.
-    pub token_ttl: u64,
-    /// How many octets a body may have, compressed or not; clients are told if it is there.
-    pub max_request_bytes: Option<u64>,
-    /// How many octets an answer of a producer has before it is cut.
-    pub max_stream_response_bytes: Option<u64>,
-    /// A producer fills its answers, also in dialect 0.10, because something limits them.
-    pub fills: bool,
-    /// The level of zstd for clients that take it; `None` is never.
-    pub compression_level: Option<i32>,
-    /// Pages of which origins may call; `*` is all of them.
-    pub cors_origins: Vec<String>,
-    /// How many seconds a browser may keep that.
-    pub cors_max_age: Option<u64>,
-    /// `GET PREFIX/health`.
-    pub health: bool,
-    /// `GET PREFIX`.
-    pub landing_page: bool,
-    /// `GET PREFIX/describe`, where the service is described.
-    pub describe_page: bool,
-    /// A page says that there is nothing, instead of a line.
-    pub not_found_page: bool,
-    /// Where the service's source is, for its pages.
-    pub repo_url: Option<String>,
-    /// Pages are for callers who were let in.
-    pub guarded_pages: bool,
-    /// Paths, without the prefix, whose GET who serves answers.
-    pub own_pages: Vec<String>,
-    /// `POST PREFIX/__upload_url__/init`: clients may ask where to put what is too large for a request.
-    pub upload_urls: bool,
-    /// How large what is put there may be; clients are told.
-    pub max_upload_bytes: Option<u64>,
-}
-
-impl Config {
-    /// A body without a limit of its own has this many octets at most: 256 MiB.
-    pub const BODY: u64 = 256 << 20;
-    /// An answer of a producer without a limit of its own is cut here: 64 MiB.
-    pub const ANSWER: u64 = 64 << 20;
-}
 
 /// A service: it is one for all requests, and has no state but a counter.
 pub struct Service {
@@ -613,10 +552,14 @@ impl Pending {
             ipc::read_schema(octets, &service.config.limits).map_err(|_| refused(Refused::Malformed.message()))
         };
         let (output, input) = (read(&token.schema)?, read(&token.input_schema)?);
+        let unresolved = batch.unresolved();
         let octets = batch.octets;
         let metadata = std::mem::take(&mut batch.metadata);
         let cancelled = batch.rows == 0 && metadata.contains(key::CANCEL);
         if !cancelled {
+            if let Some(why) = unresolved {
+                return Err(Box::new((400, Some(output), Failure::new("ProtocolError", why))));
+            }
             let came = Arc::clone(&batch.schema);
             batch = conform(batch, &input).ok_or_else(|| {
                 let message = request::mismatch(&input, &came);

@@ -45,7 +45,7 @@ _RETRYABLE = frozenset({429, 502, 503, 504})
 
 @dataclass(frozen=True)
 class HttpRetryConfig:
-    """When a request is sent again.
+    """When a request is sent again, as long as there is time for its answer.
 
     ```python
     >>> from penstock.vgi import HttpRetryConfig

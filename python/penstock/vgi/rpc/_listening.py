@@ -119,6 +119,7 @@ class Listening:
             self._start(transport, address)
         except (OSError, RuntimeError) as error:
             # The client hung up, or the system has no thread for it.
+            self._server.core.refused()
             connection.close()
             self._leave(address)
             self._back_off(f"a connection cannot be served: {error}")

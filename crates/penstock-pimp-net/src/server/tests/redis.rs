@@ -58,9 +58,20 @@ impl Redis {
         Some(child)
     }
 
+    fn url(&self) -> String {
+        format!("redis+unix://{}", Self::socket(&self.folder).display())
+    }
+
     fn store(&self) -> Arc<RedisStore> {
-        let url = format!("redis+unix://{}", Self::socket(&self.folder).display());
-        Arc::new(RedisStore::open(&url).expect("it answers"))
+        Arc::new(RedisStore::open(&self.url()).expect("it answers"))
+    }
+
+    /// What somebody else tells it.
+    fn tell(&self, command: &[&str]) {
+        let client = ::redis::Client::open(self.url()).expect("valid");
+        let mut connection = client.get_connection().expect("it answers");
+        let (name, arguments) = command.split_first().expect("a command");
+        ::redis::cmd(name).arg(arguments).exec(&mut connection).expect("done");
     }
 
     fn server(&self) -> Server {
@@ -208,6 +219,43 @@ fn a_redis_that_is_gone_is_503_until_it_is_there_again() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(server.get(&format!("/pimp/{}", id(1)), &[]).indices(), [0, 1], "what was answered with 201 is there");
+}
+
+#[test]
+fn a_job_whose_chunks_redis_has_evicted_is_lost_at_every_buffer() {
+    let Some(redis) = Redis::start() else { return };
+    let (one, other) = (redis.server(), redis.server());
+    for number in [1, 2] {
+        one.create(id(number));
+        assert_eq!(one.write(id(number), &[metadata(id(number), "\"identity\"")]).status, 201);
+    }
+    redis.tell(&["DEL", &format!("pimp:{}:chunks", id(1))]);
+    let poll = one.get(&format!("/pimp/{}", id(1)), &[]);
+    assert_eq!((poll.status, poll.json()["code"].as_str()), (410, Some("LOST")));
+    let write = other.write(id(1), &[chunk(id(1), 1, "x", true)]);
+    assert_eq!((write.status, write.json()["code"].as_str()), (410, Some("LOST")));
+    assert_eq!(other.get(&format!("/pimp/{}", id(2)), &[]).indices(), [0], "the other job has all of it");
+}
+
+#[test]
+fn a_redis_without_memory_fails_until_it_has_some() {
+    let Some(redis) = Redis::start() else { return };
+    let store = redis.store();
+    let job = Job::create(super::super::service::now(), "key", Settings::default(), &Limits::default()).expect("valid");
+    let commit = || {
+        let change = Change { was: None, job: Some(job.clone()), chunks: vec![(1, "x".into())] };
+        block_on(store.commit(id(1), change)).expect("runs")
+    };
+    redis.tell(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(store.failing(), None);
+    assert!(commit().is_err());
+    for _ in 0..2 {
+        assert!(store.failing().is_some_and(|why| why.contains("maxmemory")), "{:?}", store.failing());
+        assert!(block_on(store.sweep(0)).expect("runs").is_err(), "a change would be refused");
+    }
+    redis.tell(&["CONFIG", "SET", "maxmemory", "0"]);
+    block_on(store.sweep(0)).expect("runs").expect("sweeps");
+    assert!(matches!((store.failing(), commit()), (None, Ok(true))));
 }
 
 #[test]

@@ -11,11 +11,13 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use penstock_io::http::Serving;
-use penstock_pimp::JobId;
+use penstock_pimp::{JobId, Limits};
 use serde_json::{Value, json};
 
 use super::super::listen::SERVING;
+use super::super::pieces::largest;
 use super::{Buffer, JSON, MemoryStore, Server, WRITER, chunk, id, metadata, service};
+use penstock_io::runtime::block_on;
 
 const VALUE: usize = 256 << 10;
 
@@ -90,6 +92,25 @@ fn an_answer_that_is_not_taken_is_given_up() {
         let read = stream.read_to_end(&mut rest);
         assert!(read.is_err() || rest.len() < 32 << 20, "it was cut before its end");
     }
+}
+
+#[test]
+fn a_range_at_the_end_needs_room_for_one_piece_only() {
+    let server = Server::memory();
+    large(&server, id(1), 8);
+    let raw = format!("/pimp/{}/raw", id(1));
+    let (all, piece) = (server.service.answers.free(), largest(&Limits::default()).next_multiple_of(1 << 10));
+    let mut held = Vec::new();
+    while server.service.answers.free() > piece {
+        let wanted = server.service.answers.free() - piece;
+        let service = Arc::clone(&server.service);
+        let room = async move { service.answers.room([127, 0, 0, 1].into(), wanted).await };
+        held.push(block_on(room).expect("runs").expect("it is free"));
+    }
+    let last = server.get(&raw, &["Range: bytes=-10"]);
+    assert_eq!((last.status, last.body.len()), (206, 10));
+    drop(held);
+    is_free(&server, all);
 }
 
 #[test]

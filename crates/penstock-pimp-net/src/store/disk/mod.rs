@@ -53,10 +53,15 @@ impl DiskStore {
     ///
     /// Fails where another process has it, or a segment is of another format.
     pub fn open(folder: &Path) -> Result<Self> {
+        Self::with_segments(folder, writer::SEGMENT)
+    }
+
+    /// The same, with segments that end after so many bytes.
+    pub(super) fn with_segments(folder: &Path, most: u64) -> Result<Self> {
         fs::create_dir_all(folder).map_err(|error| Error::file("cannot make", folder, error))?;
         let guard = FolderLock::take(folder, LOCK, "another buffer has this store")?;
         let state = recovery::recover(folder, now().unix_millis())?;
-        Ok(Self { writer: Arc::new(Writer::new(folder, state)), _guard: guard })
+        Ok(Self { writer: Arc::new(Writer::new(folder, most, state)), _guard: guard })
     }
 
     /// Hands something to the writer, which answers when it is durable.
@@ -114,6 +119,10 @@ impl Store for DiskStore {
     fn sweep(&self, now: u64) -> BoxFuture<'_, Result<()>> {
         let (done, answer) = oneshot::channel();
         self.hand_over(Pending::Sweep(now, done), answer)
+    }
+
+    fn failing(&self) -> Option<String> {
+        self.writer.failing()
     }
 
     fn usage(&self) -> Usage {

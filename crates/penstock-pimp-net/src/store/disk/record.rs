@@ -63,12 +63,27 @@ pub(super) fn is_begun(octets: &[u8]) -> bool {
     octets.iter().zip(MAGIC).all(|(octet, expected)| octet == expected)
 }
 
-/// The number of a segment, and how long the one before it is; `None` where these octets are no whole header.
-pub(super) fn read_header(octets: &[u8]) -> Option<(u64, u64)> {
+/// What the first bytes of a segment say.
+pub(super) enum Header {
+    /// The number of the segment, and how long the one before it is.
+    Whole(u64, u64),
+    /// They began a segment of this version, and some of them have changed since.
+    Damaged,
+}
+
+/// Reads the header of a segment; `None` where nothing says that these bytes were one of this version.
+pub(super) fn read_header(octets: &[u8]) -> Option<Header> {
     let (said, mut sum) = octets.get(..HEADER)?.split_at_checked(HEADER - 4)?;
-    let mut rest = said.strip_prefix(MAGIC)?;
-    let (number, before) = (u64::from_be_bytes(*take(&mut rest)?), u64::from_be_bytes(*take(&mut rest)?));
-    (u32::from_be_bytes(*take(&mut sum)?) == checksum(said)).then_some((number, before))
+    let (magic, mut rest) = said.split_first_chunk::<8>()?;
+    // Where only the name is damaged, the checksum is still that of the right one.
+    let right = u32::from_be_bytes(*take(&mut sum)?) == checksum(&[MAGIC.as_slice(), rest].concat());
+    match (magic == MAGIC, right) {
+        (true, true) => {
+            Some(Header::Whole(u64::from_be_bytes(*take(&mut rest)?), u64::from_be_bytes(*take(&mut rest)?)))
+        }
+        (true, false) | (false, true) => Some(Header::Damaged),
+        (false, false) => None,
+    }
 }
 
 fn too_long(_: std::num::TryFromIntError) -> penstock_pimp::Error {

@@ -4,21 +4,27 @@
 //! broken elsewhere was answered for. The record that lost only its head is read all the same; where only its body is broken its head
 //! says whose it was. Else every job may have lost one that had not ended and has no record behind. A job that has lost a record, and has no
 //! newer one, or that has a chunk of which nobody knows where it lies, [is lost](penstock_pimp::Job::set_lost).
+//!
+//! A segment whose header is damaged is read all the same: its records say by themselves whether they are whole. One that nobody can
+//! tell from a file of another version is refused, until it is named `.damaged`: then all of it is lost.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use penstock_io::DriverError as _;
 use penstock_pimp::JobId;
 
-use super::record::{self, Encoded, HEADER, SEAL, Scanned};
+use super::record::{self, Encoded, HEADER, Header, SEAL, Scanned};
 use super::state::{Segment, State};
 use crate::{Error, Result};
 
 const SUFFIX: &str = ".chunks";
+/// What a segment is named that was given up.
+const DAMAGED: &str = ".damaged";
 
 /// The file of a segment.
 pub(super) fn path(folder: &Path, number: u64) -> PathBuf {
@@ -29,33 +35,47 @@ pub(super) fn path(folder: &Path, number: u64) -> PathBuf {
 ///
 /// Fails where a file is no segment, or of another version, by its name.
 pub(super) fn recover(folder: &Path, now: u64) -> Result<State> {
-    let mut files = segments(folder)?;
+    let (mut files, given_up) = (numbered(folder, SUFFIX)?, numbered(folder, DAMAGED)?);
     if let Some(last) = files.last_entry()
         && was_just_made(last.get())?
     {
         fs::remove_file(last.get()).map_err(|error| Error::file("cannot remove", last.get(), error))?;
         last.remove();
     }
-    let mut ends = BTreeMap::new();
+    let (mut ends, mut recovery) = (BTreeMap::new(), Recovery::default());
     for (number, path) in &files {
-        let before = check_header(*number, path)?;
-        ends.insert(number.saturating_sub(1), before);
+        if let Some(before) = check_header(*number, path)? {
+            ends.insert(number.saturating_sub(1), before);
+        } else {
+            recovery.damaged(path, 0, HEADER);
+        }
     }
-    let mut recovery = Recovery { state: State::default(), lost: HashSet::new() };
-    let last = files.last_key_value().map(|(number, _)| *number);
-    for (number, path) in files {
-        let end = ends.get(&number).copied();
-        recovery.read_segment(number, path, end, Some(number) == last)?;
+    recovery.state.given_up = given_up.last_key_value().map_or(0, |(number, _)| *number);
+    let last = files.last_key_value().map(|(number, path)| (*number, path.clone()));
+    let mut segments: Vec<_> = files.into_iter().map(|(number, path)| (number, path, true)).collect();
+    segments.extend(given_up.into_iter().map(|(number, path)| (number, path, false)));
+    segments.sort_unstable();
+    let newest = segments.last().map(|(number, ..)| *number);
+    for (number, path, is_read) in segments {
+        if is_read {
+            recovery.read_segment(number, path, ends.get(&number).copied(), Some(number) == newest)?;
+        } else {
+            recovery.give_up(&path)?;
+        }
+    }
+    if let Some((number, path)) = last {
+        recovery.secure(number, &path)?;
     }
     Ok(recovery.end(now))
 }
 
-fn segments(folder: &Path) -> Result<BTreeMap<u64, PathBuf>> {
+/// The files of a folder whose names are numbers with this suffix.
+fn numbered(folder: &Path, suffix: &str) -> Result<BTreeMap<u64, PathBuf>> {
     let failed = |error: io::Error| Error::file("cannot list", folder, error);
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let number = entry.file_name().to_str().and_then(|name| name.strip_suffix(SUFFIX)?.parse::<u64>().ok());
+        let number = entry.file_name().to_str().and_then(|name| name.strip_suffix(suffix)?.parse::<u64>().ok());
         if let Some(number) = number {
             files.insert(number, entry.path());
         }
@@ -81,23 +101,29 @@ fn was_just_made(path: &Path) -> Result<bool> {
     Ok(is_short || octets.iter().all(|octet| *octet == 0))
 }
 
-/// How long the segment before this one is.
-fn check_header(number: u64, path: &Path) -> Result<u64> {
+/// How long the segment before this one is; `None`: the header is damaged.
+fn check_header(number: u64, path: &Path) -> Result<Option<u64>> {
     match record::read_header(&first_octets(path)?) {
-        Some((found, before)) if found == number => Ok(before),
-        Some((found, _)) => Err(Error::misuse(format!("{} is segment {found} by its content", path.display()))),
+        Some(Header::Whole(found, before)) if found == number => Ok(Some(before)),
+        Some(Header::Whole(found, _)) => {
+            Err(Error::misuse(format!("{} is segment {found} by its content", path.display())))
+        }
+        Some(Header::Damaged) => Ok(None),
         None => Err(Error::misuse(format!(
-            "{} is no segment of a PIMP store of this version, or its first {HEADER} octets are damaged: move it out of the \
-             folder to go on without the chunks in it",
+            "{} is no segment of a PIMP store of this version, or its first {HEADER} bytes are damaged: name it \
+             {number:020}{DAMAGED} to go on without the chunks in it",
             path.display()
         ))),
     }
 }
 
+#[derive(Default)]
 struct Recovery {
     state: State,
     /// Jobs that have lost a record, and have no newer one so far.
     lost: HashSet<JobId>,
+    /// Something stands behind the last seal of the segment that was read last.
+    unsealed: bool,
 }
 
 impl Recovery {
@@ -109,14 +135,19 @@ impl Recovery {
         let file = Arc::new(File::open(&path).map_err(|error| Error::file("cannot open", &path, error))?);
         let segment = Segment { file, path: path.clone(), octets: octets.len() as u64, live: 0, records: 0 };
         self.state.segments.insert(number, segment);
+        self.unsealed = false;
         let mut at = HEADER;
         while at < octets.len() {
             at = match record::scan(octets.get(at..).unwrap_or_default()) {
                 Scanned::Record(encoded, length) => {
                     self.take(number, at, *encoded);
+                    self.unsealed = true;
                     at + length
                 }
-                Scanned::Seal => at + SEAL,
+                Scanned::Seal => {
+                    self.unsealed = false;
+                    at + SEAL
+                }
                 Scanned::Foreign => {
                     let path = path.display();
                     return Err(Error::misuse(format!("{path} has a record of another version at octet {at}")));
@@ -124,7 +155,7 @@ impl Recovery {
                 Scanned::Broken(owner, length) if octets.len() - at >= length => {
                     let behind = at + length;
                     if last && !was_synced(octets, at, behind) {
-                        return self.cut(number, &path, at, octets.len());
+                        return self.cut(number, &path, owner, at..octets.len());
                     }
                     self.damaged(&path, at, behind);
                     self.lost.extend(owner);
@@ -132,7 +163,7 @@ impl Recovery {
                 }
                 Scanned::Broken(..) | Scanned::Nothing => {
                     if last && !was_synced(octets, at, at + 1) {
-                        return self.cut(number, &path, at, octets.len());
+                        return self.cut(number, &path, None, at..octets.len());
                     }
                     let behind = record::next_whole(octets, at + 1).map_or(octets.len(), |(behind, _)| behind);
                     self.damaged(&path, at, behind);
@@ -164,11 +195,19 @@ impl Recovery {
         }
     }
 
-    /// Something is lost, and nobody knows whose it was.
+    /// A segment was named as given up: all of it is lost.
+    fn give_up(&mut self, path: &Path) -> Result<()> {
+        let length = fs::metadata(path).map_err(|error| Error::file("cannot read", path, error))?.len();
+        self.damaged(path, 0, usize::try_from(length).unwrap_or(usize::MAX));
+        self.suspect();
+        Ok(())
+    }
+
+    /// Something is lost, and nobody knows whose it was. Chunks may be missing below a final one, and have come later.
     fn suspect(&mut self) {
         let open = self.state.jobs.iter().filter(|(_, entry)| {
-            let job = entry.job.as_ref();
-            job.is_some_and(|job| job.done().is_none() && !job.is_deleted())
+            let job = entry.job.as_ref().filter(|job| !job.is_deleted());
+            job.is_some_and(|job| !job.is_whole() && job.done().is_none_or(|done| !done.failed))
         });
         self.lost.extend(open.map(|(id, _)| *id));
     }
@@ -182,8 +221,9 @@ impl Recovery {
     }
 
     /// What stands at the end of the log was not on the disk when the process died.
-    fn cut(&mut self, number: u64, path: &Path, at: usize, end: usize) -> Result<()> {
-        tracing::warn!(file = %path.display(), at, octets = end - at, "a write that was not finished is cut off");
+    fn cut(&mut self, number: u64, path: &Path, owner: Option<JobId>, what: Range<usize>) -> Result<()> {
+        let (at, job) = (what.start, owner.map(|id| id.to_string()));
+        tracing::warn!(file = %path.display(), at, octets = what.len(), job, "a write that was not finished is cut off");
         let cut = OpenOptions::new().write(true).open(path).and_then(|file| {
             file.set_len(at as u64)?;
             file.sync_all()
@@ -195,8 +235,30 @@ impl Recovery {
         Ok(())
     }
 
+    /// Makes durable what was read at the end of the log, and says so behind it.
+    ///
+    /// Where only the process died, the last write may be in the system's memory alone; whoever sends it again is told that it is there.
+    /// From now on what breaks of it is damage, and no write that was cut.
+    fn secure(&mut self, number: u64, path: &Path) -> Result<()> {
+        let failed = |error: io::Error| Error::file("cannot sync", path, error);
+        let mut file = OpenOptions::new().append(true).open(path).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        let Some(segment) = self.state.segments.get_mut(&number).filter(|_| self.unsealed) else { return Ok(()) };
+        // The seal stands behind all there is in the file, where an append begins.
+        let length = file.metadata().map_err(failed)?.len();
+        match file.write_all(&record::seal(length)).and_then(|()| file.sync_data()) {
+            Ok(()) => segment.octets = length + SEAL as u64,
+            Err(error) => {
+                tracing::warn!(file = %path.display(), %error, "the end of the log cannot be sealed");
+                // What is left of it is cut off by the next start.
+                let _ = file.set_len(length);
+            }
+        }
+        Ok(())
+    }
+
     fn end(self, now: u64) -> State {
-        let Self { mut state, mut lost } = self;
+        let Self { mut state, mut lost, .. } = self;
         state.forget_strangers();
         for (id, entry) in &mut state.jobs {
             let was_named = lost.remove(id);

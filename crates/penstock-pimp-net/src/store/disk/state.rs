@@ -65,6 +65,8 @@ pub(super) struct State {
     pub(super) recent: Recent,
     /// Stretches of the log that were found damaged at the start.
     pub(super) damaged: u64,
+    /// The highest number of a segment that was given up; 0: none was.
+    pub(super) given_up: u64,
 }
 
 impl State {

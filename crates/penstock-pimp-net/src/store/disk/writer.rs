@@ -18,10 +18,13 @@ use super::state::{Segment, State};
 use crate::Change;
 use crate::{Error, Result};
 
-/// Octets after which a new segment begins.
-const SEGMENT: u64 = 64 << 20;
+/// Bytes after which a new segment begins, where nobody says otherwise.
+pub(super) const SEGMENT: u64 = 64 << 20;
 /// A segment that has fewer dead octets is left alone until all of it is dead.
 const WORTH: u64 = 1 << 20;
+/// Where a log that failed is tried again, and the most bytes that it is tried with.
+const TRIAL: &str = ".trial";
+const TRIED: usize = 1 << 20;
 
 /// What waits for the writer.
 pub(super) enum Pending {
@@ -46,13 +49,23 @@ struct Open {
     unsealed: bool,
 }
 
+/// What could not be written.
+struct Failing {
+    why: String,
+    /// Bytes of the longest such write: that a shorter one fits says nothing of it.
+    bytes: usize,
+}
+
 /// The log's end.
 pub(super) struct Writer {
     folder: PathBuf,
+    /// Bytes after which a new segment begins.
+    segment: u64,
     state: Mutex<State>,
     waiting: Mutex<Waiting>,
     // Taken by the thread that writes, and by no other.
     open: Mutex<Option<Open>>,
+    failing: Mutex<Option<Failing>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -60,9 +73,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Writer {
-    pub(super) fn new(folder: &Path, state: State) -> Self {
-        let (waiting, open) = (Mutex::default(), Mutex::new(None));
-        Self { folder: folder.to_owned(), state: Mutex::new(state), waiting, open }
+    pub(super) fn new(folder: &Path, segment: u64, state: State) -> Self {
+        let (waiting, open, failing) = (Mutex::default(), Mutex::new(None), Mutex::new(None));
+        Self { folder: folder.to_owned(), segment, state: Mutex::new(state), waiting, open, failing }
+    }
+
+    /// Why nothing can be written, where the last write failed.
+    pub(super) fn failing(&self) -> Option<String> {
+        locked(&self.failing).as_ref().map(|failing| failing.why.clone())
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -142,32 +160,72 @@ impl Writer {
         Ok(())
     }
 
-    fn failed(&self, error: io::Error) -> Error {
+    /// A write of so many bytes has failed.
+    fn failed(&self, bytes: usize, error: io::Error) -> Error {
         let message = "cannot write to the store";
-        tracing::error!(%error, folder = %self.folder.display(), message);
-        Error::io(format!("{message} in {}", self.folder.display()), error)
+        tracing::error!(%error, folder = %self.folder.display(), bytes, message);
+        let error = Error::io(format!("{message} in {}", self.folder.display()), error);
+        let mut failing = locked(&self.failing);
+        let bytes = failing.as_ref().map_or(bytes, |failing| failing.bytes.max(bytes));
+        *failing = Some(Failing { why: error.to_string(), bytes });
+        error
+    }
+
+    /// A write of so many bytes was taken.
+    fn taken(&self, bytes: usize) {
+        let mut failing = locked(&self.failing);
+        if failing.as_ref().is_some_and(|failing| bytes >= failing.bytes.min(TRIED)) {
+            *failing = None;
+            tracing::info!(folder = %self.folder.display(), "the store can be written to again");
+        }
+    }
+
+    /// Tries a log that failed: whoever sends no more requests to a buffer that is not healthy must learn that it is again.
+    fn try_again(&self) {
+        let Some(bytes) = locked(&self.failing).as_ref().map(|failing| failing.bytes.min(TRIED)) else { return };
+        let path = self.folder.join(TRIAL);
+        let written = File::create(&path).and_then(|mut file| {
+            file.write_all(&vec![0; bytes])?;
+            file.sync_all()
+        });
+        // Where nothing was made there is nothing to remove.
+        let _ = fs::remove_file(&path);
+        match written {
+            Ok(()) => self.taken(bytes),
+            Err(error) => {
+                tracing::debug!(%error, folder = %self.folder.display(), "the store still cannot be written to")
+            }
+        }
     }
 
     /// Begins a segment where so many octets do not fit; gives where they will begin.
     fn room(&self, open: &mut Option<Open>, length: u64) -> Result<u64> {
-        if open.as_ref().is_none_or(|open| open.octets.saturating_add(length) > SEGMENT) {
+        if open.as_ref().is_none_or(|open| open.octets.saturating_add(length) > self.segment) {
+            // It may be the last one again, when those behind it have gone. Where the seal fails, the log and `failing` say so.
+            if let Some(synced) = open.as_ref().filter(|open| open.unsealed).map(|open| open.octets) {
+                let _ = self.append_octets(open, &record::seal(synced), false);
+            }
             *open = None;
-            *open = Some(self.begin().map_err(|error| self.failed(error))?);
+            *open =
+                Some(self.begin().map_err(|error| self.failed(usize::try_from(length).unwrap_or(usize::MAX), error))?);
         }
         Ok(open.as_ref().map_or(0, |open| open.octets))
     }
 
     /// Appends octets durably; gives the segment.
     fn append_octets(&self, open: &mut Option<Open>, octets: &[u8], unsealed: bool) -> Result<u64> {
-        let Some(current) = open else { return Err(self.failed(io::Error::other("no segment is open"))) };
+        let Some(current) = open else {
+            return Err(self.failed(octets.len(), io::Error::other("no segment is open")));
+        };
         let written = (&*current.file).write_all(octets).and_then(|()| current.file.sync_data());
         if let Err(error) = written {
             // What was written of it must not come back after a restart: it is refused. Nothing is appended behind it, and the
             // header of the next segment says where this one ends.
             let _ = current.file.set_len(current.octets).and_then(|()| current.file.sync_data());
             *open = None;
-            return Err(self.failed(error));
+            return Err(self.failed(octets.len(), error));
         }
+        self.taken(octets.len());
         current.octets += octets.len() as u64;
         current.unsealed = unsealed;
         if let Some(segment) = self.state().segments.get_mut(&current.number) {
@@ -185,8 +243,14 @@ impl Writer {
 
     /// Begins the next segment.
     fn begin(&self) -> io::Result<Open> {
-        let last = self.state().segments.last_key_value().map(|(number, segment)| (*number, segment.octets));
-        let (number, before) = last.map_or((1, 0), |(number, octets)| (number + 1, octets));
+        let (number, before) = {
+            let state = self.state();
+            match state.segments.last_key_value() {
+                Some((number, segment)) if *number > state.given_up => (number + 1, segment.octets),
+                // Of the one before it nobody knows how long it was.
+                Some(_) | None => (state.given_up + 1, 0),
+            }
+        };
         let path = recovery::path(&self.folder, number);
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
         // One whose beginning failed may be there.
@@ -226,6 +290,7 @@ impl Writer {
         }
         // Those of which nothing counts need no room, so they go though the rest cannot be written anew.
         self.remove(&empty);
+        self.try_again();
         self.rescue(&worth)?;
         self.remove(&worth);
         Ok(())

@@ -288,6 +288,45 @@ fn readers_see_a_transaction_s_sessions_at_once_whoever_dies_between_two_of_them
     assert_eq!(seen_by_list(dir.path()), names(&[ONE, LATE]));
 }
 
+#[test]
+fn a_last_line_that_could_not_be_made_durable_is_written_again_by_the_next_order() {
+    let dir = sink(&[ONE]);
+    let broken = Arc::new(AtomicUsize::new(0));
+    let now = Arc::clone(&broken);
+    let faults = Faults::new(move |step, path| {
+        let hit = step == Step::Sync && path.ends_with(LOG) && now.load(Ordering::SeqCst) > 0;
+        if hit { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    });
+    let records = Records::new(dir.path(), faults);
+    records.prepare(&mine("k"), ONE).unwrap();
+    broken.store(1, Ordering::SeqCst);
+    assert!(records.commit(&mine("k"), &names(&[ONE]), false).is_err());
+    assert_eq!(last_line(dir.path(), ONE), OPEN);
+    broken.store(0, Ordering::SeqCst);
+    records.commit(&mine("k"), &names(&[ONE]), false).unwrap();
+    assert_eq!(last_line(dir.path(), ONE), READABLE);
+}
+
+#[test]
+fn a_damaged_record_is_its_transaction_s_trouble_alone_and_is_named() {
+    let dir = sink(&[ONE, TWO]);
+    let records = records(dir.path());
+    records.prepare(&mine("k"), ONE).unwrap();
+    records.commit(&mine("k"), &names(&[ONE]), false).unwrap();
+    fs::write(records.folder(&mine("k")).join(RECORD), "{\"transaction\":").unwrap();
+    // A server was killed behind the record of another one, which the next has to finish.
+    records.prepare(&mine("l"), TWO).unwrap();
+    let record = Record::new(&mine("l"), names(&[TWO]));
+    assert!(records.write_record(&records.folder(&mine("l")), &record).unwrap());
+    records.redo().unwrap();
+    assert_eq!(last_line(dir.path(), TWO), READABLE);
+    // Readers of all must not miss rows without knowing it.
+    let error = closed_sessions(&FolderStore::open(dir.path()).unwrap()).unwrap_err().to_string();
+    assert!(error.contains("committed.json is damaged: ") && error.contains("remove it"), "{error}");
+    let refused = code(records.commit(&mine("k"), &names(&[ONE]), false));
+    assert_eq!(refused, Some(ErrorCode::InternalError));
+}
+
 fn seen_by_list(dir: &Path) -> Vec<String> {
     let found = closed_sessions(&FolderStore::open(dir).unwrap()).unwrap();
     let mut ids: Vec<_> = found.into_iter().map(|session| session.id).collect();

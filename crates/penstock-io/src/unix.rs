@@ -1,0 +1,187 @@
+//! Unix sockets that listen: for their own user alone, and gone with whoever listens.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{Mode, fchmod};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::tcp::BACKLOG;
+use crate::{DriverError as _, Error, Result};
+
+/// The file of a Unix socket. It goes when this is dropped, unless another one has taken its place.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    made: Option<(u64, u64)>,
+    removed: AtomicBool,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), made: identity(path), removed: AtomicBool::new(false) }
+    }
+
+    /// Removes it, once: what is there later is somebody else's, even if it has the same inode.
+    pub fn remove(&self) {
+        if !self.removed.swap(true, Ordering::Relaxed) && identity(&self.path) == self.made {
+            // An error means that it is gone already.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Listens on a Unix socket that only this user may connect to, as `serve_unix` of vgi does. One that a dead daemon left behind is
+/// replaced; one at which somebody listens is not, nor is another file.
+pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile)> {
+    let context = |error: io::Error| Error::file("cannot listen on", path, error);
+    let _turn = Turn::take(path);
+    clear(path)?;
+    let (socket, file) = bind(path).map_err(context)?;
+    socket.listen(BACKLOG).map_err(context)?;
+    Ok((socket.into(), file))
+}
+
+/// A socket at which nobody can connect yet: it does not listen.
+fn bind(path: &Path) -> io::Result<(Socket, SocketFile)> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    let address = SockAddr::unix(path)?;
+    // Linux gives the file the mode of the socket; other systems refuse this, and the file has its mode before the socket listens.
+    let _ = fchmod(&socket, Mode::RUSR | Mode::WUSR);
+    socket.bind(&address)?;
+    let file = SocketFile::new(path);
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok((socket, file))
+}
+
+/// Removes what a dead daemon left behind.
+fn clear(path: &Path) -> Result<()> {
+    let context = |error: io::Error| Error::file("cannot tell who listens on", path, error);
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => {}
+        Ok(_) => return Err(Error::Misuse(format!("{} is there already, and no socket", path.display()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(context(error)),
+    }
+    let client = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(context)?;
+    // A daemon whose queue is full is alive too.
+    client.set_nonblocking(true).map_err(context)?;
+    match client.connect(&SockAddr::unix(path).map_err(context)?) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("cannot remove", path, error)),
+            Ok(()) | Err(_) => Ok(()),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(context(error)),
+        Ok(()) | Err(_) => Err(Error::Misuse(format!("{}: another daemon listens there", path.display()))),
+    }
+}
+
+/// Keeps other daemons of the socket's folder from looking at it before it listens: they would take it for one that was left
+/// behind. A folder that cannot be locked has daemons that start one after the other.
+struct Turn(Option<File>);
+
+impl Turn {
+    fn take(path: &Path) -> Self {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Self(File::open(folder).and_then(|folder| folder.lock().map(|()| folder)).ok())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // To close the folder is not enough: a child of this process that was forked meanwhile has it open too.
+        if let Some(folder) = &self.0 {
+            let _ = folder.unlock();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_socket_is_its_users_alone_before_anybody_can_connect() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let (socket, file) = bind(&path).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(UnixStream::connect(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        socket.listen(1).unwrap();
+        UnixStream::connect(&path).unwrap();
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_that_was_left_behind_is_replaced_and_one_whose_queue_is_full_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        drop(UnixListener::bind(&path).unwrap());
+        let (listener, file) = listen(&path).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        // Nobody accepts, so that the queue fills.
+        socket2::SockRef::from(&listener).listen(0).unwrap();
+        let waiting: Vec<Socket> = std::iter::from_fn(|| {
+            let client = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            client.set_nonblocking(true).unwrap();
+            client.connect(&SockAddr::unix(&path).unwrap()).is_ok().then_some(client)
+        })
+        .take(100)
+        .collect();
+        assert!((1..100).contains(&waiting.len()), "{}", waiting.len());
+        let refused = listen(&path).unwrap_err();
+        assert!(refused.to_string().ends_with("another daemon listens there"), "{refused}");
+        assert!(path.exists());
+        drop((listener, file));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn neither_another_file_nor_the_socket_of_a_successor_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        fs::write(&path, "mine").unwrap();
+        let refused = listen(&path).unwrap_err();
+        assert!(refused.to_string().ends_with("is there already, and no socket"), "{refused}");
+        assert_eq!(fs::read(&path).unwrap(), b"mine");
+        fs::remove_file(&path).unwrap();
+        let (_listener, file) = listen(&path).unwrap();
+        fs::rename(&path, folder.path().join("moved")).unwrap();
+        let (_successor, _kept) = listen(&path).unwrap();
+        drop(file);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_an_error_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s".repeat(200));
+        let error = listen(&path).unwrap_err();
+        assert!(error.to_string().starts_with("cannot listen on") && error.to_string().contains("sss"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
