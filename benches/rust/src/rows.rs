@@ -1,4 +1,4 @@
-//! Sends rows of octets to a sink from as many threads as there are sessions, as fast as penstock-net can.
+//! Sends rows of octets to a sink from as many threads as there are sessions, as fast as penstock-pipestream-net can.
 //!
 //! `rows ADDRESS FINGERPRINT ROWS OCTETS SESSIONS` prints `{"seconds": S}`, from the first connection to the last close.
 

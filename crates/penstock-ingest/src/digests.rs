@@ -1,5 +1,5 @@
-//! Digests of scopes that an earlier process of the session has heard: they are what follows from how the entities of the scope have
-//! ended, which is what a session compares every digest with when it comes.
+//! Digests of scopes that an earlier process of the session has heard: they are what follows from how the entities of
+//! the scope have ended, which is what a session compares every digest with when it comes.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,8 @@ use penstock_pipestream_net::{EntityKey, ScopeDigest, Status};
 
 use crate::ledger::Ledger;
 
-/// Give the containers at these places, in ascending order, the digests of their scopes, where all that is in there has ended.
+/// Give the containers at these places, in ascending order, the digests of their scopes, where all that is in there has
+/// ended.
 pub(crate) fn recall(ledger: &mut Ledger, containers: &[usize]) {
     let mut found: HashMap<usize, Vec<(EntityKey, Status)>> = containers.iter().map(|at| (*at, Vec::new())).collect();
     for record in &ledger.records {
@@ -39,4 +40,41 @@ fn digest(scope_id: u16, entities: &[(EntityKey, Status)]) -> Option<ScopeDigest
         deferred: count(|status| status == Status::Deferred),
         merkle_root: merkle_root(entities.iter().map(|(key, status)| (key.entity, *status))),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::privacy::Padding;
+    use crate::testing::{announced_zip, key, resolution};
+
+    fn ended(second: Status) -> Ledger {
+        let mut ledger = announced_zip();
+        ledger.settle(1, resolution(Status::Complete));
+        if second != Status::Pending {
+            ledger.settle(2, resolution(second));
+        }
+        ledger.records[0].padding.push(Padding { key: key(2, 3), status: Status::Complete });
+        ledger
+    }
+
+    #[test]
+    fn a_digest_follows_from_how_the_entities_of_the_scope_have_ended() {
+        let mut ledger = ended(Status::Deferred);
+        recall(&mut ledger, &[0]);
+        let root = merkle_root([(1, Status::Complete), (2, Status::Deferred), (3, Status::Complete)]);
+        let expected =
+            ScopeDigest { scope_id: 2, processed: 3, succeeded: 2, failed: 0, deferred: 1, merkle_root: root };
+        assert_eq!(ledger.records[0].digest, Some(expected));
+        let mut ledger = ended(Status::Abandoned);
+        recall(&mut ledger, &[0]);
+        assert_eq!(ledger.records[0].digest.as_ref().map(|digest| (digest.succeeded, digest.failed)), Some((2, 1)));
+    }
+
+    #[test]
+    fn a_scope_in_which_something_has_not_ended_has_no_digest() {
+        let mut ledger = ended(Status::Pending);
+        recall(&mut ledger, &[0]);
+        assert_eq!(ledger.records[0].digest, None);
+    }
 }

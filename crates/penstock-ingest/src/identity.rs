@@ -70,3 +70,52 @@ pub(crate) fn uri(authority: &str, session: &str, root: &Record) -> Option<Strin
     let uri = PipestreamUri::new(authority, session, &[scope.into()], Some(entity)).ok()?;
     Some(uri.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::announced_zip;
+
+    const UUID: &str = "00000000-0000-8000-8000-000000000001";
+
+    fn owner(owner_id: &str) -> OwnershipContext {
+        OwnershipContext { owner_id: Some(owner_id.to_owned()), group_id: None, scopes: vec![] }
+    }
+
+    #[test]
+    fn only_a_uuid_identifies_a_document() {
+        for wrong in ["", "1", "00000000-0000-8000-8000-00000000000A", "00000000000080008000000000000001"] {
+            let error = Identity::new(Some(wrong.to_owned()), None).unwrap_err();
+            let text = format!("doc_id is a UUID in lower case, 8-4-4-4-12 hex digits, not {wrong:?}");
+            assert!(matches!(&error, Error::Value(message) if *message == text), "{error}");
+        }
+        assert_eq!(Identity::new(Some(UUID.to_owned()), None).unwrap().doc_id("any key"), UUID);
+    }
+
+    #[test]
+    fn without_an_id_it_follows_from_the_receipts_key() {
+        let identity = Identity::new(None, None).unwrap();
+        let key = "0123456789abcdef0123456789abcdef";
+        assert_eq!(Some(identity.doc_id(key)), doc_id_of_key(key));
+        assert_ne!(identity.doc_id(key), identity.doc_id("f123456789abcdef0123456789abcdef"));
+    }
+
+    #[test]
+    fn an_owner_who_says_nothing_is_none_and_one_that_cannot_be_sent_is_refused() {
+        let nobody = OwnershipContext { owner_id: None, group_id: None, scopes: vec![] };
+        assert_eq!(Identity::new(None, Some(nobody)).unwrap().owner, None);
+        assert_eq!(Identity::new(None, Some(owner("me"))).unwrap().owner, Some(owner("me")));
+        assert!(Identity::new(None, Some(owner(&"x".repeat(256)))).is_ok());
+        let error = Identity::new(None, Some(owner(&"x".repeat(257)))).unwrap_err();
+        assert!(matches!(&error, Error::Value(text) if text.contains("ownership.owner_id has 257 bytes")), "{error}");
+    }
+
+    #[test]
+    fn a_document_has_a_uri_where_its_server_has_a_name() {
+        let ledger = announced_zip();
+        let root = &ledger.records[0];
+        let session = "0123456789abcdef0123456789abcdef";
+        assert_eq!(uri("sink.example:9", session, root).unwrap(), format!("pipestream://sink.example:9/{session}/0/1"));
+        assert_eq!(uri("no authority", session, root), None);
+    }
+}

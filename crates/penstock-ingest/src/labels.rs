@@ -1,5 +1,5 @@
-//! What the entities of documents are called in a session whose state is on disk, so that a process that sends the same documents
-//! again gets back what an earlier one has announced.
+//! What the entities of documents are called in a session whose state is on disk, so that a process that sends the same
+//! documents again gets back what an earlier one has announced.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -42,5 +42,30 @@ impl DocumentLabels {
     pub(crate) fn padding(&self, ledger: &Ledger, container: usize, number: u64) -> Bytes {
         let container = part_label(&self.key, self.time, container, ledger.path(container));
         format!("{container}+{number}").into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::testing::announced_zip;
+
+    #[test]
+    fn each_entity_of_each_document_has_a_label_of_its_own_that_another_process_makes_again() {
+        let ledger = announced_zip();
+        let all = |labels: &Labels| {
+            let (first, second) = (labels.document(&ledger), labels.document(&ledger));
+            let entities = |labels: &DocumentLabels| {
+                let parts = (0..3).map(|index| labels.part(&ledger, index)).collect::<Vec<_>>();
+                let padding = (0..2).map(|number| labels.padding(&ledger, 0, number));
+                parts.into_iter().chain(padding).collect::<Vec<_>>()
+            };
+            [entities(&first), entities(&second)].concat()
+        };
+        let labels = all(&Labels::default());
+        assert_eq!(labels.iter().collect::<HashSet<_>>().len(), 10, "the same document twice is two documents");
+        assert_eq!(labels, all(&Labels::default()));
     }
 }

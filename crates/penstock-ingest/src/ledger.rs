@@ -1,5 +1,8 @@
 //! The account of one document: every part, what was announced of it, and how it ended.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
@@ -269,7 +272,8 @@ impl Ledger {
         self.records.first().map_or((0, 0), |record| (record.children, record.incomplete))
     }
 
-    /// Return how many children the container at `index` has by now, and how many of them stay DEFERRED in an earlier session.
+    /// Return how many children the container at `index` has by now, and how many of them stay DEFERRED in an earlier
+    /// session.
     pub(crate) fn set_aside_before(&self, index: usize) -> (u64, u64) {
         let children = self.records.iter().skip(index + 1).filter(|record| record.parent == Some(index));
         children.fold((0, 0), |(all, deferred), child| {

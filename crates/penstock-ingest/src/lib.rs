@@ -1,10 +1,14 @@
-//! Documents and rows of Arrow on their way into a PipeStream session: what is sent of them, what is said of them, and how
-//! the account of them is closed. It knows no Python.
+//! Documents and rows of Arrow on their way into a PipeStream session: what is sent of them, what is said of them, and
+//! how the account of them is closed. It knows no Python.
 //!
 //! ```text
-//!  document ─ Dehydrator ─► Transfer: announces parts ─► Ledger ─► Settlement: takes outcomes ─► DocumentOutcome: receipt, rows
-//!                            ▲ Privacy, DocumentPolicy, PreviousReceipt
-//!  batch of Arrow ─► RowSender: announces chunks of rows ─► Account: takes outcomes ─► RowTotals
+//!  document ─ Dehydrator ─► Transfer ─► Ledger ─► Settlement ─► DocumentOutcome: receipt, rows
+//!                           announces parts,       takes their outcomes
+//!                           as Privacy, DocumentPolicy and PreviousReceipt say
+//!
+//!  batch of Arrow ─► RowSender ─► Account ─► RowTotals
+//!                    announces    takes outcomes
+//!                    chunks of rows
 //! ```
 //!
 //! The caller lends what this crate cannot have of its own: the [`Workspace`](penstock_documents::Workspace) of the

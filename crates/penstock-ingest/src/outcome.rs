@@ -160,9 +160,9 @@ impl DocumentOutcome {
         json.map_err(Error::Receipt)
     }
 
-    /// Return rows from the one numbered `start` on, the document's own being 0, and where the next ones start, if there
-    /// are any. They are at most `max_rows`, and have no more than `max_bytes` of text and content unless one alone has
-    /// more.
+    /// Return rows from the one numbered `start` on, the document's own being 0, and where the next ones start, if
+    /// there are any. They are at most `max_rows`, and have no more than `max_bytes` of text and content unless one
+    /// alone has more.
     ///
     /// # Errors
     ///

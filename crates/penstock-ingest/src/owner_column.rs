@@ -1,4 +1,5 @@
-//! The column of owners in rows: OwnershipContext (section 7.1) as a struct; null where nobody says whose a document is.
+//! The column of owners in rows: OwnershipContext (section 7.1) as a struct; null where nobody says whose a document
+//! is.
 
 use std::sync::Arc;
 

@@ -248,3 +248,93 @@ impl PlaceColumnBuilders {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Array as _;
+    use arrow_array::cast::AsArray as _;
+    use arrow_array::types::{Int32Type, Int64Type};
+    use penstock_pipestream_net::Status;
+
+    use super::*;
+    use crate::testing::{SESSION, announced_zip, ledger, part, resolution};
+
+    /// Five records with texts of 10 bytes, of which the third has 30.
+    fn texts() -> Ledger {
+        let mut ledger = ledger("a.zip");
+        for index in 0..5 {
+            let part = part(&[&format!("{index}.txt")], "text/plain", b"");
+            ledger.add(&part, (index > 0).then_some(0), false);
+            ledger.keep_text(index, &part, &"x".repeat(if index == 2 { 30 } else { 10 })).unwrap();
+        }
+        ledger
+    }
+
+    /// How many rows each batch has.
+    fn batches(max_rows: usize, max_bytes: usize) -> Vec<usize> {
+        let (mut ledger, mut sizes, mut next) = (texts(), Vec::new(), Some(0));
+        while let Some(start) = next {
+            let (rows, following) = batch(&mut ledger, "key", start, max_rows, max_bytes, PartColumns::Parts).unwrap();
+            sizes.push(rows.num_rows());
+            next = following;
+        }
+        sizes
+    }
+
+    #[test]
+    fn batches_are_cut_at_the_number_of_rows() {
+        assert_eq!(batches(100, 1000), [5]);
+        assert_eq!(batches(5, 1000), [5]);
+        assert_eq!(batches(2, 1000), [2, 2, 1]);
+        assert_eq!(batches(0, 1000), [1, 1, 1, 1, 1], "a batch has a row at least");
+    }
+
+    #[test]
+    fn batches_are_cut_at_the_number_of_bytes_and_a_row_that_has_more_goes_alone() {
+        assert_eq!(batches(100, 70), [5]);
+        assert_eq!(batches(100, 50), [3, 2]);
+        assert_eq!(batches(100, 20), [2, 1, 2]);
+        assert_eq!(batches(100, 0), [1, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_row_says_what_the_account_says() {
+        let mut ledger = announced_zip();
+        let mut content: penstock_documents::Payload = Box::new(io::Cursor::new(b"x.txt"));
+        ledger.keep_content(1, &part(&["x.txt"], "text/plain", b"x.txt"), &mut content).unwrap();
+        ledger.settle(0, resolution(Status::Complete));
+        ledger.settle(1, resolution(Status::Complete));
+        ledger.fail_unsent(2, "why");
+        let (rows, next) = batch(&mut ledger, "key", 1, 10, 1000, PartColumns::Placed).unwrap();
+        assert_eq!((rows.num_rows(), next), (2, None));
+        assert_eq!(rows.schema(), PartColumns::Placed.schema());
+        let text = |name: &str, row: usize| {
+            let column = rows[name].as_string::<i32>();
+            column.is_valid(row).then(|| column.value(row).to_owned())
+        };
+        let said = |name: &str| [text(name, 0), text(name, 1)];
+        let some = |value: &str| Some(value.to_owned());
+        assert_eq!(said("document"), [some("in/a.zip"), some("in/a.zip")]);
+        assert_eq!((said("status"), said("reason")), ([some("COMPLETE"), some("FAILED")], [None, some("why")]));
+        assert_eq!(said("file"), [Some(format!("{SESSION}/2/1")), None]);
+        assert_eq!(rows["path"].as_list::<i32>().value(0).as_string::<i32>().value(0), "x.txt");
+        assert_eq!(rows["content"].as_binary::<i32>().value(0), b"x.txt");
+        assert!(rows["content"].is_null(1) && rows["text"].is_null(0) && rows["owner"].is_null(0));
+        assert_eq!(rows["attempts"].as_primitive::<Int32Type>().values(), &[1, 1]);
+        assert_eq!(rows["step"].as_primitive::<Int64Type>().values(), &[1, 2]);
+    }
+
+    #[test]
+    fn claim_checks_and_places_are_columns_for_whoever_asks() {
+        let names = |columns: PartColumns| -> Vec<String> {
+            columns.schema().fields().iter().skip(16).map(|field| field.name().clone()).collect()
+        };
+        assert_eq!(names(PartColumns::of(false, false)), [""; 0]);
+        assert_eq!(names(PartColumns::of(false, true)), ["claim"]);
+        let all = ["claim", "place", "step", "session", "file", "digest"];
+        assert_eq!(
+            (names(PartColumns::of(true, false)), names(PartColumns::of(true, true))),
+            (all.map(str::to_owned).to_vec(), all.map(str::to_owned).to_vec())
+        );
+    }
+}

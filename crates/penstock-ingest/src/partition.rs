@@ -161,3 +161,75 @@ fn grouped<W: Workspace>(dehydrator: &mut Dehydrator<W>, group_bytes: u64) -> (u
     }
     (children, groups)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::testing::{Memory, sha256, zip};
+
+    fn divided(document: &[u8], group_bytes: u64) -> Option<Division> {
+        let open = || -> io::Result<Payload> { Ok(Box::new(Cursor::new(document.to_vec()))) };
+        divide("a.zip", open, || Memory, Limits::default(), group_bytes)
+    }
+
+    fn members(count: usize, length: usize) -> Vec<u8> {
+        let bytes = vec![b'x'; length];
+        let names: Vec<String> = (0..count).map(|number| format!("{number}.txt")).collect();
+        zip(&names.iter().map(|name| (name.as_str(), bytes.as_slice())).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn children_are_grouped_by_their_bytes_and_none_is_left_out() {
+        let document = members(10, 1000);
+        let division = divided(&document, 3 * (1000 + CHILD)).unwrap();
+        let container = ContainerPart {
+            path: vec![],
+            media_type: "application/zip".to_owned(),
+            sha256: sha256(&document),
+            bytes: document.len() as u64,
+        };
+        assert_eq!((division.chain, division.children, division.inflated), (vec![container], 10, 0));
+        let group = |first, last| ChildGroup { first, last, bytes: (last - first + 1) * (1000 + CHILD) };
+        assert_eq!(division.groups, [group(1, 3), group(4, 6), group(7, 9), group(10, 10)]);
+    }
+
+    #[test]
+    fn a_container_that_holds_nothing_but_another_one_is_passed_through() {
+        let inner = members(4, 10);
+        let document = zip(&[("inner.zip", &inner)]);
+        let division = divided(&document, 2 * CHILD).unwrap();
+        let paths: Vec<_> = division.chain.iter().map(|container| container.path.clone()).collect();
+        assert_eq!(paths, [vec![], vec!["inner.zip".to_owned()]]);
+        assert_eq!((division.chain[0].sha256, division.chain[1].sha256), (sha256(&document), sha256(&inner)));
+        assert_eq!((division.children, division.inflated, division.groups.len()), (4, inner.len() as u64, 2));
+    }
+
+    #[test]
+    fn a_document_that_gains_nothing_by_it_is_sent_as_one() {
+        assert_eq!(divided(&members(10, 10), 1 << 20), None, "one group is the document");
+        assert_eq!(divided(b"no container", 1), None);
+        assert_eq!(divided(&zip(&[]), 1), None);
+        assert_eq!(divided(&zip(&[("a", b"no container")]), 1), None);
+        let unreadable = || Err(io::ErrorKind::PermissionDenied.into());
+        assert_eq!(divide("a.zip", unreadable, || Memory, Limits::default(), 1), None);
+    }
+
+    #[test]
+    fn a_selection_gives_its_children_and_says_which_they_are() {
+        let document = members(6, 10);
+        let (sha256, length) = (sha256(&document), document.len() as u64);
+        let selection = ChildSelection { sha256, length, depth: 0, places: vec![(2, 3), (6, 6)] };
+        assert_eq!((selection.range(), selection.each().collect::<Vec<_>>()), ("2-6".to_owned(), vec![2, 3, 6]));
+        let source = Box::new(Cursor::new(document));
+        let mut dehydrator = selection.select(Dehydrator::new("a.zip", source, Memory, Limits::default()));
+        let mut names = Vec::new();
+        while let Some(event) = dehydrator.next_event() {
+            if let Event::Leaf(part, _) = event {
+                names.extend(part.path);
+            }
+        }
+        assert_eq!(names, ["1.txt", "2.txt", "5.txt"]);
+    }
+}

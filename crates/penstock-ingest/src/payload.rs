@@ -45,3 +45,58 @@ pub(crate) fn error_code(kind: FailureKind) -> ErrorCode {
         FailureKind::TimedOut | FailureKind::Io => ErrorCode::InternalError,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::testing::part;
+
+    fn read(part: &Part, bytes: &[u8]) -> io::Result<Payload> {
+        payload(part, Box::new(Cursor::new(bytes.to_vec())))
+    }
+
+    #[test]
+    fn a_payload_has_the_bytes_that_were_seen_first() {
+        for length in [0, 5, IN_MEMORY as usize, IN_MEMORY as usize + 1] {
+            let bytes = vec![7; length];
+            let part = part(&[], "x/y", &bytes);
+            let payload = read(&part, &bytes).unwrap();
+            assert_eq!((Some(payload.len()), Some(payload.sha256())), (part.bytes, part.sha256));
+        }
+    }
+
+    #[test]
+    fn bytes_that_changed_between_two_reads_are_refused() {
+        let large = vec![7; IN_MEMORY as usize + 1];
+        let mut changed = large.clone();
+        changed[1000] = 8;
+        let longer = [large.as_slice(), b"x"].concat();
+        for (first, second) in
+            [(&b"hello"[..], &b"hello!"[..]), (b"hello", b"hell"), (&large, &changed), (&large, &longer)]
+        {
+            let error = read(&part(&[], "x/y", first), second).unwrap_err();
+            assert_eq!(error.to_string(), "the octets have changed since they were first read");
+        }
+    }
+
+    #[test]
+    fn a_part_that_was_never_read_has_no_payload() {
+        assert!(read(&Part::default(), b"").is_err());
+    }
+
+    #[test]
+    fn each_kind_of_failure_has_its_code() {
+        let codes = [
+            (FailureKind::Limit, ErrorCode::EntityTooLarge),
+            (FailureKind::TooDeep, ErrorCode::DepthExceeded),
+            (FailureKind::Encrypted, ErrorCode::EntityInvalid),
+            (FailureKind::TimedOut, ErrorCode::InternalError),
+            (io_failure(&io::ErrorKind::StorageFull.into()).kind, ErrorCode::InternalError),
+        ];
+        for (kind, code) in codes {
+            assert_eq!(error_code(kind), code, "{kind}");
+        }
+    }
+}

@@ -35,8 +35,8 @@ impl DocumentPolicy {
         &self.text
     }
 
-    /// Return whether a part that cannot be sent is left out, instead of having failed. Nobody can set aside what has no
-    /// bytes, nor send it again.
+    /// Return whether a part that cannot be sent is left out, instead of having failed. Nobody can set aside what has
+    /// no bytes, nor send it again.
     pub(crate) fn skips(&self) -> bool {
         self.policy.on_failure == FailureAction::Skip
     }
@@ -70,5 +70,60 @@ pub(crate) const fn name(outcome: ResolutionState) -> &'static str {
         ResolutionState::Resolved => "RESOLVED",
         ResolutionState::Partial => "PARTIAL",
         ResolutionState::Failed => "FAILED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+
+    fn policy(mode: CompletionMode, ratio: Option<f32>, on_failure: FailureAction) -> Result<DocumentPolicy> {
+        let message = CompletionPolicy {
+            mode: Some(mode.into()),
+            min_success_ratio: ratio,
+            on_failure: Some(on_failure.into()),
+            ..CompletionPolicy::default()
+        };
+        DocumentPolicy::new(message, "text".to_owned())
+    }
+
+    #[test]
+    fn a_policy_says_when_parts_elsewhere_fail_their_container() {
+        let table = [
+            (CompletionMode::Strict, None, [false, true, true]),
+            (CompletionMode::Lenient, None, [false, false, true]),
+            (CompletionMode::BestEffort, None, [false, false, false]),
+            (CompletionMode::Quorum, Some(0.6), [false, true, true]),
+            (CompletionMode::Quorum, Some(0.5), [false, false, true]),
+        ];
+        for (mode, ratio, expected) in table {
+            let policy = policy(mode, ratio, FailureAction::Fail).unwrap();
+            assert_eq!([0, 5, 10].map(|incomplete| policy.fails(10, incomplete)), expected, "{policy:?}");
+            assert_eq!(policy.is_strict(), mode == CompletionMode::Strict);
+        }
+    }
+
+    #[test]
+    fn only_skip_leaves_out_what_cannot_be_sent() {
+        for action in [FailureAction::Fail, FailureAction::Skip, FailureAction::Retry, FailureAction::Defer] {
+            let policy = policy(CompletionMode::Lenient, None, action).unwrap();
+            assert_eq!(policy.skips(), action == FailureAction::Skip, "{action:?}");
+            assert_eq!((policy.text(), policy.message().on_failure), ("text", Some(action.into())));
+        }
+    }
+
+    #[test]
+    fn a_quorum_without_a_ratio_is_the_protocols_error() {
+        let error = policy(CompletionMode::Quorum, None, FailureAction::Fail).unwrap_err();
+        assert!(matches!(error, Error::Session(penstock_pipestream_net::Error::Protocol(_))), "{error}");
+    }
+
+    #[test]
+    fn the_outcome_of_a_document_follows_from_its_status_and_its_parts() {
+        let named = |status, incomplete| name(outcome(status, incomplete));
+        assert_eq!(named(Status::Complete, 0), "RESOLVED");
+        assert_eq!(named(Status::Complete, 1), "PARTIAL");
+        assert_eq!((named(Status::Failed, 0), named(Status::Deferred, 1)), ("FAILED", "FAILED"));
     }
 }

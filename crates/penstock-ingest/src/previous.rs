@@ -160,21 +160,25 @@ impl PreviousReceipt {
         Ok(Self { parts: entries, privacy, doc_id, owner, uri })
     }
 
-    /// Return nothing of it, unless its parts went out as those do that are sent now: under the same pseudonyms, for instance.
+    /// Return nothing of it, unless its parts went out as those do that are sent now: under the same pseudonyms, for
+    /// instance.
     pub(crate) fn with_privacy(self, note: Option<&PrivacyNote>) -> Self {
         if self.privacy.as_ref() == note { self } else { Self::default() }
     }
 
-    /// Return whether the document has the identifier and the owner that it had then; otherwise its root entity there does not
-    /// say what this one is to say. One of an earlier version says nothing.
+    /// Return whether the document has the identifier and the owner that it had then; otherwise its root entity there
+    /// does not say what this one is to say. One of an earlier version says nothing.
     pub(crate) fn matches_document(&self, doc: &PipeDoc) -> bool {
         self.doc_id.as_ref() == Some(&doc.doc_id) && self.owner == doc.ownership.as_ref().map(OwnerNote::from)
     }
 
-    /// Return the place of the part that is the same as `part`, for nobody else from now on. A container's bytes are not in
-    /// the sink, a leaf's are.
+    /// Return the place of the part that is the same as `part`, for nobody else from now on. A container's bytes are
+    /// not in the sink, a leaf's are.
     pub(crate) fn take(&mut self, part: &Part, hollow: bool) -> Option<PreviousPart> {
-        let complete = |outcome: &PreviousOutcome| matches!(outcome, PreviousOutcome::Complete(part) if part.file.is_none() == hollow);
+        let complete = |outcome: &PreviousOutcome| match outcome {
+            PreviousOutcome::Complete(place) => place.file.is_none() == hollow,
+            PreviousOutcome::Deferred(_) => false,
+        };
         match self.take_if(part, complete)? {
             PreviousOutcome::Complete(place) => Some(place),
             PreviousOutcome::Deferred(_) => None,
@@ -198,5 +202,95 @@ impl PreviousReceipt {
         };
         let at = entries.iter().position(same)?;
         Some(entries.remove(at).outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_pipestream_net::{Resolution, Status};
+
+    use super::*;
+    use crate::outcome::DocumentOutcome;
+    use crate::privacy::{Privacy, PrivacyOptions};
+    use crate::testing::{SESSION, announced_zip, failed, part, resolution};
+
+    /// The receipt of a zip with two texts, of which the second ended like this.
+    fn earlier(second: Resolution) -> PreviousReceipt {
+        let mut ledger = announced_zip();
+        ledger.settle(0, resolution(Status::Complete));
+        ledger.settle(1, resolution(Status::Complete));
+        ledger.settle(2, second);
+        PreviousReceipt::new(&DocumentOutcome::new(ledger).unwrap().receipt(true).unwrap()).unwrap()
+    }
+
+    fn x() -> Part {
+        part(&["x.txt"], "text/plain", b"x.txt")
+    }
+
+    #[test]
+    fn a_part_that_is_the_same_stays_for_one_part_alone() {
+        let mut receipt = earlier(resolution(Status::Complete));
+        let place = receipt.take(&x(), false).unwrap();
+        assert_eq!((place.session.as_str(), place.ids, place.attempts), (SESSION, (2, 1), 1));
+        assert_eq!(place.file.unwrap(), format!("{SESSION}/2/1"));
+        assert!(receipt.take(&x(), false).is_none(), "another part of the same path is sent");
+        let zip = part(&[], "application/zip", b"the zip");
+        assert!(receipt.take(&zip, false).is_none(), "the sink does not have the bytes of a container");
+        assert!(receipt.take(&zip, true).is_some());
+    }
+
+    #[test]
+    fn a_part_that_has_changed_is_sent_again() {
+        let mut receipt = earlier(resolution(Status::Complete));
+        for changed in [
+            part(&["x.txt"], "text/plain", b"x.TXT"),
+            part(&["x.txt"], "text/html", b"x.txt"),
+            part(&["z.txt"], "text/plain", b"x.txt"),
+            Part { sha256: None, ..x() },
+            Part { bytes: Some(6), ..x() },
+        ] {
+            assert!(receipt.take(&changed, false).is_none(), "{changed:?}");
+        }
+        assert!(receipt.take(&x(), false).is_some());
+    }
+
+    #[test]
+    fn a_part_that_failed_is_sent_again_and_one_that_was_set_aside_is_redeemed() {
+        let y = part(&["y.txt"], "text/plain", b"y.txt");
+        let mut receipt = earlier(failed(penstock_pipestream_net::ErrorCode::EntityInvalid, "no"));
+        assert!(receipt.take(&y, false).is_none() && receipt.take_deferred(&y).is_none());
+        let mut receipt = earlier(Resolution { claim: Some(0xA), ..resolution(Status::Deferred) });
+        assert!(receipt.take(&y, false).is_none());
+        let deferred = receipt.take_deferred(&y).unwrap();
+        assert_eq!((deferred.claim, deferred.session), (0xA, SessionId::parse(SESSION).unwrap()));
+        assert_eq!(deferred.place.reason.as_deref(), Some("set aside by the receiver"));
+        assert!(receipt.take_deferred(&y).is_none(), "a claim check is good once");
+    }
+
+    #[test]
+    fn parts_that_went_out_with_another_privacy_are_all_sent() {
+        let privacy = Privacy::new(PrivacyOptions { opaque_types: true, ..PrivacyOptions::default() }).unwrap();
+        let mut receipt = earlier(resolution(Status::Complete)).with_privacy(privacy.note("in/a.zip").as_ref());
+        assert!(receipt.take(&x(), false).is_none());
+        let mut receipt = earlier(resolution(Status::Complete)).with_privacy(None);
+        assert!(receipt.take(&x(), false).is_some());
+    }
+
+    #[test]
+    fn a_document_is_the_same_under_the_same_identifier_and_owner() {
+        let receipt = earlier(resolution(Status::Complete));
+        let doc = announced_zip().pipe_doc();
+        assert!(receipt.matches_document(&doc));
+        assert!(!receipt.matches_document(&PipeDoc { doc_id: "another".to_owned(), ..doc.clone() }));
+        let owner = penstock_pipestream::OwnershipContext { owner_id: Some("me".to_owned()), ..Default::default() };
+        assert!(!receipt.matches_document(&PipeDoc { ownership: Some(owner), ..doc.clone() }));
+        assert!(!PreviousReceipt::default().matches_document(&doc));
+    }
+
+    #[test]
+    fn what_is_no_receipt_is_refused_with_its_place() {
+        let error = PreviousReceipt::new("{").unwrap_err();
+        assert!(matches!(error, Error::PreviousReceipt(_)));
+        assert!(error.to_string().starts_with("the previous receipt: EOF while parsing"), "{error}");
     }
 }

@@ -176,3 +176,100 @@ impl Privacy {
         Some(encoded.map(Payload::bytes).map_err(io::Error::other))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::part;
+
+    fn privacy(change: impl FnOnce(&mut PrivacyOptions)) -> Privacy {
+        let mut options = PrivacyOptions::default();
+        change(&mut options);
+        Privacy::new(options).unwrap()
+    }
+
+    #[test]
+    fn children_are_made_up_to_a_multiple_within_what_decision_11_allows() {
+        let mib = 1 << 20;
+        let table = [
+            (10, 0, None, 10),
+            (10, 1, None, 9),
+            (10, 10, None, 0),
+            (10, 11, Some(5), 9),
+            (10, 995, Some(mib), 5),
+            (1000, 1001, Some(mib), 0),
+            (1000, 1001, Some(mib + 1), 999),
+            (1, 7, None, 0),
+            (0, 7, None, 0),
+        ];
+        for (pad_children, children, bytes, expected) in table {
+            let padding = privacy(|options| options.pad_children = pad_children).padding(children, bytes);
+            assert_eq!(padding, expected, "{children} children of {bytes:?} bytes, by {pad_children}");
+        }
+    }
+
+    #[test]
+    fn a_payload_of_no_meaning_is_as_long_as_the_child_before_up_to_16_kib() {
+        for (bytes, length) in [(0, 0), (1000, 1000), (16 << 10, 16 << 10), (1 << 30, 16 << 10)] {
+            assert_eq!(Privacy::random_payload(bytes).len(), length);
+        }
+        assert_ne!(Privacy::random_payload(64).sha256(), Privacy::random_payload(64).sha256());
+    }
+
+    #[test]
+    fn more_padding_than_a_receiver_takes_and_short_keys_are_refused() {
+        let refused = |options| Privacy::new(options).unwrap_err();
+        let error = refused(PrivacyOptions { pad_children: 1001, ..PrivacyOptions::default() });
+        assert!(matches!(&error, Error::Value(text) if text == "pad_children is 0 to 1000, not 1001"), "{error}");
+        let error = refused(PrivacyOptions { pseudonym_key: Some(vec![1; 15].into()), ..PrivacyOptions::default() });
+        assert!(matches!(error, Error::Session(penstock_pipestream_net::Error::Protocol(_))), "{error}");
+        let error = refused(PrivacyOptions { by_reference: Some("ftp://x".to_owned()), ..PrivacyOptions::default() });
+        assert!(matches!(error, Error::Session(penstock_pipestream_net::Error::Protocol(_))), "{error}");
+    }
+
+    #[test]
+    fn under_pseudonyms_names_and_reasons_stay_here_and_the_receipt_can_tell_them_apart() {
+        let plain = Privacy::default();
+        assert_eq!(plain.disclosed_path("d", &["a"]), ("d".to_owned(), vec!["a".to_owned()]));
+        assert_eq!(
+            (plain.disclosed_reason("a.txt is broken"), plain.alias("d", &["a"])),
+            ("a.txt is broken".to_owned(), None)
+        );
+        assert_eq!(plain.note("d"), None);
+        let hidden = privacy(|options| options.pseudonym_key = Some(vec![7; 16].into()));
+        let (document, path) = hidden.disclosed_path("d", &["a", "b"]);
+        assert!(document.len() == 32 && path.iter().all(|step| step.len() == 32));
+        assert_eq!(hidden.alias("d", &["a", "b"]).as_ref(), path.last());
+        assert_eq!(hidden.disclosed_reason("a.txt is broken"), "the part cannot be sent");
+        let note = serde_json::to_string(&hidden.note("d")).unwrap();
+        assert_eq!(note, format!(r#"{{"pad_children":0,"opaque_types":false,"document":"{document}"}}"#));
+    }
+
+    #[test]
+    fn the_documents_message_goes_under_pseudonyms_that_the_receipt_names() {
+        let doc = PipeDoc { doc_id: "d".to_owned(), entity_id: 0, ownership: None };
+        assert_eq!(Privacy::default().disclosed_pipe_doc(doc.clone()), doc);
+        assert!(Privacy::default().document_alias(&doc).is_none());
+        let hidden = privacy(|options| options.pseudonym_key = Some(vec![7; 16].into()));
+        let disclosed = hidden.disclosed_pipe_doc(doc.clone());
+        assert_ne!(disclosed.doc_id, "d");
+        assert_eq!(hidden.document_alias(&doc).unwrap().doc_id, disclosed.doc_id);
+    }
+
+    #[test]
+    fn a_type_can_be_withheld_and_a_reference_has_its_own() {
+        let opaque = privacy(|options| options.opaque_types = true);
+        assert_eq!(
+            (Privacy::default().content_type("a/b", true), opaque.content_type("a/b", true)),
+            ("a/b", OPAQUE_TYPE)
+        );
+        let referred = privacy(|options| options.by_reference = Some("s3://bucket/prefix/".to_owned()));
+        assert_eq!((referred.content_type("a/b", true), referred.content_type("a/b", false)), (CONTENT_TYPE, "a/b"));
+        let document = part(&[], "a/b", b"bytes");
+        assert!(Privacy::default().reference("d", &document).is_none());
+        let payload = referred.reference("d", &document).unwrap().unwrap();
+        assert!(payload.len() > 64, "it has the digest in it");
+        let other = referred.reference("d", &part(&[], "a/b", b"other")).unwrap().unwrap();
+        assert_ne!(payload.sha256(), other.sha256());
+    }
+}

@@ -100,8 +100,8 @@ impl Record {
         }
     }
 
-    /// Return where the sink has its bytes, below its folder: what is COMPLETE is there, and what failed only because a part
-    /// of it did. The bytes of a container stay behind.
+    /// Return where the sink has its bytes, below its folder: what is COMPLETE is there, and what failed only because a
+    /// part of it did. The bytes of a container stay behind.
     pub(crate) fn file(&self, session: &str) -> Option<String> {
         if let Some(previous) = &self.previous {
             return previous.file.clone();
@@ -118,8 +118,8 @@ pub(crate) fn file_of(key: EntityKey, session: &str) -> String {
     format!("{session}/{scope}/{entity}")
 }
 
-/// Return why a part is not COMPLETE, where nobody has said it: a receiver that sets aside, or leaves out, keeps its reason
-/// in its own list.
+/// Return why a part is not COMPLETE, where nobody has said it: a receiver that sets aside, or leaves out, keeps its
+/// reason in its own list.
 pub(crate) fn default_reason(status: Status) -> &'static str {
     match status {
         Status::Deferred => "set aside by the receiver",

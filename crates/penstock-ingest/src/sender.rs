@@ -1,6 +1,9 @@
 //! Documents on their way into a session: [`Transfer`] announces and hands over, [`SentDocument`] takes the outcomes as
 //! they come and closes the account.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
@@ -123,8 +126,8 @@ impl DocumentSender {
 
     /// Take a document apart and send it. It returns when every part was announced and handed over.
     ///
-    /// `open` opens the document, once there is room for it. `file` is the file that the document is, if it is one, so that
-    /// it need not be copied where it is sent whole.
+    /// `open` opens the document, once there is room for it. `file` is the file that the document is, if it is one, so
+    /// that it need not be copied where it is sent whole.
     ///
     /// # Errors
     ///

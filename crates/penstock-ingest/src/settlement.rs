@@ -41,8 +41,8 @@ impl SentDocument {
         self.0.try_lock().is_ok_and(|state| !matches!(*state, State::Settling(_)))
     }
 
-    /// Wait until every part has ended; `None` when the time is over, and when `interrupts` end the wait, whose owner knows
-    /// why. Another call goes on with the wait.
+    /// Wait until every part has ended; `None` when the time is over, and when `interrupts` end the wait, whose owner
+    /// knows why. Another call goes on with the wait.
     ///
     /// # Errors
     ///

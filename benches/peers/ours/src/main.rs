@@ -1,4 +1,4 @@
-//! The same work by penstock-net's sessions: announcements, statuses, cursor and manifest on.
+//! The same work by penstock's sessions: announcements, statuses, cursor and manifest on.
 //!
 //! ```text
 //! ours streams --size N --count N      entities of N octets

@@ -172,3 +172,76 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{ArrayRef, RecordBatch, StringArray};
+    use penstock_io::runtime::{WaitError, wait};
+
+    use super::*;
+    use crate::rows::columns::EntityColumns;
+    use crate::testing::{block, failed, key, resolution, ticket};
+
+    fn row(root: bool) -> OpenRow {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["text"]));
+        let batch = RecordBatch::try_from_iter([("content", Arc::clone(&texts)), ("document", texts)]).unwrap();
+        let names = Arc::clone(EntityColumns::new(&batch).unwrap().names());
+        OpenRow { names, row: 0, bytes: 4, root, scope: None }
+    }
+
+    #[test]
+    fn an_outcome_may_come_before_the_answer_to_its_announcement() {
+        let account = Account::new(false);
+        account.open(2, 8);
+        account.settle(vec![(key(0, 1), resolution(Status::Complete))]);
+        assert_eq!(account.totals(), RowTotals::default());
+        account.announced(row(false), Ok(ticket(0, 1, None)));
+        account.announced(row(false), Ok(ticket(0, 2, None)));
+        account.settle(vec![(key(0, 2), resolution(Status::Complete))]);
+        assert_eq!(account.totals(), RowTotals { rows: 2, bytes: 8, ..RowTotals::default() });
+        block(account.room(0, 0)).unwrap();
+    }
+
+    #[test]
+    fn all_failures_are_counted_and_the_first_ten_are_told() {
+        let account = Account::new(false);
+        for entity in 1..=11 {
+            account.announced(row(entity == 1), Ok(ticket(0, entity, None)));
+            account.settle(vec![(key(0, entity), failed(ErrorCode::EntityInvalid, "no"))]);
+        }
+        let failures = account.failures();
+        assert_eq!((account.totals().failed, failures.len()), (11, 10));
+        let expected = RowFailure {
+            document: Some("text".to_owned()),
+            path: None,
+            code: ErrorCode::EntityInvalid,
+            message: "no".to_owned(),
+        };
+        assert_eq!(failures[0], expected);
+    }
+
+    #[test]
+    fn under_a_policy_rows_are_left_out_and_documents_fail() {
+        let account = Account::new(true);
+        account.announced(row(false), Ok(ticket(2, 1, None)));
+        account.announced(row(true), Ok(ticket(0, 1, Some(2))));
+        account.settle(vec![(key(2, 1), resolution(Status::Failed)), (key(0, 1), resolution(Status::Failed))]);
+        assert_eq!(account.totals(), RowTotals { failed: 1, left_out: 1, ..RowTotals::default() });
+    }
+
+    #[test]
+    fn who_waits_for_room_hears_of_the_sessions_end() {
+        let account = Account::new(false);
+        account.open(1, 4);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_millis(20);
+        let waited = wait(account.room(0, 0), Some(deadline), &mut || Ok(()));
+        assert!(matches!(waited, Err(WaitError::Deadline)));
+        block(account.room(1, 4)).unwrap();
+        account.announced(row(false), Err(penstock_io::Error::Deadline("late".to_owned()).into()));
+        assert_eq!((account.totals().failed, account.failures()[0].code), (1, ErrorCode::InternalError));
+        account.open(1, 4);
+        let reason = Reason { code: ErrorCode::IdleTimeout, message: "gone".to_owned() };
+        account.close(reason.clone());
+        assert_eq!(block(account.room(0, 0)), Err(reason));
+    }
+}

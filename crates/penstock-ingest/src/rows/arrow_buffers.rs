@@ -1,8 +1,8 @@
 //! Memory of Arrow that the IO thread uses, given back by a thread of the caller.
 //!
-//! Arrow's memory may belong to an object of the caller (in Python, what came by a socket does), and giving that back may
-//! take a lock, as that of Python's interpreter. The IO thread must not wait for it, least of all while the process ends. So
-//! whoever hands memory over holds a share of it here, and looks now and then whether it is the last one.
+//! Arrow's memory may belong to an object of the caller (in Python, what came by a socket does), and giving that back
+//! may take a lock, as that of Python's interpreter. The IO thread must not wait for it, least of all while the process
+//! ends. So whoever hands memory over holds a share of it here, and looks now and then whether it is the last one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

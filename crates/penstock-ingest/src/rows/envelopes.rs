@@ -31,8 +31,8 @@ impl EnvelopeColumns {
         Ok(Self { doc_ids, owners })
     }
 
-    /// Return what a row of this document says of it; an error where that cannot be sent. A document that nobody has given an ID
-    /// has one by its name, which is the same in every row.
+    /// Return what a row of this document says of it; an error where that cannot be sent. A document that nobody has
+    /// given an ID has one by its name, which is the same in every row.
     pub(super) fn get(&self, row: usize, document: Option<&str>) -> Result<Option<PipeDoc>> {
         let ownership = self.owners.as_ref().and_then(|owners| owners.get(row));
         let given = self.doc_ids.as_ref().and_then(|texts| texts.get(row)).map(str::to_owned);

@@ -10,6 +10,8 @@ mod account;
 mod arrow_buffers;
 mod columns;
 mod envelopes;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -39,7 +39,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// Return the label by which an earlier process's announcement of a part is found; empty where the session is not on disk.
+    /// Return the label by which an earlier process's announcement of a part is found; empty where the session is not
+    /// on disk.
     pub(super) fn label(&self, index: usize) -> Bytes {
         self.document_labels.as_ref().map(|labels| labels.part(&self.ledger, index)).unwrap_or_default()
     }

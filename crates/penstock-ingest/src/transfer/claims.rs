@@ -47,9 +47,9 @@ impl Transfer<'_> {
         Ok(self.wait(self.session.knows(label.clone()))?.unwrap_or(false))
     }
 
-    /// Take over what an earlier session has set aside, and return the claim check. One that is not good any more does no
-    /// harm: the part is sent anew like any other. So is a part that an earlier process has announced in this session:
-    /// under the claim check if that had been redeemed, which happens once.
+    /// Take over what an earlier session has set aside, and return the claim check. One that is not good any more does
+    /// no harm: the part is sent anew like any other. So is a part that an earlier process has announced in this
+    /// session: under the claim check if that had been redeemed, which happens once.
     pub(super) fn redeem(&mut self, index: usize) -> Result<Option<u64>> {
         let Some(DeferredPart { claim, session, .. }) = self.deferred.take() else { return Ok(None) };
         if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2) {

@@ -1,5 +1,5 @@
-//! Takes one document apart and sends its parts as they come: a dehydrator gives the parts, the session takes them, the ledger
-//! has what became of each.
+//! Takes one document apart and sends its parts as they come: a dehydrator gives the parts, the session takes them, the
+//! ledger has what became of each.
 //!
 //! ```text
 //!   Enter  the container is announced, dehydrated; its key is known before its children are drafted
@@ -233,7 +233,8 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// Return whether an earlier session may have a part as it is now: of the document itself the header says whose it is.
+    /// Return whether an earlier session may have a part as it is now: of the document itself the header says whose it
+    /// is.
     fn is_comparable(&self, index: usize) -> bool {
         index > 0 || self.children.is_some() || self.previous.matches_document(&self.ledger.pipe_doc())
     }
@@ -352,8 +353,8 @@ impl<'a> Transfer<'a> {
     /// Return why a container fails for parts that the receiver does not count in this session, if it does.
     fn container_failure(&self, index: usize, headless: u64) -> Option<String> {
         if self.keep_whole && headless > 0 {
-            // At layer 0 only a header says whose child an entity is, so the receiver cannot know that STRICT fails this
-            // one.
+            // At layer 0 only a header says whose child an entity is, so the receiver cannot know that STRICT fails
+            // this one.
             return Some(format!("{headless} of its parts could not be sent"));
         }
         let (children, deferred) = if self.stays_deferred { self.ledger.set_aside_before(index) } else { (0, 0) };

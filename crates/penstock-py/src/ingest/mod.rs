@@ -1,4 +1,5 @@
-//! Documents on their way into a session, for Python: `penstock_ingest` sends them, and no part of them crosses into Python.
+//! Documents on their way into a session, for Python: `penstock_ingest` sends them, and no part of them crosses into
+//! Python.
 
 mod fields;
 mod outcome;
