@@ -142,7 +142,8 @@ class Receiver(Listening):
         idle_timeout: Seconds that a writer may be silent between frames; None: for ever. The first byte must come
             within 10 seconds of the connection, the handshake included.
         keepalive: Seconds after which a writer of version 2 that waits for an acknowledgement is told to wait on.
-        repeat_ack: Whether writers of version 1 get their last acknowledgement again instead, where their numbers go on.
+        repeat_ack: Whether writers of version 1 get their last acknowledgement again instead, where their numbers
+            go on.
         pause: Seconds of silence within a window, after which what came of it is given and acknowledged.
         limits: What writers may ask for.
         metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
