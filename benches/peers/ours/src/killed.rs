@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use peers_common::{Arguments, Receiver, noise};
-use penstock_pipestream_net::{Client, Payload, SessionHandle, Status};
 use penstock_io::runtime::block_on;
 use penstock_io::tls::{ClientTls, Trust};
+use penstock_pipestream_net::{Client, Payload, SessionHandle, Status};
 use serde_json::{Value, json};
 
 use super::sender::{connect, draft, options};

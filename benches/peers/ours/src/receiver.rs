@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use peers_common::{Arguments, end_with_parent, say};
-use penstock_pipestream_net::{FolderSink, IncomingSessions, Server, ServerOptions, SessionHandle, channel};
 use penstock_io::runtime::block_on;
 use penstock_io::tls::{Identity, ServerTls};
+use penstock_pipestream_net::{FolderSink, IncomingSessions, Server, ServerOptions, SessionHandle, channel};
 use serde_json::json;
 
 /// Entities that are taken at a time.

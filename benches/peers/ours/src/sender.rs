@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use peers_common::{Arguments, Mark, Receiver, noise, percentiles};
-use penstock_pipestream_net::{Client, EntityDraft, EntityKey, Payload, SessionHandle, SessionOptions, Status};
 use penstock_io::runtime::{block_on, spawn};
 use penstock_io::tls::{ClientTls, Trust};
+use penstock_pipestream_net::{Client, EntityDraft, EntityKey, Payload, SessionHandle, SessionOptions, Status};
 use serde_json::{Value, json};
 
 /// `--mtu 0` leaves the defaults alone.

@@ -18,7 +18,8 @@ use crate::pipestream::aio::{Futures, Operation};
 /// Begins to listen.
 #[pyfunction]
 pub(crate) fn pimp_listen(futures: &Futures, listen: String, options: ServeOptions) -> PyResult<Operation> {
-    let bound = runtime::spawn_blocking(move || PimpBuffer::bind(&listen, options)).map_err(|error| raised(&error.into()))?;
+    let bound =
+        runtime::spawn_blocking(move || PimpBuffer::bind(&listen, options)).map_err(|error| raised(&error.into()))?;
     Ok(futures.start(async move { joined(bound).await.map_err(|error| raised(&error)) }))
 }
 
@@ -31,7 +32,8 @@ pub(crate) fn pimp_close(futures: &Futures, buffer: Py<PimpBuffer>, grace: f64) 
 /// Reads the trust.
 #[pyfunction]
 pub(crate) fn pimp_open(futures: &Futures, url: String, options: ReachOptions) -> PyResult<Operation> {
-    let opened = runtime::spawn_blocking(move || PimpJob::open(&url, &options)).map_err(|error| raised(&error.into()))?;
+    let opened =
+        runtime::spawn_blocking(move || PimpJob::open(&url, &options)).map_err(|error| raised(&error.into()))?;
     Ok(futures.start(async move { joined(opened).await.map_err(|error| raised(&error)) }))
 }
 

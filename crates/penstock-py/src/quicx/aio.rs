@@ -18,7 +18,8 @@ use crate::pipestream::aio::{Futures, Operation};
 /// Starts a daemon.
 #[pyfunction]
 pub(crate) fn quicx_start(futures: &Futures, options: StartOptions) -> PyResult<Operation> {
-    let started = runtime::spawn_blocking(move || QuicxDaemon::start(options)).map_err(|error| raised(&error.into()))?;
+    let started =
+        runtime::spawn_blocking(move || QuicxDaemon::start(options)).map_err(|error| raised(&error.into()))?;
     Ok(futures.start(async move { joined(started).await.map_err(|error| raised(&error)) }))
 }
 
