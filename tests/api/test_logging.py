@@ -49,3 +49,18 @@ def test_setting_up_twice_is_allowed(run_python):
     assert run_python(
         "from penstock import _core; _core.init_logging('info', 'json'); _core.init_logging('debug', 'text'); print(1)"
     )
+
+
+CONTENT = """
+from penstock import _core, documents
+_core.init_logging("trace", "text")
+parts = list(documents.dehydrate("page.html", b"<html><body>confidential</body></html>"))
+assert parts[0].text == "confidential", parts
+"""
+
+
+def test_what_documents_say_is_in_no_log():
+    """Libraries that log through the crate `log` are not heard: html5ever would write each character that it reads."""
+    run = subprocess.run([sys.executable, "-c", CONTENT], capture_output=True, text=True, timeout=60, check=True)
+    assert "html5ever" not in run.stderr
+    assert "got character" not in run.stderr

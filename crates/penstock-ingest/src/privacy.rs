@@ -26,7 +26,7 @@ const MAX_PADDING: u64 = 16 << 10;
 pub struct PrivacyOptions {
     /// Make the number of each container's children a multiple of this; 0 and 1 leave it.
     pub pad_children: u64,
-    /// Call every part `application/byte-stream`.
+    /// Call every part `application/octet-stream`.
     pub opaque_types: bool,
     /// Replace names by pseudonyms that are made with this key.
     pub pseudonym_key: Option<Bytes>,

@@ -12,7 +12,7 @@ use crate::interrupts::Interrupts;
 use crate::ledger::Ledger;
 use crate::outcome::DocumentOutcome;
 use crate::sender::lock;
-use crate::{Result, digests};
+use crate::{Error, Result, digests};
 
 /// A document whose parts have all been announced. Clones are the same document.
 ///
@@ -46,13 +46,14 @@ impl SentDocument {
     ///
     /// # Errors
     ///
-    /// The runtime's, and the protocol's where the account cannot be closed.
+    /// The runtime's, [`Error::Interrupted`], and the protocol's where the account cannot be closed.
     pub fn wait(&self, deadline: Option<Instant>, interrupts: &dyn Interrupts) -> Result<Option<Arc<DocumentOutcome>>> {
         let mut state = lock(&self.0);
         if let State::Settling(settlement) = &mut *state {
             match runtime::wait(settlement.settle(), deadline, &mut || interrupts.check()) {
                 Ok(()) => {}
-                Err(WaitError::Deadline | WaitError::Interrupted) => return Ok(None),
+                Err(WaitError::Deadline) => return Ok(None),
+                Err(WaitError::Interrupted) => return Err(Error::Interrupted("the wait was interrupted")),
                 Err(WaitError::Runtime(error)) => return Err(error.into()),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Cursor, Write as _};
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use penstock_documents::{Limits, Part, PdfLimits, PdfPages, Source, Spool, Works
 use penstock_io::runtime::{Interrupted, wait};
 use penstock_io::tls::{ClientTls, Identity as TlsIdentity, ServerTls, Trust};
 use penstock_pipestream_net::{
-    Claims, Client, EntityKey, ErrorCode, FolderSink, Payload, Reason, Resolution, ScopeKey, SentEntity, Server,
-    ServerOptions, SessionHandle, SessionOptions, Status,
+    Claims, Client, Consumer, EntityKey, ErrorCode, FolderSink, Payload, Reason, Resolution, ScopeKey, SentEntity,
+    Server, ServerOptions, SessionHandle, SessionOptions, Status,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -141,6 +141,11 @@ pub(crate) struct Pair {
 impl Pair {
     /// Both ends offer layers up to this one.
     pub(crate) fn new(layer: u8) -> Self {
+        Self::with_consumer(layer, |sink| FolderSink::open(sink, None).unwrap().into())
+    }
+
+    /// The same, with another consumer of what comes.
+    pub(crate) fn with_consumer(layer: u8, consumer: impl FnOnce(&Path) -> Consumer) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let sink = dir.path().join("sink");
         let identity = TlsIdentity::Development { dir: dir.path().join("tls") };
@@ -148,7 +153,7 @@ impl Pair {
         let mut options = ServerOptions::new((Ipv4Addr::LOCALHOST, 0).into(), tls);
         options.claims = Claims::beside(&sink);
         options.session = session_options(layer);
-        let server = Server::bind(options, FolderSink::open(&sink, None).unwrap()).unwrap();
+        let server = Server::bind(options, consumer(&sink)).unwrap();
         let trust = Trust::Fingerprint(server.fingerprint().unwrap());
         let client = Client::new(&ClientTls { trust, identity: None }).unwrap();
         Self { dir, server, client }

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use tracing::subscriber::set_global_default;
 use tracing_subscriber::EnvFilter;
 
 static INSTALLED: OnceLock<()> = OnceLock::new();
@@ -27,6 +28,11 @@ pub(crate) fn init_logging(level: &str, format: &str) -> PyResult<()> {
 fn install(filter: EnvFilter, json: bool) {
     // Where stderr takes nothing, on a full disk say, there is nowhere to say so: to try would panic.
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).log_internal_errors(false);
-    // An error means that somebody embedding this module has installed a subscriber of their own: theirs stands.
-    let _ = if json { builder.json().flatten_event(true).try_init() } else { builder.with_ansi(false).try_init() };
+    // An error means that somebody embedding this module has installed a subscriber of their own: theirs stands. `try_init` would
+    // take the records of the crate `log` as well, with which a peer writes lines by rustls, and html5ever what documents say.
+    let _ = if json {
+        set_global_default(builder.json().flatten_event(true).finish())
+    } else {
+        set_global_default(builder.with_ansi(false).finish())
+    };
 }

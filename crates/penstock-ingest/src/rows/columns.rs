@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::ByteArrayType;
@@ -49,6 +49,9 @@ pub(super) struct RowNames {
 struct ContentColumn {
     bytes: Bytes,
     array: ContentArray,
+    column: ArrayRef,
+    /// Gone when nobody has any of the bytes: `Bytes` that have an owner do not tell.
+    in_use: Weak<()>,
 }
 
 enum ContentArray {
@@ -102,9 +105,9 @@ impl EntityColumns {
         &self.names
     }
 
-    /// Return the bytes of all rows together.
-    pub(super) fn bytes(&self) -> &Bytes {
-        &self.content.bytes
+    /// Return the column of the bytes, and what is gone when nobody has any of them.
+    pub(super) fn memory(&self) -> (&ArrayRef, &Weak<()>) {
+        (&self.content.column, &self.content.in_use)
     }
 
     /// Return the bytes of one row; `None` if it is null.
@@ -178,13 +181,15 @@ impl ContentColumn {
             let message = format!("the column content must be binary or string, not {}", column.data_type());
             return Err(Error::Value(message));
         };
+        let token = Arc::new(());
+        let in_use = Arc::downgrade(&token);
         let bytes = match &array {
-            ContentArray::Binary(places) => Bytes::from_owner(ArrayOwner(places.clone())),
-            ContentArray::LargeBinary(places) => Bytes::from_owner(ArrayOwner(places.clone())),
-            ContentArray::Text(places) => Bytes::from_owner(ArrayOwner(places.clone())),
-            ContentArray::LargeText(places) => Bytes::from_owner(ArrayOwner(places.clone())),
+            ContentArray::Binary(places) => Bytes::from_owner(ArrayOwner { array: places.clone(), _token: token }),
+            ContentArray::LargeBinary(places) => Bytes::from_owner(ArrayOwner { array: places.clone(), _token: token }),
+            ContentArray::Text(places) => Bytes::from_owner(ArrayOwner { array: places.clone(), _token: token }),
+            ContentArray::LargeText(places) => Bytes::from_owner(ArrayOwner { array: places.clone(), _token: token }),
         };
-        Ok(Self { bytes, array })
+        Ok(Self { bytes, array, column: Arc::clone(column), in_use })
     }
 
     fn place(&self, row: usize) -> Option<Range<usize>> {
@@ -206,12 +211,15 @@ fn range<O: OffsetSizeTrait>(offsets: &[O], row: usize) -> Option<Range<usize>> 
     Some(offsets.get(row)?.to_usize()?..offsets.get(row.checked_add(1)?)?.to_usize()?)
 }
 
-/// The memory that Arrow holds, for `Bytes`.
-struct ArrayOwner<T: ByteArrayType>(GenericByteArray<T>);
+/// The memory that Arrow holds, for `Bytes`. The token goes behind the array, so that whoever finds it gone has the last one.
+struct ArrayOwner<T: ByteArrayType> {
+    array: GenericByteArray<T>,
+    _token: Arc<()>,
+}
 
 impl<T: ByteArrayType> AsRef<[u8]> for ArrayOwner<T> {
     fn as_ref(&self) -> &[u8] {
-        self.0.value_data()
+        self.array.value_data()
     }
 }
 

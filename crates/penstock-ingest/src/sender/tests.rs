@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use penstock_io::hex;
 use penstock_io::runtime::Interrupted;
 use penstock_pipestream::messages::CompletionPolicy;
+use penstock_pipestream_net::channel;
 use serde_json::Value;
 
 use super::*;
 use crate::privacy::PrivacyOptions;
-use crate::testing::{Memory, NEVER, Pair, block, document, document_options, sha256, zip};
+use crate::testing::{Memory, NEVER, Pair, Signal, block, document, document_options, sha256, zip};
 use crate::{ChildGroup, DocumentOutcome, divide};
 
 fn open(bytes: &[u8]) -> impl FnOnce() -> Payload + use<> {
@@ -223,6 +224,18 @@ fn an_interrupted_document_fails_what_it_has_begun_and_leaves_a_session_that_can
     let lines = pair.log(&id);
     let first = lines.iter().find(|line| line["scope"] == 0 && line["entity"] == 1).unwrap();
     assert_eq!(first["status"], "FAILED");
+}
+
+#[test]
+fn a_document_that_waits_for_room_hears_its_interrupts() {
+    // Entities come, and nobody takes them, so that the first document never ends.
+    let (consumer, _sessions) = channel(1);
+    let pair = Pair::with_consumer(1, |_| consumer.into());
+    let options = DocumentOptions { in_flight: 1, ..document_options() };
+    let sender = DocumentSender::new(pair.connect(1), options).unwrap();
+    sender.send(document("a.txt"), open(b"text"), None, Memory, &NEVER).unwrap();
+    let error = sender.send(document("b.txt"), open(b"text"), None, Memory, &Signal(true)).unwrap_err();
+    assert!(matches!(error, Error::Interrupted(_)), "{error}");
 }
 
 #[test]

@@ -532,7 +532,7 @@ fn what_was_answered_with_201_is_there_after_a_kill() {
     let mut answered = 0;
     for round in 0..3_u64 {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "pimp::server::tests::a_buffer_of_its_own_process", "--nocapture"])
+            .args(["--exact", "server::tests::a_buffer_of_its_own_process", "--nocapture"])
             .env(CHILD, folder.path())
             .stdout(Stdio::piped())
             .spawn()

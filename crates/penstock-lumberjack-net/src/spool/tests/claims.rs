@@ -37,7 +37,7 @@ fn who_opens_a_spool_in_a_store_shuts_out_who_wrote_it_before() {
     let before = all(&store);
     for _ in 0..3 {
         let error = take_of(&first, "a", 90..92).unwrap_err().to_string();
-        assert!(error.contains("test://logs/spool") && error.contains("another receiver"), "{error}");
+        assert!(error.contains("memory://logs/spool") && error.contains("another receiver"), "{error}");
     }
     assert_eq!(first.counters().unwrap().refused, 3);
     // It takes no reader's word either, and removes nothing.
